@@ -1,8 +1,8 @@
-# The active file. Law: what a failed write left behind is cut back to the last whole record, and
+# The active file. Law: the bytes of a failed write are cut back to the last whole record, and
 # checksum rows never reach past what is in the page cache.
 #
 # One `AppendFile` serves a queue for life and is moved from file to file as they roll: its buffer
-# is the compiled door that every message passes, and whoever holds that door keeps it.
+# is the compiled fast path of every message, and callers keep a reference to that buffer.
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ OnBlock = Callable[[int, int, int, int], object]
 
 
 class AppendFile(Generic[B]):
-    """A data file open for appending, and the checksums beside it.
+    """A data file open for appending, and its checksum file.
 
-    `make_buffer` makes the format's buffer, which tells the function it is given of each block.
+    `make_buffer` makes the format's buffer, which calls the given function for each finished block.
     """
 
     def __init__(self, fs: FileSystem, gate: Gate, make_buffer: Callable[[OnBlock], B]) -> None:
@@ -37,17 +37,17 @@ class AppendFile(Generic[B]):
         self.handle = -1
         self._checksum_file: ChecksumFile | None = None
         self.failure: OSError | None = None
-        """A checksum row could not be written: nothing more can be promised."""
+        """Why a checksum row could not be written: nothing more can be promised. None: no failure."""
         self.needs_room = False
-        """The zeros for the next rows are used up: `make_room_for_rows` before the next message."""
+        """True if no zeros are left for the next rows: call `make_room_for_rows` before the next message."""
 
     def begin(
         self, path: str, checksum_file: str, pending_syncs: PendingSyncs, *, end: int = 0, rows: int = 0
     ) -> None:
-        """Append to the file at `path` from byte `end` on, its checksums after `rows` bytes of rows.
+        """Append to the file at `path` from byte `end` on, and its checksums after `rows` bytes of rows.
 
-        Both are made where they are not there, and their names are owed to the next barrier.
-        Raises OSError; then nothing changed but that empty files may be there.
+        Missing files are created, and their names become durable with the next barrier.
+        Raises OSError; then nothing has changed, except that empty files may exist.
         """
         handle = open_at(self._fs, path, end)
         try:
@@ -68,43 +68,46 @@ class AppendFile(Generic[B]):
 
     @property
     def is_ready(self) -> bool:
-        """May a message be appended without looking after anything first?"""
+        """True if a message can be appended without any preparation."""
         return self.handle >= 0 and not self.needs_room and self.failure is None
 
     @property
     def allocated(self) -> int:
-        """Bytes on disk beside the data: the checksums, with the zeros written ahead of them."""
+        """Bytes on disk besides the data: the checksums and the zeros written ahead."""
         return self._checksum_file.allocated if self._checksum_file else 0
 
     @property
     def room(self) -> int:
-        """So many bytes may be appended until `make_room_for_rows` must be called again, about."""
+        """Bytes that may be appended before `make_room_for_rows` must be called again, approximately."""
         assert self._checksum_file is not None
-        # A barrier ends a block early: one may come before this is asked again.
+        # A barrier ends a block early, and one may come before the next call of this.
         return max(0, self._checksum_file.room - 2) * BLOCK_SIZE
 
     @property
     def growth(self) -> int:
-        """So many bytes of checksums must be made room for before the next message."""
+        """Bytes that the checksum file must grow by before the next message."""
         return self._checksum_file.growth if self._checksum_file else 0
 
     @property
     def next_growth(self) -> int:
-        """The same, when the room that there is will be used up."""
+        """Bytes that the checksum file will grow by when its zeros are used up."""
         return self._checksum_file.next_growth if self._checksum_file else 0
 
     def make_room_for_rows(self) -> None:
-        """Raises OSError where the disk is too full for the checksums of one more message."""
+        """Write zeros for the next rows. Raises OSError if the disk is too full for them."""
         assert self._checksum_file is not None
         self._checksum_file.make_room()
         self.needs_room = not self._checksum_file.has_room
 
     def cut_back(self) -> None:
-        """Drop what a failed write left behind the last whole record."""
+        """Cut off the bytes of a failed write after the last whole record."""
         self._fs.truncate(self.handle, self.buffer.flushed)
 
     def show_rows(self, position: int) -> int:
-        """Let readers see the rows for the bytes after `position`; returns where the last one ends."""
+        """Write the rows for the bytes after `position`, so that readers see them.
+
+        Returns the byte of the data at which the last row ends.
+        """
         if self._checksum_file is None:
             return 0
         if self._checksum_file.covered > position:
@@ -112,9 +115,9 @@ class AppendFile(Generic[B]):
         return self._checksum_file.shown
 
     def settle(self) -> tuple[int, ...]:
-        """The checksums of all that is written, written too: the handles to be synced.
+        """Write the checksums of everything written so far. Returns the handles to be synced.
 
-        Where the disk is full the checksums wait, and `has_pending_rows` says so. Raises OSError otherwise.
+        On a full disk the checksums wait, and `has_pending_rows` is True. Raises OSError for other failures.
         """
         if self._checksum_file is None:
             return ()
@@ -136,25 +139,25 @@ class AppendFile(Generic[B]):
 
     @property
     def has_pending_rows(self) -> bool:
-        """Are there checksums for which the disk had no room yet?"""
+        """True if checksums wait because the disk is full."""
         return self._checksum_file is not None and bool(self._checksum_file.waiting)
 
     def finish(self, pending_syncs: PendingSyncs) -> int:
-        """The file is complete. The next barrier syncs it, and closes it after.
+        """Complete the file. The next barrier syncs it, and then closes it.
 
-        Returns the bytes of checksums beside it.
+        Returns the size of its checksum file in bytes.
         """
         assert self._checksum_file is not None
         handles = self.settle()
         self._checksum_file.seal()
-        beside = self._checksum_file.written
+        checksum_bytes = self._checksum_file.written
         pending_syncs.sync_and_close(*handles)
         self.handle = -1
         self._checksum_file = None
-        return beside
+        return checksum_bytes
 
     def abandon(self) -> None:
-        """Close without a promise: after a failure."""
+        """Close the files without a sync, after a failure."""
         if self._checksum_file is not None:
             handles = (self.handle, self._checksum_file.handle)
             self.handle = -1
@@ -162,17 +165,17 @@ class AppendFile(Generic[B]):
             close_all(self._fs, handles)
 
     def _on_block(self, end: int, size: int, records: int, crc: int) -> None:
-        # The message is in the page cache and its caller must not be told otherwise: a row that
-        # cannot be written shuts the gate, and whoever asks next learns of it.
+        # The message is in the page cache, so its caller must not get an error. A row that cannot be
+        # written closes the gate instead, and the next message takes the slow path, which reports it.
         assert self._checksum_file is not None
         try:
             self._checksum_file.add_row(end, size, records, crc)
-            if not self.buffer.has_wal:  # else a kill leaves the checksum there
+            if not self.buffer.has_wal:  # with a write-ahead log, the checksum survives a kill there
                 self._checksum_file.flush()
             self.needs_room = not self._checksum_file.has_room
         except OSError as failure:
             self.needs_room = True
-            if failure.errno not in FULL_DISK_ERRNOS:  # else they wait
+            if failure.errno not in FULL_DISK_ERRNOS:  # on a full disk the rows wait
                 self.failure = failure
         if self.needs_room or self.failure is not None:
             self._gate.left = 0

@@ -1,11 +1,11 @@
 # Barriers. Law: data, then names, then deletions.
 #
-# Everything that makes bytes durable is in this file; who wants to know whether diskq can lose a
-# message reads this file and nothing else. Nobody else syncs, renames or unlinks.
+# Everything that makes bytes durable is in this file: to know whether diskq can lose a message, read
+# this file and nothing else. No other module syncs, renames or unlinks.
 #
-# A barrier is taken where the state is (frozen: it names what the state is *now*), paid wherever
-# waiting hurts nobody, and marked where the state is. One is outstanding at a time: a position
-# recorded by a late old one would point back.
+# The owner of the state prepares a barrier (frozen: it describes the state *now*), any thread executes it,
+# and the owner completes it. At most one is outstanding: a position recorded by an older barrier that
+# finishes late would point back.
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, NO_DESCRIPTOR_ERRNOS, FileSystem,
 __all__ = ["NO_ROOM", "Barrier", "PendingSyncs", "Replacement", "keep_path", "write_over"]
 
 NO_ROOM = "the disk is full, or no file descriptor is left"
-"""Why `Barrier.execute` returned False."""
+"""The reason why `Barrier.execute` returned False."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A small file that is to hold `content`, all of it or what it held before, never a mixture."""
+    """A small file that gets new `content`: a crash leaves the old or the new content, never a mixture."""
 
     path: str
     content: bytes
     temporary: Callable[[int], str]
-    """The temporary file's path, given a number that nobody else drew."""
+    """Returns the path of the temporary file, given a unique number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier:
-    """What must become durable, in the order in which it must."""
+    """What must become durable, in the order of execution."""
 
     files: tuple[int, ...] = ()
     """Handles of files whose bytes are to be on stable storage; data before its checksums."""
     directories: tuple[str, ...] = ()
-    """Directories in which names were made, so that a file is found where its bytes are."""
+    """Directories in which names were created, to be synced so that the files are found again."""
     installs: tuple[tuple[str, str], ...] = ()
-    """(path, new path): files that are durable under another name, and take their own's place."""
+    """(path, new path): files that are durable under a temporary name, and get their final one."""
     replacements: tuple[Replacement, ...] = ()
-    """Small files that point at the data, which by now is durable."""
+    """Small files that point at the data, which is durable by then."""
     asides: tuple[tuple[str, str], ...] = ()
-    """(path, new path): files nobody points at any more that hold bytes nobody could read."""
+    """(path, new path): unreferenced files with unreadable bytes, which are renamed."""
     removals: tuple[str, ...] = ()
-    """Files that nobody points at any more."""
+    """Files that nothing refers to any more."""
     emptied: tuple[str, ...] = ()
-    """Directories in which nothing is any more, the inner ones first."""
+    """Directories that are empty by then, the inner ones first."""
     closing: tuple[int, ...] = ()
-    """Handles that nobody uses after this."""
+    """Handles that are not used after this."""
 
     def execute(self, fs: FileSystem) -> bool:
         """Return when all of it is durable.
 
-        False: `replacements` could not be written, as the disk is full or no descriptor is left;
-        everything else holds, what they pointed at before is still there or known to be consumed,
-        and they are owed still. Raises OSError for anything else; then nothing may be believed.
+        Returns False if `replacements` could not be written because the disk is full or no descriptor is
+        left: everything else is durable, what they pointed at before is still there or known to be consumed,
+        and they stay pending. Raises OSError for any other failure; then nothing can be relied on.
         """
         try:
             if self.files:
                 fs.sync_files(self.files)
         finally:
-            # Before anything is removed: a file gives its room back when nobody holds it any more.
+            # Before any removal: a removed file gives its space back only when no handle is open on it.
             close_all(fs, self.closing)
         for path in self.directories:
             self._sync_directory(fs, path)
@@ -72,13 +72,13 @@ class Barrier:
         replaced = self._replace(fs)
         self._remove(fs)
         if not replaced:
-            # Deletions before names, for once: it is what makes room. Recovery goes on at the next
-            # file where a position names a consumed one that is gone.
+            # Deletions come before names here only, since they free space. Recovery continues at the next
+            # file if a position names a consumed file that is gone.
             replaced = self._replace(fs)
         return replaced
 
     def _sync_directory(self, fs: FileSystem, path: str) -> None:
-        """A directory must be opened to be synced. Where no descriptor is left, its file system is synced."""
+        """Sync a directory; if no descriptor is left to open it, sync its whole file system."""
         try:
             fs.sync_directory(path)
         except OSError as failure:
@@ -118,7 +118,7 @@ class Barrier:
 
 
 def _replace_file(fs: FileSystem, replacement: Replacement) -> None:
-    """Write beside, sync, rename over. The caller syncs the directory."""
+    """Write a temporary file, sync it and rename it over the old one. The caller syncs the directory."""
     temporary = replacement.temporary(fs.unique_number())
     handle = fs.open(temporary, write=True, create=True, exclusive=True)
     try:
@@ -129,17 +129,17 @@ def _replace_file(fs: FileSystem, replacement: Replacement) -> None:
             fs.close(handle)
         fs.rename(temporary, replacement.path)
     except OSError:
-        # Nothing partial is left behind; if even this fails, the next open sweeps it up.
+        # No partial file stays; if even the unlink fails, the next open removes it.
         with contextlib.suppress(OSError):
             fs.unlink(temporary)
         raise
 
 
 def write_over(fs: FileSystem, replacement: Replacement) -> bool:
-    """Write the new content into the file that is there, where the disk is too full to replace it.
+    """Overwrite the existing file with the new content, when the disk is too full to replace it.
 
-    False: there is no such file, or no room. Raises OSError. A crash midway leaves a mixture, so this is for
-    content that has a checksum, and that recovery can do without.
+    Returns False if there is no such file, or no space. Raises OSError. A crash midway leaves a mixture, so
+    this is for content that has a checksum and that recovery can do without.
     """
     try:
         handle = fs.open(replacement.path, write=True)
@@ -161,24 +161,24 @@ def write_over(fs: FileSystem, replacement: Replacement) -> bool:
 
 
 def keep_path(fs: FileSystem, path: str) -> None:
-    """Let no power cut take away what leads to `path`: who was killed may have made it. Raises OSError."""
+    """Sync all directories above `path`: a process that was killed may have created them. Raises OSError."""
     while (above := directory_of(path)) != path:
         try:
             fs.sync_directory(above)
         except PermissionError:
-            return  # who may not look there has made nothing there
+            return  # this process may not read it, so diskq has created nothing in it
         path = above
 
 
 def close_all(fs: FileSystem, handles: Iterable[int]) -> None:
-    """Let go of them all, whatever one of them says. Raises OSError after that."""
+    """Close all handles, even if one fails. Raises OSError after that."""
     with contextlib.ExitStack() as stack:
         for handle in reversed(tuple(handles)):  # the last one in is called first
             stack.callback(fs.close, handle)
 
 
 def write_all(fs: FileSystem, handle: int, data: bytes | memoryview, offset: int) -> None:
-    """pwrite until all is taken; a full disk then says so instead of taking less."""
+    """Call pwrite until all bytes are written. A full disk then raises OSError instead of taking fewer."""
     taken = fs.pwrite(handle, data, offset) if len(data) else 0
     if taken == len(data):
         return
@@ -196,9 +196,9 @@ def cut_to(fs: FileSystem, handle: int, size: int) -> None:
 
 
 def open_at(fs: FileSystem, path: str, end: int) -> int:
-    """Open a file to go on after byte `end`: it is made where it is not there, and what follows is cut.
+    """Open a file to append at byte `end`: a missing file is created, and bytes after `end` are cut off.
 
-    Raises OSError; it is then not open.
+    Raises OSError; the file is then not open.
     """
     handle = fs.open(path, write=True, create=True)
     try:
@@ -211,7 +211,7 @@ def open_at(fs: FileSystem, path: str, end: int) -> int:
 
 @dataclass(slots=True)
 class PendingSyncs:
-    """What the next barrier owes beyond the active file: gathered as it happens, frozen with it."""
+    """What the next barrier must sync, rename or remove besides the active file. Gathered until `freeze`."""
 
     files: list[int] = field(default_factory=list)
     directories: dict[str, None] = field(default_factory=dict)
@@ -223,12 +223,12 @@ class PendingSyncs:
         return bool(self.files or self.directories or self.asides or self.removals or self.closing)
 
     def sync_and_close(self, *handles: int) -> None:
-        """These files are complete: have the next barrier sync them, and close them after."""
+        """Have the next barrier sync these complete files, and then close them."""
         self.files += handles
         self.closing += handles
 
     def freeze(self, active: tuple[int, ...], replacements: tuple[Replacement, ...]) -> Barrier:
-        """All debts and the active files as one barrier; the debts are then empty."""
+        """Return everything pending and the active files as one barrier; afterwards nothing is pending."""
         barrier = Barrier(
             files=(*self.files, *active),
             directories=tuple(self.directories),
@@ -242,18 +242,18 @@ class PendingSyncs:
         return barrier
 
     def execute_files(self, fs: FileSystem) -> None:
-        """Have the files alone paid now, and closed. Raises OSError; then nothing may be believed."""
+        """Sync and close the files now, and only them. Raises OSError; then nothing can be relied on."""
         barrier = Barrier(files=tuple(self.files), closing=tuple(self.closing))
         self.files.clear()
-        self.closing.clear()  # whatever it says, they are closed
+        self.closing.clear()  # they are closed even if the barrier fails
         barrier.execute(fs)
 
     def execute(self, fs: FileSystem, outstanding: Barrier | None) -> None:
-        """Have files and directories paid now, files closed. Raises OSError; nothing may be believed then.
+        """Sync files and directories now, and close files. Raises OSError; then nothing can be relied on.
 
-        What takes names away is owed still: it comes after a pointer that is owed, too. Files that
-        `outstanding`, a barrier on its way, has yet to sync stay open, and owed: the numbers of their handles
-        must not become another file's.
+        Renames and removals stay pending: they come after a pointer that is still pending, too. Files that
+        `outstanding`, a barrier in progress, has yet to sync stay open and pending: their handle numbers must
+        not become another file's.
         """
         busy = outstanding.files if outstanding is not None else ()
         closing = tuple(handle for handle in self.closing if handle not in busy)

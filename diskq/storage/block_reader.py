@@ -1,10 +1,10 @@
-# Reading a file by stretches. Law: bytes that have a checksum are handed out only if it agrees;
-# bytes that have none (a peer wrote them, or they are too block) on their framing alone; whatever
-# is passed over is told, byte for byte.
+# Reading a file in stretches. Law: bytes with a checksum are delivered only if it matches; bytes without one
+# (a peer wrote them, or they are too recent) are delivered by their framing alone; every skipped byte is
+# reported.
 #
-# A checksum is in a row of the checksum file, or, of the last blocks of who writes elsewhere, on its
-# write-ahead log. There it may be of a block that grows, and what is read of both in one moment need not
-# belong together: bytes are called rotten when the same row and the same bytes are found again.
+# A checksum is in a row of the checksum file; for the last blocks of another process's writer it is in the
+# write-ahead log. There it may belong to a block that grows, and row and bytes read at one moment need not
+# belong together: bytes are called corrupt only when the same row and the same bytes are found again.
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ from diskq.storage.write_ahead_log import row_at
 __all__ = ["BlockReader", "BrokenFraming", "CorruptBlock", "Loss", "Takeable", "Unverified", "WalRows"]
 
 STRETCH = 256 * 1024
-# A block that its writer is at work on is another one each time, until it is finished.
+# The block that its writer is filling changes with each look, until it is finished.
 _MOST_LOOKS = 20
 
 WalRows = Callable[[], Sequence[Row]]
-"""What there is on a write-ahead log, now: rows of one file, in no order."""
+"""Returns the rows that a write-ahead log holds now for one file, in no order."""
 
 Takeable = Callable[[Row, int], Row | None]
-"""Of a block on a write-ahead log, in which this byte is: the part whose records may be taken; None: none of
-them.
+"""Given a block from a write-ahead log and a byte in it, returns the part whose records may be delivered;
+None: no part.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Bytes start:end of a file were passed over."""
+    """Bytes start:end of a file, which were skipped."""
 
     start: int
     end: int
     records: int | None
-    """How many records they held; None where nothing tells."""
+    """Number of records in them; None if unknown."""
     reason: str
     is_torn: bool = False
-    """Does it look like a write that was not finished?"""
+    """True if they look like a write that was not finished."""
 
 
 class CorruptBlock(NamedTuple):
-    """A block that was passed over: its checksum does not hold, or it holds and its framing does not."""
+    """A block that was skipped: its checksum does not match, or it matches and the framing is broken."""
 
     loss: Loss
     row: Row
 
 
 class Unverified(NamedTuple):
-    """Bytes `position`:`end` of the file, for which no checksum vouches."""
+    """Bytes `position`:`end` of the file, which no checksum covers."""
 
     position: int
     end: int
     lost_end: int
-    """If they are broken, all up to here is lost."""
+    """If they are broken, everything up to here is lost."""
     cut_short: Row | None = None
-    """The block here, which cannot be verified because the file ends inside it."""
+    """The block at `position`, if it cannot be verified because the file ends inside it."""
     why: str | None = None
     claimed: int | None = None
-    """`ahead.why` and `ahead.claimed` as they were before the bytes were loaded; None: as they are now."""
+    """`why` and `claimed` are those of `ahead` before the bytes were loaded; None: the current ones."""
 
 
 class BrokenFraming(NamedTuple):
@@ -78,21 +78,21 @@ class BrokenFraming(NamedTuple):
 
 
 class _WalBlock(NamedTuple):
-    """A block whose checksum is on a write-ahead log."""
+    """A block whose checksum is in a write-ahead log."""
 
     row: Row
     part: Row
-    """Of it what may be taken."""
+    """The part of it that may be delivered."""
 
 
 class BlockReader:
-    """One file, read forward through `ahead`; by framing alone where `checksum_file` is None.
+    """Reads one file forward through `ahead`; by framing alone if `checksum_file` is None.
 
-    `shown` are checksums for what the checksum file has none for, and `takeable` tells what may be taken of
-    their blocks: by default all.
+    `wal_rows` returns checksums that the checksum file lacks, and `takeable` which part of their blocks may
+    be delivered: by default all.
 
-    Who believes the framing of bytes without checksums calls `fill`. Who knows more of them calls `step`, and
-    judges what it returns.
+    A caller that trusts the framing of bytes without checksums calls `fill`. One that knows more about them
+    calls `step`, and judges what it returns.
     """
 
     def __init__(
@@ -119,25 +119,25 @@ class BlockReader:
             self.close()
             raise
         self.verified = 0
-        """For so many of the bytes that were admitted a checksum vouches."""
+        """Number of admitted bytes that a checksum covers."""
 
     def seek(self, position: int) -> None:
-        """Read on at byte `position`, where a record begins."""
+        """Continue at byte `position`, where a record begins."""
         self.rows.seek(position)
         self._ahead.seek(position)
         self._verified_to = self._loaded_to = self._reported_to = position
 
     def close(self) -> None:
-        """Let go of the files, which were only read: raises nothing. Idempotent."""
+        """Close the files, which were only read: raises nothing. Idempotent."""
         handle, self.handle = self.handle, -1
         let_go(self._fs, handle)
         self.rows.close()
 
     def fill(self, readable_end: int, covered_end: int | None = None) -> Loss | None:
-        """Admit the stretch at `ahead.position`, as far as `readable_end`, or pass over what is bad.
+        """Admit the stretch at `ahead.position`, up to `readable_end`, or skip bad bytes and return the loss.
 
-        Afterwards, if it returned None, records are there unless position has reached `readable_end`.
-        `covered_end` spares looking for checksums behind the byte where the last of them ends.
+        If it returns None, records are available, unless the position has reached `readable_end`.
+        `covered_end`, if given, is the byte where the last checksum ends: after it none is looked for.
         """
         found = self.step(readable_end, covered_end)
         if isinstance(found, CorruptBlock):
@@ -146,7 +146,7 @@ class BlockReader:
         return None if broken is None else self._give_up(broken)
 
     def step(self, readable_end: int, covered_end: int | None = None) -> CorruptBlock | Unverified | None:
-        """As `fill`, but nothing is done about bytes that no checksum vouches for: they are returned."""
+        """Do as `fill`, but return bytes that no checksum covers instead of judging them."""
         position = self._ahead.position
         if position >= readable_end:
             return None
@@ -157,7 +157,7 @@ class BlockReader:
                 block = self._wal_block_at(position, readable_end)
                 if block is not None:
                     return self._fill_from_wal(block, position, readable_end)
-                row = self.rows.first_after(position)  # it may have come while we looked elsewhere
+                row = self.rows.first_after(position)  # it may have been written in the meantime
         if row and row.start <= position:
             if row.end > readable_end:
                 return Unverified(position, readable_end, readable_end, row)
@@ -168,7 +168,7 @@ class BlockReader:
         return Unverified(position, end, end)
 
     def missing(self, size: int) -> Loss | None:
-        """What checksums know of, past the end of a file of `size` bytes, and `fill` has not told of."""
+        """Return what checksums cover past the end of a file of `size` bytes, unless `fill` returned it."""
         start = end = max(size, self._reported_to)
         records = 0
         while rows := self.rows.covering(end, STRETCH):
@@ -188,7 +188,7 @@ class BlockReader:
         assert end is not None, "the first row's block at least"
         loaded = first.start + self._ahead.load(self.handle, first.start, end - first.start)
         if loaded < first.end:
-            # Somebody cut the file under us.
+            # Another process cut the file just now.
             return Unverified(position, loaded, first.end, first, why, claimed)
         good_end = self.rows.agreeing(self._ahead.view(first.start, loaded))
         if good_end <= position:
@@ -198,10 +198,10 @@ class BlockReader:
         self._verified_to = self._loaded_to = good_end
         return None
 
-    # --- bytes whose checksum is on a write-ahead log -------------------------------------------------------
+    # --- bytes whose checksum is in a write-ahead log -------------------------------------------------------
 
     def _wal_block_at(self, position: int, readable_end: int) -> _WalBlock | None:
-        """Return what a write-ahead log says of the block at `position`; None: nothing that can be used."""
+        """Return the block at `position` as a write-ahead log describes it; None: nothing usable."""
         assert self._wal_rows is not None
         wal_rows = [row for row in self._wal_rows() if row.end <= readable_end]
         if not any(row.end > position for row in wal_rows):
@@ -212,7 +212,7 @@ class BlockReader:
             if last is not None and last.is_seal:
                 return None
         elif covering.start > position or covering.end <= readable_end:
-            return None  # it has a row by now, or is a peer's
+            return None  # it has a row by now, or a peer wrote it
         covered = self.rows.last_end if covering is None else covering.start
         row = row_at(wal_rows, covered, position)
         if row is None:
@@ -230,7 +230,7 @@ class BlockReader:
                 return self._pass_over(part, position, "its checksum holds but its framing does not")
             size = row.end - row.start
             if self._ahead.load(self.handle, row.start, size) < size:
-                # Somebody cut the file under us.
+                # Another process cut the file just now.
                 return Unverified(position, readable_end, readable_end, None, why, claimed)
             data = bytes(self._ahead.view(row.start, row.end))
             if row.matches(data):
@@ -250,7 +250,7 @@ class BlockReader:
     # --- what is bad ------------------------------------------------------------------------------
 
     def _pass_over(self, row: Row, position: int, reason: str) -> CorruptBlock:
-        """Skip the rest of a block. Its first records may have been handed out before this open."""
+        """Skip the rest of a block. Its first records may have been delivered before this open."""
         records: int | None = row.records
         if position > row.start:
             before = self._whole(row.start, position)
@@ -261,13 +261,13 @@ class BlockReader:
         return CorruptBlock(Loss(position, row.end, records, reason), row)
 
     def _whole(self, start: int, end: int) -> int:
-        """How many whole records there are in these bytes of a block. Leaves the read-ahead at their end."""
+        """Return how many whole records these bytes of a block hold. Leaves the read-ahead at their end."""
         self._ahead.load(self.handle, start, end - start)
         self._ahead.admit(start, end, is_verified=True)
         return self._ahead.count()
 
     def take_framed(self, unverified: Unverified) -> BrokenFraming | None:
-        """Admit a stretch of these bytes by framing alone. Returns where that does not go on."""
+        """Admit a stretch of these bytes by framing alone. Returns where the framing breaks, if it does."""
         position, end, lost_end, cut_short, why, claimed = unverified
         why = why or self._ahead.why
         claimed = self._ahead.claimed if claimed is None else claimed
@@ -276,8 +276,8 @@ class BlockReader:
             return BrokenFraming(position, lost_end, cut_short, "a length that no writer wrote")
         if why == "TORN":
             if position + claimed > end or self._loaded_to >= end:
-                told = f"a record of {claimed} bytes" if claimed else "a length word"
-                reason = f"{told} begins, and {end - position} bytes are left"
+                what = f"a record of {claimed} bytes" if claimed else "a length word"
+                reason = f"{what} begins, and {end - position} bytes are left"
                 return BrokenFraming(position, lost_end, cut_short, reason, is_torn=True)
             size = max(size, claimed)
         asked = max(0, min(size, end - position))
@@ -289,7 +289,7 @@ class BlockReader:
         return None
 
     def _give_up(self, broken: BrokenFraming) -> Loss:
-        """Pass over all that is lost with it."""
+        """Skip everything that is lost with it."""
         position, lost_end, cut_short, reason, is_torn = broken
         records = None
         self._reported_to = lost_end

@@ -1,19 +1,20 @@
-# One disk budget for many. Law: what all members together may have on the disk is given out beforehand, in
-# leases, and never twice; who waits is served as soon as what he waits for is free.
+# One disk budget for several members. Law: the space that all members together may use is granted in advance,
+# in leases, and never twice; a waiting member is served as soon as enough space is free.
 #
 # A member writes within its lease without asking, so that a message costs nothing here: its engine's limit
-# is what is left of the lease. It asks when that is used up, and gives back what it does not need whenever a
-# barrier has removed something. Nobody reaches into another member: it is told (`notify`) that others want
-# room, and sees to it in its own thread.
+# is the rest of the lease. It asks when the lease is used up, and gives back what it does not need whenever a
+# barrier has removed something. No member is changed from outside: `notify` reports that others want space,
+# and the member acts in its own thread.
 #
-# Who waits is served in order of arrival, by one rule more: whoever would then have no more than a fair
-# share (half of the room, divided by the number of members) goes before whoever would have more. So a giant
-# that waits for what others hold does not stop those who need little, and they cannot starve it either: it is
-# first among all who want more than their share, and gets what they give back.
+# Waiting members are served in order of arrival, with one more rule: a member that would then have no more
+# than a fair share (half of the space, divided by the number of members) goes before one that would have
+# more. So a large member that waits for space of others does not block members that need little, and they
+# cannot starve it either: it is first among all that want more than their share, and gets what those give
+# back.
 #
-# What a member frees by dropping for a message of its own stays its own until it is used again. Only who
-# would have no more than a fair share gets of it; or a member that waits and holds much would take it all, a
-# file at a time, from one that drops.
+# Space that a member frees by dropping files for its own message stays reserved for it until it is used
+# again. Only members that would have no more than a fair share get some of it; otherwise a waiting member
+# that holds much would take all of it, a file at a time, from one that drops.
 
 from __future__ import annotations
 
@@ -30,17 +31,17 @@ from diskq.options import OnFull
 __all__ = ["BLOCK", "BudgetMember", "BudgetShare", "BudgetStatistics", "DiskBudget", "Refusal"]
 
 Refusal = Literal["droppable", "others", "over_budget"]
-"""Why a member does not get room now: it has files to drop first; or another member was asked to drop its
-oldest; or all were asked to give back what they do not need."""
+"""Why a member does not get space now: "droppable": it has files to drop first; "others": another member was
+asked to drop its oldest file; "over_budget": all were asked to give back what they do not need."""
 
 BLOCK = 4 * 1024
-"""File systems give room in such blocks: so much more than its size a file may take."""
+"""File systems allocate in blocks of this size: a file may take up to that much more than its size."""
 
 _LEAST_BOUND = 64 * 1024
-# Of the bound, unless it is said: for offset markers, temporary files, journals of acknowledgements.
+# The default headroom is this part of the bound: for committed offsets, temporary files, ack logs.
 _HEADROOM_PART = 32
 _MOST_HEADROOM = 1024 * 1024
-# Leases grow by so much beyond what is asked for.
+# A lease grows beyond the request by this part of the bound, within these limits.
 _LEASE_PART = 64
 _LEAST_AHEAD = 2 * 1024
 _MOST_AHEAD = 256 * 1024
@@ -48,16 +49,16 @@ _MOST_AHEAD = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetMember:
-    """What a budget knows of one member."""
+    """What a budget knows about one member."""
 
     name: str
     used: int
-    """Bytes on the disk when it last told: at its last barrier, or when it last asked for room."""
+    """Bytes on the disk when it last reported them: at its last barrier, or when it last asked for space."""
     granted: int
     """Bytes it may have on the disk without asking again, `used` included."""
     on_full: OnFull
     wanted: int
-    """Bytes that somebody waits for there; 0: nobody waits for this budget."""
+    """Bytes that the member waits for; 0: it does not wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,25 +68,25 @@ class BudgetStatistics:
     max_bytes: int
     headroom: int
     used: int
-    """By all members together, as they last told."""
+    """By all members together, as they last reported."""
     granted: int
-    """What they may have without asking again: together at most `max_bytes - headroom`, but for what was
+    """What they may use without asking again: together at most `max_bytes - headroom`, not counting what was
     there when they joined."""
     free: int
-    """What is not granted to anybody."""
+    """What is not granted to any member."""
     waiting: int
-    """Members with somebody who waits for room."""
+    """Number of members that wait for space."""
     members: tuple[BudgetMember, ...]
 
 
 class DiskBudget:
-    """So many bytes on the disk for several queues and streams together, whoever of them needs them.
+    """Up to `max_bytes` bytes on the disk, shared by several queues and streams.
 
-    `QueueOptions(budget=...)` and `StreamOptions(budget=...)` make a member of whatever is opened with them,
-    until it is closed; each member's own `on_full` says what happens when there is no room. `max_bytes`
-    counts data, checksums, indexes, write-ahead logs and metadata, and what was consumed until it is removed.
-    `headroom` of them are never given to messages: for small files that must be written whatever happens
-    (by default a 32nd, 1 MiB at most). May be used from all threads of this process, and shared by
+    A queue or stream opened with `QueueOptions(budget=...)` or `StreamOptions(budget=...)` is a member until
+    it is closed; each member's own `on_full` says what happens when there is no space. `max_bytes` covers
+    data, checksums, indexes, write-ahead logs, metadata, and consumed messages until they are removed.
+    `headroom` bytes of it are never given to messages: they are for small files that must always be written
+    (by default a 32nd, at most 1 MiB). May be used from all threads of this process, and shared by
     several runs of Trio. Raises TypeError and ValueError.
     """
 
@@ -115,14 +116,14 @@ class DiskBudget:
 
     @property
     def headroom(self) -> int:
-        """So many of them are kept for small files."""
+        """Bytes of `max_bytes` that are kept for small files."""
         return self._headroom
 
     def __repr__(self) -> str:
         return f"<DiskBudget of {self._max_bytes} bytes, {len(self._shares)} members>"
 
     def statistics(self) -> BudgetStatistics:
-        """The budget as it is now. Cheap; from any thread."""
+        """Return the budget as it is now. Cheap; may be called from any thread."""
         with self._lock:
             members = tuple(
                 BudgetMember(
@@ -145,9 +146,9 @@ class DiskBudget:
             )
 
     def join(self, name: str, used: int, fixed: int, on_full: OnFull) -> BudgetShare:
-        """A new member, which has `used` bytes on the disk, `fixed` of them as long as it is open.
+        """Return a new member, which has `used` bytes on the disk, `fixed` of them as long as it is open.
 
-        Never refuses: where there is more than the budget allows, nobody gets more until there is less.
+        Never refuses: if the members use more than the budget allows, none gets more until they use less.
         """
         share = BudgetShare(self, name, used, fixed, on_full)
         with self._lock:
@@ -155,7 +156,7 @@ class DiskBudget:
             self._granted += used
         return share
 
-    # --- inside; the lock is held -----------------------------------------------------------------
+    # --- internal; the lock is held ---------------------------------------------------------------
 
     @property
     def _free(self) -> int:
@@ -166,7 +167,7 @@ class DiskBudget:
         return is_large, share.arrived if share in self._waiting else math.inf
 
     def _missing_to_small(self, but: BudgetShare) -> int:
-        """So much more those wait for who would have no more than a fair share."""
+        """Bytes that are missing for the other waiting members that would have no more than a fair share."""
         small = (share for share in self._waiting if share is not but and not self._rank(share)[0])
         return max(0, sum(max(0, share.used + share.size - share.granted) for share in small) - self._free)
 
@@ -175,7 +176,7 @@ class DiskBudget:
         self._granted += more
 
     def _serve(self) -> list[BudgetShare]:
-        """Give those who wait what they wait for, as far as it goes. Tell them, without the lock."""
+        """Grant waiting members their requests while space lasts. The caller notifies them after it."""
         served = []
         while self._waiting:
             first = min(self._waiting, key=self._rank)
@@ -184,13 +185,13 @@ class DiskBudget:
                 break
             del self._waiting[first]
             self._grant(first, missing)
-            first._reserved = first.size  # until it comes for it
+            first._reserved = first.size  # until it reserves it
             served.append(first)
         return served
 
 
 class BudgetShare:
-    """What one member has of a budget. But for `notify`, it is used by who uses the member."""
+    """One member's share of a budget. Used by the thread that uses the member; only `notify` runs in any."""
 
     def __init__(self, budget: DiskBudget, name: str, used: int, fixed: int, on_full: OnFull) -> None:
         self._budget = budget
@@ -198,42 +199,42 @@ class BudgetShare:
         self.used = self.granted = used
         self.fixed = fixed
         self.on_full = on_full
-        self.size = 0  # beyond what is used: what was refused last
+        self.size = 0  # bytes beyond `used` in the last refused request
         self.arrived = 0
         self.asked = 0
-        """So many bytes somebody else asks this member to drop."""
+        """Bytes that another member asks this one to drop."""
         self.oldest = math.inf
-        """When its oldest file that it may drop was written last (ns since the Unix epoch); there is none."""
+        """When its oldest droppable file was last written (ns since the Unix epoch); infinity: none."""
         self.notify: Callable[[], None] | None = None
-        """Called, in any thread, when room came for who waits, or others want some."""
-        self._reserved = 0  # of what it drops, so much is for itself, whoever waits
-        self._is_dropping = False  # for itself: what becomes free next comes of that
-        self._dropped = 0  # so many bytes came of it, and are not used again
-        self._is_notified = False  # that others want room
+        """Called, in any thread, when the awaited space is granted, or when others want space."""
+        self._reserved = 0  # bytes of what it drops that are for itself, even if others wait
+        self._is_dropping = False  # True if it drops for itself, so that what becomes free next is its own
+        self._dropped = 0  # bytes that it freed by dropping and has not used again
+        self._is_notified = False  # True if it knows that others want space
         self._is_closed = False
 
     def arrival(self) -> int:
-        """A number for somebody who comes now: those who come later get greater ones."""
+        """Return an arrival number, greater than all before it."""
         return next(self._budget._arrivals)
 
     @property
     def is_waiting(self) -> bool:
-        """Does somebody here stand in line?"""
+        """True if this member waits for space."""
         return self in self._budget._waiting
 
     @property
     def is_contended(self) -> bool:
-        """Does another member wait for room, or want something dropped?"""
+        """True if another member waits for space, or asked this one to drop something."""
         waiting = self._budget._waiting
         return len(waiting) > (self in waiting) or self.asked > 0
 
     @property
     def ahead(self) -> int:
-        """So many bytes a lease is larger than what is asked for, where nobody waits."""
+        """Bytes by which a lease exceeds the request, if no member waits."""
         return self._budget._ahead
 
     def reserve(self, used: int, size: int) -> bool:
-        """Have `size` bytes beyond the `used` that are on the disk. False: there are not so many free."""
+        """Reserve `size` bytes beyond the `used` ones on the disk. False: not enough are free."""
         budget = self._budget
         with budget._lock:
             self._note_used(used, is_dropping=True)
@@ -251,25 +252,25 @@ class BudgetShare:
             return True
 
     def totals(self) -> tuple[int, int]:
-        """The budget's bound, and what all its members use, as they last told."""
+        """Return the budget's bound, and the bytes that all members use, as they last reported."""
         budget = self._budget
         with budget._lock:
             return budget._max_bytes, sum(share.used for share in budget._shares)
 
     def covers(self, size: int) -> bool:
-        """Could `size` bytes ever be had, while the members are those there are? Nothing is given up else."""
+        """True if `size` bytes fit at all with the present members. If not, dropping files is useless."""
         with self._budget._lock:
             return size <= self._budget._room - sum(share.fixed for share in self._budget._shares)
 
     @property
     def missing(self) -> int:
-        """So many bytes must become free, here or elsewhere, before what was refused last can be had."""
+        """Bytes that must become free, here or elsewhere, before the last refused request can be granted."""
         return max(1, self.used + self.size - self.granted - max(0, self._budget._free))
 
     def on_refusal(self, *, has_old: bool, has_young: bool = False) -> Refusal:
-        """What a member does after `reserve` has refused it room that the budget covers.
+        """Decide what a member does after `reserve` has refused it space that the budget covers.
 
-        `has_old`: it may drop files that are complete. `has_young`: it may drop others, after everybody's
+        `has_old`: it may drop complete files. `has_young`: it may drop other files, after all members'
         complete ones.
         """
         if not has_old and self.on_full == "drop_oldest" and self.ask_to_drop():
@@ -282,12 +283,12 @@ class BudgetShare:
         return "over_budget"
 
     def keep(self) -> None:
-        """What is dropped from here on makes room for what was refused last, and then for what follows it."""
+        """Keep the space of files dropped from now on for the last refused request, then for later ones."""
         self._reserved = self.size
         self._is_dropping = True
 
     def request_space(self) -> None:
-        """Tell the others that room is wanted."""
+        """Notify the other members that space is wanted."""
         with self._budget._lock:
             others = [share for share in self._budget._shares if share is not self and not share._is_notified]
             for share in others:
@@ -295,7 +296,7 @@ class BudgetShare:
         _notify(others)
 
     def ask_to_drop(self) -> bool:
-        """Have that member drop what is missing which may, and has the oldest file. False: there is none."""
+        """Ask the member with the oldest droppable file to drop what is missing. False: no member has one."""
         with self._budget._lock:
             able = [s for s in self._budget._shares if s is not self and s.oldest < math.inf]
             if not able:
@@ -306,7 +307,7 @@ class BudgetShare:
         return True
 
     def wait(self, arrived: int) -> None:
-        """Stand in line for what was refused last. `notify` tells when it is there: then `reserve` it."""
+        """Wait for the last refused request. `notify` is called when it can be granted: then `reserve` it."""
         budget = self._budget
         with budget._lock:
             if self._is_closed or (self in budget._waiting and self.arrived == arrived):
@@ -318,7 +319,7 @@ class BudgetShare:
         self.request_space()
 
     def leave(self) -> None:
-        """Stand in line no more. What came for who waited goes back with the next `settle`."""
+        """Stop waiting. Space that was granted meanwhile goes back with the next `settle`."""
         budget = self._budget
         with budget._lock:
             self._reserved = 0
@@ -329,9 +330,9 @@ class BudgetShare:
         _notify(served)
 
     def settle(self, used: int, *, is_dropping: bool = False) -> None:
-        """So many bytes are on the disk: what is granted beyond goes back, but for some ahead.
+        """Report that `used` bytes are on the disk, and give back what is granted beyond, except some ahead.
 
-        `is_dropping`: what this member drops is not gone yet.
+        `is_dropping`: files that this member drops are not removed yet.
         """
         budget = self._budget
         with budget._lock:
@@ -341,7 +342,7 @@ class BudgetShare:
             ahead = 0 if others else min(budget._ahead, budget._free + self.granted - used)
             own = min(self._dropped, self.granted - used - budget._missing_to_small(self))
             goal = used + max(self._reserved, ahead, own)
-            # More than is granted was written only where a file's own needs were guessed too small.
+            # `used` exceeds the grant only if a file's own overhead was estimated too small.
             budget._grant(self, max(used, min(self.granted, goal)) - self.granted)
             served = budget._serve()
         _notify(served)
@@ -355,7 +356,7 @@ class BudgetShare:
         self.used = used
 
     def close(self) -> None:
-        """Be a member no more. Idempotent."""
+        """Leave the budget. Idempotent."""
         budget = self._budget
         with budget._lock:
             if self._is_closed:
@@ -369,11 +370,11 @@ class BudgetShare:
         _notify(served)
 
     def full_error(self, path: str, size: int) -> DiskFullError:
-        """What a refusal means to a caller that will not wait."""
+        """Return the error for a caller that does not wait."""
         budget = self._budget
         return DiskFullError(
             path,
-            f"{self.name} holds {self.used} bytes, {size} more find no room in the budget of "
+            f"{self.name} holds {self.used} bytes, {size} more do not fit into the budget of "
             f"max_bytes={budget.max_bytes} that {len(budget._shares)} share",
         )
 

@@ -1,6 +1,6 @@
-# Functions that a caller gives us. Law: one that is async where a plain one is called, or the other way
-# round, is refused with a TypeError that names it. A coroutine that nobody awaits has done nothing, and what
-# it was to do for a message would be taken for done.
+# Functions that a caller passes in. Law: an async function where a plain one is called, or the reverse, is
+# refused with a TypeError that names it. A coroutine that is never awaited does nothing, and its work for a
+# message would be taken for done.
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def check_plain(parameter: str, function: F) -> F:
-    """The same. Raises TypeError where `function`, given as `parameter`, cannot be called, or is async."""
+    """Return `function`. Raises TypeError if it, given as `parameter`, cannot be called or is async."""
     if not callable(function):
         raise TypeError(f"{parameter} is a function, got {function!r}")
     if _is_async(function):
@@ -26,7 +26,7 @@ def check_plain(parameter: str, function: F) -> F:
 
 
 def check_result(parameter: str, function: Any, result: R) -> R:
-    """The same. Raises TypeError where the function turned out to be async: this would have to be awaited."""
+    """Return `result`. Raises TypeError if it is awaitable, so that the function turned out to be async."""
     if isinstance(result, Awaitable):
         if inspect.iscoroutine(result):
             result.close()
@@ -38,13 +38,13 @@ def check_result(parameter: str, function: Any, result: R) -> R:
 
 
 def check_async(parameter: str, function: Any) -> None:
-    """Raises TypeError where `function`, given as `parameter`, cannot be called."""
+    """Raise TypeError if `function`, given as `parameter`, cannot be called."""
     if not callable(function):
         raise TypeError(f"{parameter} is an async function, got {function!r}")
 
 
 def check_awaitable(parameter: str, function: Any, result: Any) -> Awaitable[Any]:
-    """The same result. Raises TypeError where the function turned out not to be async."""
+    """Return `result`. Raises TypeError if it is not awaitable, so that the function is not async."""
     if not isinstance(result, Awaitable):
         raise TypeError(
             f"{parameter} is an async function, and {_name(function)} returned {type(result).__name__}: "
@@ -64,7 +64,7 @@ def text_of(given: object) -> str:
 def _is_async(function: Any) -> bool:
     while isinstance(function, partial):
         function = function.func
-    its_call = getattr(type(function), "__call__", None)  # noqa: B004 (of an object that is no function)
+    its_call = getattr(type(function), "__call__", None)  # noqa: B004 (the object may not be a function)
     return any(
         inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in (function, its_call)
     )

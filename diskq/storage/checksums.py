@@ -1,17 +1,17 @@
-# Checksums beside an append file. Law: a block that disagrees is not delivered, and a row that is
-# rotten itself is told from rotten data.
+# Checksums of an append file. Law: a block that does not match is not delivered, and a corrupt row is
+# distinguished from corrupt data.
 #
 # The checksum file of a file is rows of 24 bytes, little endian, one per block of whole records:
 #
 #     end u64 | size u32 | records u32 | crc32c u32 | check u32
 #
 # `end` is the byte after the block in the file, `size` its bytes, `crc32c` over them; `check` is
-# the crc32c of the row's first 20 bytes. A row speaks for itself, so a rotten one costs its own
-# block's verification and nothing else, and a gap between two rows is what somebody else wrote.
+# the crc32c of the row's first 20 bytes. Each row is self-contained, so a corrupt one costs the
+# verification of its own block and nothing else, and a gap between two rows was written by another program.
 # `records` makes a lost block countable, and a queue countable without reading it.
 # A row of size 0 says that the file is complete, and ends here.
-# Behind the last row lie zeros, written ahead: syncing a row then changes no file size, which
-# spares the file system's journal. Zeros are no row: their check is wrong.
+# After the last row come zeros, written ahead: syncing a row then changes no file size, which
+# spares the file system's journal. Zeros are not a row: their check is wrong.
 # Format: docs/format/checksums.md.
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ assert _CHECKED.size == 20
 _CHECK = struct.Struct("<I")
 
 _WRITE_AT = 16 * ROW.size  # about 64 KiB of data: rows wait in memory until then, or a barrier
-_SPARE_ROWS = 64  # as zeros kept ready, so that a full disk is noticed before a message is in
+_SPARE_ROWS = 64  # kept ready as zeros, so that a full disk is noticed before a message is accepted
 _LEAST_AHEAD = 4 * 1024
 _MOST_AHEAD = 64 * 1024
 _ROWS_AT_ONCE = 512  # for about 2 MiB of data
-# So many zeros are looked through for rows behind them: far more than are written ahead, or torn by a power
-# cut. A file may be all hole, of any size.
+# The most zeros that are searched for later rows: far more than are written ahead, or left by a power cut.
+# A file may be one hole of any size.
 _MOST_ZEROS = 4 * 1024 * 1024
 
 
 def checksum(data: bytes | memoryview, before: int = 0) -> int:
-    """crc32c (Castagnoli) of `data`; or of bytes whose crc32c is `before`, and of `data` behind them."""
+    """Return the crc32c (Castagnoli) of `data`, or of bytes whose crc32c is `before` followed by `data`."""
     return crc32c(data, before)
 
 
 class Row(NamedTuple):
-    """A block of whole records: bytes start:end of the file, how many records, and their crc32c."""
+    """A block of whole records: bytes start:end of the file, the number of records, and their crc32c."""
 
     start: int
     end: int
@@ -77,7 +77,7 @@ class Row(NamedTuple):
 
     @property
     def is_seal(self) -> bool:
-        """Does it say that the file is complete?"""
+        """True if the row says that the file is complete."""
         return self.start == self.end
 
     def matches(self, data: memoryview | bytes) -> bool:
@@ -94,7 +94,7 @@ def _packed(end: int, size: int, records: int, crc: int) -> bytes:
 
 
 def unpack_row(data: bytes | memoryview) -> Row | None:
-    """The row in these 24 bytes; None where there is none, or a rotten one."""
+    """Return the row in these 24 bytes; None if there is none, or a corrupt one."""
     return _only_row(Blocks(crc32c), bytes(data))
 
 
@@ -106,7 +106,7 @@ def _only_row(blocks: Blocks, data: bytes) -> Row | None:
 
 @dataclass(slots=True)
 class ChecksumFile:
-    """The writing side: rows of the active file."""
+    """The writing side: appends the rows of the active file."""
 
     fs: FileSystem
     path: str
@@ -121,9 +121,9 @@ class ChecksumFile:
 
     @classmethod
     def open(cls, fs: FileSystem, path: str, rows: int, covered: int) -> ChecksumFile:
-        """Go on after `rows` bytes of rows, which reach to byte `covered` of the data.
+        """Continue after `rows` bytes of rows, which reach to byte `covered` of the data.
 
-        What follows them in the checksum file is cut off: with 0 it begins anew, whatever was there.
+        Later bytes of the checksum file are cut off: with 0 it starts empty.
         """
         handle = fs.open(path, write=True, create=True)
         checksum_file = cls(fs, path, handle, rows, rows, bytearray(), covered)
@@ -136,18 +136,18 @@ class ChecksumFile:
         return checksum_file
 
     def add(self, end: int, size: int, records: int, data: memoryview) -> None:
-        """A block of these bytes ends here. Kept in memory until `_WRITE_AT`, or the next barrier."""
+        """Add the row of a block with these bytes. It waits in memory until `_WRITE_AT` or a barrier."""
         self.add_row(end, size, records, crc32c(data))
 
     def add_row(self, end: int, size: int, records: int, crc: int) -> None:
-        """As `add`, for a block whose checksum is known."""
+        """Do as `add`, for a block whose checksum is known."""
         self.waiting += _packed(end, size, records, crc)
         self.covered = end
         if len(self.waiting) >= _WRITE_AT:
             self.flush()
 
     def flush(self) -> None:
-        """Put the waiting rows into the page cache, over zeros that are there already."""
+        """Write the waiting rows into the page cache, over the zeros written ahead."""
         if self.waiting:
             write_all(self.fs, self.handle, bytes(self.waiting), self.written)
             self.written += len(self.waiting)
@@ -162,32 +162,32 @@ class ChecksumFile:
 
     @property
     def room(self) -> int:
-        """For so many more rows zeros are left."""
+        """Number of further rows for which zeros are left."""
         return max(0, self.allocated - self.written - len(self.waiting)) // ROW.size
 
     @property
     def has_room(self) -> bool:
-        """Are zeros left for the rows of the next messages?"""
+        """True if zeros are left for the rows of the next messages."""
         return self.allocated - self.written - len(self.waiting) >= _SPARE_ROWS * ROW.size
 
     @property
     def growth(self) -> int:
-        """So many bytes `make_room` would write now."""
+        """Bytes that `make_room` would write now."""
         return 0 if self.has_room else self.next_growth
 
     @property
     def next_growth(self) -> int:
-        """So many bytes it will write when the zeros are used up."""
+        """Bytes that `make_room` will write when the zeros are used up."""
         return min(_MOST_AHEAD, max(_LEAST_AHEAD, self.allocated))
 
     def make_room(self) -> None:
-        """Write zeros ahead. Raises OSError where the disk is full; the checksum file is as before."""
+        """Write zeros ahead. Raises OSError if the disk is full; the checksum file is then unchanged."""
         ahead = self.growth
         write_all(self.fs, self.handle, bytes(ahead), self.allocated)
         self.allocated += ahead
 
     def seal(self) -> None:
-        """The data file is complete: say so, and drop the zeros."""
+        """Write the row that says that the data file is complete, and cut off the zeros."""
         rows = bytes(self.waiting) + _packed(self.covered, 0, 0, 0)
         write_all(self.fs, self.handle, rows, self.written)
         self.written += len(rows)
@@ -197,10 +197,10 @@ class ChecksumFile:
 
 
 class Rows:
-    """The reading side: the rows of one file, in order, a few hundred at a time.
+    """The reading side: reads the rows of one file in order, a few hundred at a time.
 
-    The checksum file may still be growing, or be made only later: rows that were not there yet are looked
-    for again. There are none where `path` is None.
+    The checksum file may still grow, or be created later: missing rows are looked for again.
+    There are no rows if `path` is None.
     """
 
     def __init__(self, fs: FileSystem, path: str | None) -> None:
@@ -208,17 +208,17 @@ class Rows:
         self._path = path
         self._handle: int | None = None
         self._blocks = Blocks(crc32c)
-        self._one = Blocks(crc32c)  # for a row that is looked at alone
-        self._at = 0  # the checksum file's byte behind what is loaded
+        self._one = Blocks(crc32c)  # for single rows
+        self._at = 0  # the checksum file's byte after the loaded rows
         self.consumed = 0
-        """The checksum file's byte behind the last row that was passed."""
+        """The checksum file's byte after the last row that was passed."""
         self.last: Row | None = None
-        """That row."""
+        """The last row that was passed."""
         self._open()
 
     def _open(self) -> int | None:
         if self._handle is None and self._path is not None and self._fs.size_of(self._path) is not None:
-            with contextlib.suppress(FileNotFoundError):  # it may go in this moment
+            with contextlib.suppress(FileNotFoundError):  # it may be removed at this moment
                 self._handle = self._fs.open(self._path)
         return self._handle
 
@@ -242,15 +242,15 @@ class Rows:
         self._blocks.load(b"", 0)
         self._at = self.consumed = low * ROW.size
         self.last = self._last_whole(low)
-        self.first_after(position)  # where zeros hid rows, there may be some left to pass
+        self.first_after(position)  # if zeros hid rows, some may be left to pass
 
     @property
     def last_end(self) -> int:
-        """The byte of the data behind the block of the last row that was passed."""
+        """The byte of the data after the block of the last row that was passed."""
         return self.last.end if self.last else 0
 
     def first_after(self, position: int) -> Row | None:
-        """The first row that ends after `position`; None where there is none (yet).
+        """Return the first row that ends after `position`; None if there is none (yet).
 
         Rows that end at or before `position` are passed for good.
         """
@@ -264,9 +264,9 @@ class Rows:
                 return None
 
     def covering(self, position: int, most: int) -> list[Row]:
-        """Rows without a gap between them, the first one being `first_after(position)`.
+        """Return rows without a gap between them, beginning with `first_after(position)`.
 
-        Together they cover at most `most` bytes, but there is one, however large its block, unless
+        Together they cover at most `most` bytes, or it is one row with a larger block. The list is empty if
         no row ends after `position` (yet).
         """
         if self.first_after(position) is None:
@@ -274,35 +274,35 @@ class Rows:
         return [Row(*row) for row in self._blocks.following(most)]
 
     def counting(self, position: int, most: int) -> tuple[int, int]:
-        """Of the rows that `covering` returns: how many records they are of, and where the last one ends."""
+        """Return the number of records of the rows that `covering` returns, and where the last one ends."""
         if self.first_after(position) is None:
             return 0, position
         rows = self._blocks.following(most)
         return sum(row[2] for row in rows), rows[-1][1]
 
     def reach(self, most: int, limit: int) -> int | None:
-        """Where the last one ends of the rows that `covering` returns, by byte `limit`; None: none does."""
+        """Return the end of the last row that `covering` returns and that ends by `limit`; None: none."""
         return self._blocks.reach(most, limit)
 
     def agreeing(self, data: memoryview) -> int:
-        """`data` begins with the block of the first row: up to which byte of the file are blocks as written?
+        """Return up to which byte of the file blocks match; `data` begins with the first row's block.
 
-        Up to where that block begins, if not even that one is.
+        If the first block does not match, that is where it begins.
         """
         return self._blocks.agreeing(data)
 
     def _load(self) -> bool:
-        """Load the next few rows. False: there are none (yet)."""
+        """Load the next rows. False: there are none (yet)."""
         start = self._at
         end = start + _MOST_ZEROS
         while start < end and (handle := self._handle or self._open()) is not None:
             data = self._fs.pread(handle, _ROWS_AT_ONCE * ROW.size, start)
-            # Zeros at the end are rows to come, to be looked at again; zeros before a row are a hole
-            # that somebody tore, and rotten rows are passed over.
-            behind = min(len(data), len(data.rstrip(b"\0")) + ROW.size - 1) // ROW.size * ROW.size
-            if behind:
-                is_found = self._blocks.load(data[:behind], start)
-                self._at = start = start + behind
+            # Zeros at the end are future rows, to be looked at again; zeros before a row are a hole in
+            # the file, and corrupt rows are skipped.
+            size = min(len(data), len(data.rstrip(b"\0")) + ROW.size - 1) // ROW.size * ROW.size
+            if size:
+                is_found = self._blocks.load(data[:size], start)
+                self._at = start = start + size
                 end = start + _MOST_ZEROS
                 if is_found:
                     return True
@@ -313,7 +313,7 @@ class Rows:
         return False
 
     def _first_whole(self, index: int, limit: int) -> Row | None:
-        """The first row that is whole in rows index:limit, None where the zeros begin first."""
+        """Return the first whole row in rows index:limit, None if zeros come first."""
         assert self._handle is not None
         for number in range(index, limit):
             data = self._fs.pread(self._handle, ROW.size, number * ROW.size)
@@ -324,7 +324,7 @@ class Rows:
         return None
 
     def _last_whole(self, index: int) -> Row | None:
-        """The last row that is whole before row `index`."""
+        """Return the last whole row before row `index`."""
         assert self._handle is not None
         for number in reversed(range(index)):
             row = _only_row(self._one, self._fs.pread(self._handle, ROW.size, number * ROW.size))
@@ -334,7 +334,7 @@ class Rows:
 
 
 def rows_before(fs: FileSystem, path: str | None, position: int) -> tuple[int, int]:
-    """Bytes of the rows of blocks that end by byte `position` of the data, and the byte to which they reach.
+    """Return the bytes of rows whose blocks end by byte `position` of the data, and the byte they reach.
 
     `path` is the checksum file's; None: there is none. Raises OSError.
     """
@@ -347,7 +347,10 @@ def rows_before(fs: FileSystem, path: str | None, position: int) -> tuple[int, i
 
 
 def rows_after(fs: FileSystem, path: str | None, position: int) -> list[Row]:
-    """All rows in the checksum file at `path` that end after byte `position` of the data. Raises OSError."""
+    """Return all rows of the checksum file at `path` that end after byte `position` of the data.
+
+    Raises OSError.
+    """
     found: list[Row] = []
     rows = Rows(fs, path)
     try:
@@ -361,8 +364,9 @@ def rows_after(fs: FileSystem, path: str | None, position: int) -> list[Row]:
 
 
 def replace_last_rows(fs: FileSystem, path: str, last: Sequence[Row]) -> None:
-    """Replace the rows in the checksum file at `path` that do not end before the first of these. Raises
-    OSError.
+    """Replace the last rows of the checksum file at `path`, from the start of the first of `last` on.
+
+    Raises OSError.
     """
     kept, covered = rows_before(fs, path, last[0].start)
     checksum_file = ChecksumFile.open(fs, path, kept, covered)
@@ -375,9 +379,9 @@ def replace_last_rows(fs: FileSystem, path: str, last: Sequence[Row]) -> None:
 
 
 def checksummed(fs: FileSystem, path: str, start: int = 0) -> tuple[int, int]:
-    """Up to which byte blocks have checksums in the checksum file at `path`, and how many records those have.
+    """Return up to which byte the checksum file at `path` covers the data, and the records of those blocks.
 
-    Those that end after byte `start` of the data count, whether or not they are there. Raises OSError.
+    Blocks that end after byte `start` of the data count, whether or not the data exists. Raises OSError.
     """
     rows = Rows(fs, path)
     count, position = 0, start
@@ -392,7 +396,10 @@ def checksummed(fs: FileSystem, path: str, start: int = 0) -> tuple[int, int]:
 
 
 def corrupt_rows(fs: FileSystem, path: str) -> list[int]:
-    """Where in the checksum file at `path` rows begin that are neither whole nor zeros. Raises OSError."""
+    """Return where in the checksum file at `path` rows begin that are neither whole nor zeros.
+
+    Raises OSError.
+    """
     found: list[int] = []
     if fs.size_of(path) is None:
         return found
@@ -416,12 +423,12 @@ def corrupt_rows(fs: FileSystem, path: str) -> list[int]:
 
 
 class VerifiedPrefix(NamedTuple):
-    """How far checksums vouch for a file without a gap, and for how many records."""
+    """Up to which byte checksums match a file without a gap, and the number of records."""
 
     end: int
     records: int
     is_complete: bool
-    """Does the file end there, and say that this is all of it?"""
+    """True if the file ends there, and its last row says that it is complete."""
 
 
 def verified_prefix(
@@ -433,9 +440,10 @@ def verified_prefix(
     size: int | None = None,
     over_gaps: bool = False,
 ) -> VerifiedPrefix:
-    """Up to where checksums vouch for the file from byte `start` on, where a block begins. Raises OSError.
+    """Return how far the file matches its checksums, from byte `start` on, where a block begins.
 
-    Of the file the first `size` bytes count (None: all). `over_gaps`: go on behind what nothing vouches for.
+    Only the first `size` bytes of the file count (None: all). `over_gaps`: continue after bytes that no
+    checksum covers. Raises OSError.
     """
     size = fs.size_of(path) or 0 if size is None else size
     end = at = min(start, size)

@@ -1,7 +1,7 @@
-# What is closed at the end of a block, and how files are let go of.
+# Closing files and other resources, at the end of a block or at once.
 #
-# Law: a handle is forgotten before it is closed, since close(2) takes it away even where it fails:
-# closed twice, it may be another file by then. And who lets go of several lets go of all, whatever one says.
+# Law: the owner forgets a handle before it closes it, since close(2) releases the number even if it fails:
+# a second close could close another file. Closing several handles closes all, even if one fails.
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Closing", "let_go", "opened"]
 
 
 def let_go(fs: FileSystem, *handles: int) -> None:
-    """Close files that were only read; numbers below 0 are none. Raises nothing: nothing was promised."""
+    """Close files that were only read; numbers below 0 are ignored. Never raises: no data can be lost."""
     for handle in handles:
         if handle >= 0:
             with contextlib.suppress(OSError):
@@ -29,7 +29,7 @@ def let_go(fs: FileSystem, *handles: int) -> None:
 def opened(
     fs: FileSystem, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False
 ) -> Iterator[int]:
-    """The handle of a file, for the block: it is closed at the end. Raises OSError, as `fs.open`."""
+    """Open a file for a `with` block, at whose end it is closed. Raises OSError, as `fs.open`."""
     handle = fs.open(path, write=write, create=create, exclusive=exclusive)
     try:
         yield handle
@@ -38,11 +38,11 @@ def opened(
 
 
 class Closing(ABC):
-    """Something to be closed: `with` does so at the end of its block, however that ends."""
+    """An object with `close`, which a `with` block calls at its end."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of it. Idempotent."""
+        """Close it. Idempotent."""
 
     def __enter__(self) -> Self:
         return self
@@ -50,6 +50,6 @@ class Closing(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A child of a fork that leaves the block has nothing to let go of: it is its parent's.
+        # A child of a fork that leaves the block closes nothing: the resource is its parent's.
         with contextlib.suppress(ForkedError):
             self.close()

@@ -1,5 +1,5 @@
-# Directories that are made because somebody asked for a place below them, and taken away with all that is in
-# them because what was to become of it will not.
+# Creating missing parent directories, and removing a directory tree whose creation was given up.
+# Law: both are durable when they return.
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["make_directories", "remove_tree"]
 
 
 def make_directories(fs: FileSystem, path: str) -> None:
-    """Make `path` and what is missing above it, durably: what is synced below it must be found again.
+    """Create `path` and its missing parents durably, so that files synced below it are found again.
 
-    Raises OSError; NotADirectoryError where something else is in the way.
+    Raises OSError; NotADirectoryError if a part of the path is not a directory.
     """
     missing = []
     while fs.size_of(path) is None:
@@ -24,7 +24,7 @@ def make_directories(fs: FileSystem, path: str) -> None:
 
 
 def remove_tree(fs: FileSystem, path: str) -> None:
-    """Take away the directory `path` and everything in it, or the file; nothing where there is neither.
+    """Remove the directory `path` and everything in it, or the file; do nothing if there is neither.
 
     Raises OSError.
     """

@@ -1,4 +1,4 @@
-# How long something took, each time. Law: one thread counts, any thread reads, and no number ever falls.
+# Histograms of durations. Law: one thread counts, any thread reads, and no number ever decreases.
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass
 __all__ = ["BOUNDS", "DurationCounter", "Durations"]
 
 BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""Seconds, ascending: from a disk that has a cache of its own to one that is about to fail."""
+"""Seconds, ascending: from a disk with its own cache to one that is about to fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """How often something was done, and how long it took."""
+    """How often an operation ran, and how long it took."""
 
     count: int
     seconds: float
-    """All of them together."""
+    """Total duration."""
     buckets: tuple[int, ...]
-    """How many took at most `BOUNDS[i]` seconds and more than the bound before; the last: longer than all."""
+    """How many took at most `BOUNDS[i]` seconds and more than the bound before; the last: more than all."""
 
 
 class DurationCounter:
-    """Counts durations. One thread at a time notes them; `now` may be called from any."""
+    """Counts durations. One thread at a time calls `note`; any thread may call `now`."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
         self._buckets = [0] * (len(BOUNDS) + 1)
 
     def note(self, seconds: float) -> None:
-        """It was done once more, and took so many seconds."""
+        """Count one more operation, which took `seconds`."""
         self._seconds += seconds
         self._buckets[bisect_left(BOUNDS, seconds)] += 1
 

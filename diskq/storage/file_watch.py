@@ -1,7 +1,7 @@
-# Who is told when files change. Law: a hint, and never the truth: whoever is woken looks for himself.
+# Notification of file changes. Law: a notification is a hint, never the truth: the woken reader looks itself.
 #
-# Told are those who added a path, of what happened after that; so one adds first, looks then, and
-# waits last. A kernel that ran out of room for events tells of everything.
+# A path is reported if it changed after it was added; so the caller adds it first, looks then, and
+# waits last. If the kernel's event queue overflowed, every path is reported.
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ __all__ = ["FileWatch", "open_inotify"]
 
 
 class FileWatch(Protocol):
-    """Tells of changes. A descriptor that gets readable says that there are some."""
+    """Reports changed files. Its descriptor becomes readable when there are changes."""
 
     def fileno(self) -> int: ...
 
     def add_file(self, path: str) -> None:
-        """Tell when it is written to. Raises OSError: it is not there, or there are too many watches."""
+        """Report writes to the file. Raises OSError if it does not exist, or there are too many watches."""
 
     def add_directory(self, path: str) -> None:
-        """Tell when names come, go or change in it. Raises as `add_file`."""
+        """Report names created, removed or changed in the directory. Raises as `add_file`."""
 
     def remove(self, path: str) -> None:
-        """Tell no more of it. Idempotent."""
+        """Stop reporting the path. Idempotent."""
 
     def drain(self) -> set[str]:
-        """The paths that were added and have changed since. Never waits."""
+        """Return the paths that have changed since they were added. Never waits."""
 
     def close(self) -> None: ...
 
 
 def open_inotify() -> FileWatch | None:
-    """None: the kernel has no inotify, or no more of it for this user."""
+    """Return a watch; None if the kernel has no inotify, or this user has reached its limit."""
     with contextlib.suppress(OSError):
         return _Inotify(inotify.init())
     return None
 
 
 class _Inotify:
-    """One inotify descriptor. Two paths may be one file, which has one watch."""
+    """One inotify descriptor. Two paths may lead to one file, which has one watch."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,10 +1,10 @@
-# What a child of a fork inherits. Law: what was opened is its process's alone, and a child's calls on it
-# touch no file.
+# What a child of a fork inherits. Law: an open store belongs to the process that opened it, and a child's
+# calls on it touch no file.
 #
-# The memory of a child says that it holds locks, and where files end; its parent says the same, and goes on.
-# So in a child all that there was is made unusable at once (os.register_at_fork), and nobody has to ask at
-# each call: turns are taken for good (_native/core/thread_guard.pyx), file systems refuse every verb (fs.py),
-# and who neither takes a turn nor touches a file with each call is told here.
+# A child's memory says that it holds locks, and where files end; its parent's says the same, and goes on.
+# So in a child every existing object is made unusable at once (os.register_at_fork), and no call has to
+# check: thread guards are held for ever (_native/core/thread_guard.pyx), file systems refuse every operation
+# (fs.py), and objects that use neither with each call register here.
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["ForkListener", "notify_on_fork"]
 
 
 class ForkListener(Protocol):
-    """What refuses calls when it is told that it is another process's."""
+    """An object that refuses calls once it belongs to another process."""
 
     def leave_to_parent(self, pid: int) -> None:
-        """In a child: the process `pid` opened it, and has it."""
+        """Called in a child: the process `pid` opened this object, and keeps it."""
 
 
 _listeners: WeakSet[ForkListener] = WeakSet()
 
 
 def notify_on_fork(listener: ForkListener) -> None:
-    """Call its `leave_to_parent` in every child of this process, as long as it lives."""
+    """Call the listener's `leave_to_parent` in every child of this process, while the listener exists."""
     _listeners.add(listener)
 
 

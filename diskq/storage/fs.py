@@ -1,10 +1,9 @@
-# The door to the operating system. Law: nobody else below `cli` opens it.
+# The file system layer. Law: no other module below `cli` calls the operating system.
 #
-# A `FileSystem` is the verbs that a queue needs, on paths and integer handles. The real one is
+# A `FileSystem` has the operations that a store needs, on paths and integer handles. The real one is
 # here; `diskq.testing` has one that forgets what was not synced and one that fails on demand.
-# Where `native` is true a handle is a file descriptor, and compiled code makes its own pread(2)
-# and pwrite(2) on it; otherwise it comes through these verbs, so a test can be the disk for the
-# compiled path as well.
+# If `native` is true, a handle is a file descriptor, and compiled code calls pread(2) and pwrite(2) on it
+# itself; otherwise compiled code uses these operations, too, so that a test can replace the disk for it.
 
 from __future__ import annotations
 
@@ -44,26 +43,26 @@ __all__ = [
     "join",
 ]
 
-# "There is no room", in the kernel's words: the disk, the quota, the process's file size limit.
+# The kernel's errors for "no space": the disk, the quota, the process's file size limit.
 FULL_DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NO_DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
 
-# "Somebody has it", of a lock.
+# The kernel's errors for a lock that another process holds.
 _CONTENTION = frozenset({errno.EWOULDBLOCK, errno.EACCES})
-# Linux lists who holds which lock, as `1: FLOCK  ADVISORY  WRITE 4711 08:01:393220 0 EOF`.
+# Linux lists all locks and their owners here, as `1: FLOCK  ADVISORY  WRITE 4711 08:01:393220 0 EOF`.
 _LOCKS = "/proc/locks"
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 
-# "A file has one name here", in the kernel's words: FAT, some network and user-space file systems, and
-# rules that forbid it between directories, or for who does not own the file.
+# The kernel's errors for "no hard links": FAT, some network and user-space file systems, and rules that
+# forbid them between directories, or to users that do not own the file.
 _ONE_NAME_ERRNOS = frozenset(
     {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
     | {errno.EXDEV, errno.EMLINK}
 )
 
-# "That is no file", in the kernel's words, of what may have been put in its place; and what that may be.
+# The kernel's errors for a path at which there is something else than a file; and what that can be.
 _NOT_A_FILE_ERRNOS = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EMLINK})
 _FILE_KINDS = (
     (stat.S_ISLNK, "a symbolic link"),
@@ -74,13 +73,13 @@ _FILE_KINDS = (
     (stat.S_ISBLK, "a device"),
 )
 
-# A file that says that it has so many bytes, and holds not even one in so many, nobody has written: to read
-# all its zeros would take long, or more memory than there is. Nobody's disk compresses so well.
+# A file larger than _LARGE bytes of which less than one byte in _HOLLOW is allocated was not written by any
+# program: reading its zeros would take too long, or too much memory. No file system compresses that well.
 _LARGE = 64 * 1024 * 1024
 _HOLLOW = 1000
 _MANY_STRETCHES = 256
 
-# The kernel's name for "since this machine started"; a power cut changes it, a killed process does not.
+# The kernel's identifier of this boot: a restart of the machine changes it, the kill of a process does not.
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 AnyPath = str | os.PathLike[str]
@@ -92,38 +91,38 @@ if sys.platform == "darwin":
     # Its fsync leaves the bytes in the disk's own cache.
     _datasync = _fsync = full_sync
 else:
-    # Not every system can leave a file's times unsynced.
+    # Not every system has fdatasync.
     _datasync, _fsync = getattr(os, "fdatasync", os.fsync), os.fsync
 
 base_name = os.path.basename
 
 
 def as_path(path: AnyPath) -> str:
-    """As a str. Raises TypeError for bytes and what is no path, FileNotFoundError for an empty one."""
+    """Return the path as a str. Raises TypeError for bytes and non-paths, FileNotFoundError if empty."""
     text = os.fspath(path)
     if not isinstance(text, str):
         raise TypeError(f"a path is a str or a pathlib.Path, not {type(text).__name__}")
     if not text:
-        # Joined with a name it would be the directory in which the program happens to be.
+        # Joined with a name it would mean the program's current directory.
         raise FileNotFoundError(errno.ENOENT, "a path is not empty", text)
     return text
 
 
 def join(directory: str, *names: str) -> str:
-    """As os.path.join, in a third of the time: `names` are names, none of them begins with a slash."""
+    """Join paths as os.path.join does, in a third of the time; none of `names` may begin with a slash."""
     if not directory or directory[-1] == "/":
         return os.path.join(directory, *names)
     return "/".join((directory, *names))
 
 
 def directory_of(path: str) -> str:
-    """The directory that holds `path`."""
+    """Return the directory that holds `path`."""
     return os.path.dirname(path) or "."
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who we are, for the lock file: enough for a person to find the process."""
+    """This process, as the lock file names it: enough for a person to find it."""
 
     pid: int
     host: str
@@ -131,47 +130,47 @@ class Identity:
 
 
 class Stamp(NamedTuple):
-    """Which file has a name, and when it was written last: the same as before, so are its bytes.
+    """Which file a path names, and when it was last written. Equal stamps mean equal bytes.
 
-    Unless they rotted; or were written within a tick of the kernel's clock, some milliseconds.
+    Except after bit rot, or a write within one tick of the kernel's clock, some milliseconds.
     """
 
     file: int
-    """Nobody else's on this file system while the file is there (an inode's number)."""
+    """Unique on this file system while the file exists (an inode number)."""
     modified_ns: int
     """Since the Unix epoch."""
 
 
 class FileSystem(Protocol):
-    """The verbs. All raise `OSError`; sizes and offsets are bytes."""
+    """The operations on files. All raise `OSError`; sizes and offsets are bytes."""
 
     @property
     def native(self) -> bool:
-        """Are handles file descriptors, on which compiled code may call the kernel itself?"""
+        """True if handles are file descriptors, on which compiled code may call the kernel itself."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
-        """A handle for reading, or reading and writing. Never follows a link, never truncates, never waits.
+        """Return a handle for reading, or reading and writing. Never follows a link, truncates or waits.
 
-        Raises NotAFileError where there is something else than a file.
+        Raises NotAFileError if there is something else than a file at `path`.
         """
 
     def close(self, handle: int) -> None: ...
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
-        """At most `size` bytes; fewer only at the end of the file."""
+        """Return at most `size` bytes; fewer only at the end of the file."""
 
     def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
-        """How many bytes were taken: a disk about to be full takes fewer than it was given."""
+        """Write `data` and return the number of bytes written: fewer if the disk is nearly full."""
 
     def truncate(self, handle: int, size: int) -> None: ...
 
     def share_memory(self, handle: int, size: int) -> memoryview:
-        """The file's first `size` bytes as memory that is the page cache: what is stored outlives us."""
+        """Return the file's first `size` bytes as shared memory: stored bytes outlive this process."""
 
     def size(self, handle: int) -> int: ...
 
     def has_name(self, handle: int) -> bool:
-        """Does a directory still lead to the file? Costs a fifth of asking for its path."""
+        """True if a directory still refers to the file. Costs a fifth of looking up its path."""
 
     def sync_files(self, handles: Sequence[int]) -> None:
         """Return when the bytes and the size of each file are on stable storage (fdatasync)."""
@@ -180,71 +179,74 @@ class FileSystem(Protocol):
         """Return when the names in the directory are on stable storage."""
 
     def sync_file_system(self, handle: int) -> None:
-        """Return when all that was written to the file system of this open file is durable, names too.
+        """Return when everything written to the file system of this open file is durable, names too.
 
-        It needs no descriptor. Raises OSError, also where the system has no call for it.
+        It needs no descriptor. Raises OSError, also if the system has no such call.
         """
 
     def rename(self, source: str, target: str) -> None:
-        """Give `source` the name `target`, whose old file loses it in the same moment."""
+        """Rename `source` to `target` atomically; a file that had that name loses it."""
 
     def link(self, source: str, target: str) -> bool:
-        """Let the file have the name `target` as well, if nobody has it: FileExistsError. False: not here."""
+        """Give the file the second name `target`. False: this file system has no hard links.
+
+        Raises FileExistsError if the name is taken.
+        """
 
     def unlink(self, path: str) -> None: ...
 
     def make_directory(self, path: str) -> bool:
-        """Make one directory. False: it was there."""
+        """Create one directory. False: it existed."""
 
     def remove_directory(self, path: str) -> None:
-        """Take away a directory in which nothing is."""
+        """Remove an empty directory."""
 
     def list_directory(self, path: str) -> list[str]: ...
 
     def size_of(self, path: str) -> int | None:
-        """The size of the file at `path`, None where there is none."""
+        """Return the size of the file at `path`; None if there is none."""
 
     def stamp_of(self, path: str) -> Stamp | None:
-        """The stamp of the file at `path`, None where there is none."""
+        """Return the stamp of the file at `path`; None if there is none."""
 
     def place_of(self, path: str) -> Hashable:
-        """Equal for two paths that lead to the same file or directory, and for no others."""
+        """Return a value that is equal for two paths exactly if they lead to the same file or directory."""
 
     def is_link(self, path: str) -> bool:
-        """Is there a symbolic link at `path`, wherever it leads?"""
+        """True if there is a symbolic link at `path`, wherever it leads."""
 
     def open_watch(self) -> FileWatch | None:
-        """Something that tells when files change. None: there is no such thing here, look now and then."""
+        """Return a watch for changes of files. None: this system has none, and the caller must poll."""
 
     def try_lock(self, handle: int) -> bool:
-        """Take the exclusive lock that ends with the process (flock). False: somebody has it."""
+        """Take the exclusive lock, which ends with the process (flock). False: another process has it."""
 
     def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
-        """Has a process that lock? It is not taken. None: it cannot be told from here.
+        """True if a process has that lock; None if this cannot be determined. The lock is not taken.
 
-        `pid` and `host` are of the process that is known to have had it last; 0 where none is.
+        `pid` and `host` are those of its last known owner; a `pid` of 0 means that none is known.
         """
 
     def identity(self) -> Identity: ...
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never steps."""
+        """Return seconds on a clock that never steps."""
 
     def wall_clock(self) -> float:
-        """Seconds since the Unix epoch, for people."""
+        """Return seconds since the Unix epoch, for people."""
 
     def unique_number(self) -> int:
-        """A number nobody else drew: 63 random bits, for the names of temporary files."""
+        """Return a unique number: 63 random bits, for the names of temporary files."""
 
 
-# Descriptors with a lock. A child of a fork has them, too, and would keep the lock when its parent closes.
+# Descriptors with a lock. A child of a fork inherits them, and would keep the lock after its parent closes.
 _locked: set[int] = set()
 
 
 class PosixFileSystem:
-    """Linux's and macOS's. Stateless: one instance serves everybody.
+    """The file system of Linux and macOS. Stateless: one instance serves the whole process.
 
-    Everybody in one process: in a child of a fork every verb of those that there were raises ForkedError.
+    In a child of a fork, every operation of an inherited instance raises ForkedError.
     """
 
     native = True
@@ -253,7 +255,7 @@ class PosixFileSystem:
         notify_on_fork(self)
 
     def leave_to_parent(self, pid: int) -> None:
-        """In a child of a fork: what was opened with it is the parent's. A new one is for the child."""
+        """Refuse every operation in a child of a fork: open files are the parent's."""
         if not isinstance(self, _InheritedFileSystem):
             self.__dict__["opened_by"] = pid
             self.__class__ = _InheritedFileSystem
@@ -263,8 +265,8 @@ class PosixFileSystem:
         flags = os.O_RDWR if write else os.O_RDONLY
         flags |= os.O_CREAT if create else 0
         flags |= os.O_EXCL if exclusive else 0
-        # A planted link must not lead our writes elsewhere; a child must not inherit our lock; and a pipe
-        # that somebody put there must not keep us waiting for its other end.
+        # A planted link must not lead our writes elsewhere; a child must not inherit our lock; and a planted
+        # pipe must not keep us waiting for its other end.
         flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         return _open_file(path, flags)
 
@@ -299,8 +301,8 @@ class PosixFileSystem:
         return has_name(handle)
 
     def sync_files(self, handles: Sequence[int]) -> None:
-        # Start them all on their way before waiting for the first: the disk then empties its
-        # cache once for most of them (about a fifth off a barrier of two files).
+        # Start the write-back of all before waiting for the first: the disk then flushes its cache once
+        # for most of them, which makes a barrier of two files about a fifth faster.
         for handle in handles[1:]:
             start_writeback(handle)
         for handle in handles:
@@ -383,7 +385,7 @@ class PosixFileSystem:
             with open(_LOCKS, encoding="ascii") as lines:
                 for _, kind, _, _, owner, file, *_ in map(str.split, lines):
                     *listed, inode = file.rsplit(":", 1)
-                    # Some file systems (btrfs, overlays) give files another device than the list does.
+                    # Some file systems (btrfs, overlays) report another device for a file than the list does.
                     if (
                         kind == "FLOCK"
                         and inode == str(status.st_ino)
@@ -392,7 +394,7 @@ class PosixFileSystem:
                         return True
         except (OSError, ValueError):
             return _is_alive(pid) if is_here else None
-        # What runs in another container, or beyond a network, is not in the list.
+        # Processes in other containers, or on other hosts, are not in the list.
         return False if is_here else None
 
     def identity(self) -> Identity:
@@ -409,11 +411,11 @@ class PosixFileSystem:
 
 
 class PortableFileSystem(PosixFileSystem):
-    """What Python has on every system: Windows', and whoever sets DISKQ_PORTABLE=1. Compiled code asks it.
+    """A file system of Python's portable calls, for Windows and DISKQ_PORTABLE=1. Compiled code calls it.
 
-    A position belongs to the handle here, so one at a time seeks and reads, or writes. Directories cannot be
-    synced, and nobody tells of changes: names are as durable as the system makes them by itself, and readers
-    look now and then. docs/platforms.md tells what that means.
+    The position belongs to the handle here, so one thread at a time seeks and reads or writes. Directories
+    cannot be synced, and changes are not reported: names are as durable as the system makes them by itself,
+    and readers poll. docs/platforms.md says what that means.
     """
 
     native = False
@@ -455,14 +457,14 @@ class PortableFileSystem(PosixFileSystem):
             os.fsync(handle)
 
     def sync_directory(self, path: str) -> None:
-        """Nothing, but that it must be there: systems without O_DIRECTORY have no call for it."""
+        """Check that the directory exists, and sync nothing: without O_DIRECTORY there is no call for it."""
         os.stat(path)
 
     def sync_file_system(self, handle: int) -> None:
         raise OSError(errno.ENOSYS, "this system cannot sync one file system", str(handle))
 
     def rename(self, source: str, target: str) -> None:
-        os.replace(source, target)  # os.rename does not replace what is there on Windows
+        os.replace(source, target)  # on Windows, os.rename does not replace an existing file
 
     def size_of(self, path: str) -> int | None:
         with contextlib.suppress(FileNotFoundError):
@@ -473,7 +475,7 @@ class PortableFileSystem(PosixFileSystem):
         return None
 
     def try_lock(self, handle: int) -> bool:
-        # Not above: with what it imports, an SDK of a lock server among them, it takes 40 ms and more.
+        # Imported here since its own imports, among them the SDK of a lock server, take 40 ms and more.
         import portalocker
 
         try:
@@ -489,7 +491,7 @@ class PortableFileSystem(PosixFileSystem):
 
 
 def _open_file(path: str, flags: int) -> int:
-    """A regular file. Raises NotAFileError for anything else, which is neither read nor waited for."""
+    """Open a regular file. Raises NotAFileError for anything else, without reading it or waiting for it."""
     try:
         handle = os.open(path, flags, FILE_MODE)
     except OSError as failure:
@@ -513,7 +515,7 @@ def _open_file(path: str, flags: int) -> int:
 
 
 def _is_hollow(handle: int, size: int) -> bool:
-    """Is there next to nothing in a file of that size? Where the system does not tell, there is something."""
+    """True if almost nothing of a file of that size is allocated. False if the system cannot say."""
     if not hasattr(os, "SEEK_DATA"):
         return False
     held = at = 0
@@ -530,12 +532,12 @@ def _is_hollow(handle: int, size: int) -> bool:
 
 
 def _kind_name(mode: int) -> str:
-    """What people call what has such a mode."""
+    """Return the usual name of the kind of file with this mode."""
     return next((name for is_one, name in _FILE_KINDS if is_one(mode)), "something")
 
 
 class _InheritedFileSystem(PosixFileSystem):
-    """What a file system is in a child of the process that made it: no verb of it touches anything."""
+    """A file system in a child of the process that made it: no operation of it touches anything."""
 
     opened_by: int
 
@@ -548,10 +550,10 @@ class _InheritedFileSystem(PosixFileSystem):
 
 
 def _drop_locked() -> None:
-    """In a child: hold no lock of the parent's open when that has closed it.
+    """Drop the parent's locks in a child, so that they end when the parent closes them.
 
-    Closing a copy lets go of no lock (flock is the open file's). Their numbers stay taken: who inherited
-    them must not find another file there.
+    Closing a copy of a descriptor releases no lock (flock belongs to the open file). The numbers stay in use:
+    objects that inherited them must not find another file there.
     """
     nothing = os.open(os.devnull, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)) if _locked else -1
     for handle in _locked:
@@ -562,16 +564,16 @@ def _drop_locked() -> None:
 
 
 IS_PORTABLE = sys.platform == "win32" or os.environ.get("DISKQ_PORTABLE", "") not in ("", "0")
-"""Is the operating system asked through Python's own calls alone?"""
+"""True if the operating system is used through Python's own calls only."""
 
-# The operating system itself, by the calls that are there.
+# The file system for this operating system.
 OsFileSystem = PosixFileSystem
 if not TYPE_CHECKING and IS_PORTABLE:
     OsFileSystem = PortableFileSystem
 
 
 def _is_alive(pid: int) -> bool | None:
-    """Where no list tells of locks: a process that is gone has none. One that runs may have it: None."""
+    """Guess, without a list of locks, if a process has one: False if it has ended, None if it runs."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -582,21 +584,21 @@ def _is_alive(pid: int) -> bool | None:
 
 
 def _refused(refusal: Exception, is_held: bool) -> bool:
-    """False: somebody has the lock. Raises OSError where it is refused to everybody."""
+    """Return False if another process holds the lock. Raises OSError if this file system cannot lock."""
     if is_held:
         return False
     raise OSError(errno.ENOLCK, f"this file system cannot lock: {refusal}") from refusal
 
 
 def _is_contention(refusal: BaseException) -> bool:
-    """Does the refusal mean "somebody has it" rather than "locks do not work here"?"""
+    """True if the refusal means that another process has the lock, not that locks do not work here."""
     cause = refusal.__cause__ or (refusal.args[0] if refusal.args else None)
     number = getattr(cause, "errno", None)
     return number in _CONTENTION
 
 
 def _boot_id() -> str:
-    """Empty where the system does not tell: recovery then believes the page cache survived."""
+    """Return the identifier of this boot; empty if unknown: recovery then assumes no restart."""
     if sys.platform == "darwin":
         return _boot_session()
     with contextlib.suppress(OSError), open(_BOOT_ID_PATH, encoding="ascii") as file:

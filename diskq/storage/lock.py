@@ -1,11 +1,11 @@
 # One writer. Law: the lock decides, its content only informs.
 #
 # The lock is flock(2) on a file that is never removed: it ends with the process, however that
-# ends, and a lock file whose process is gone is simply taken over. Its content tells people who
-# has it, and recovery whether the machine was restarted since.
+# ends, and the next writer takes over the file. Its content names the owner for people, and lets recovery
+# see whether the machine was restarted since.
 #
-# A peer may remove its own when it lets go (sej does). Who has locked a file that has lost its name
-# has locked nothing: others lock the one that has the name now. So that is looked at behind the lock.
+# A peer may remove its lock file when it closes (sej does). A lock on a file that has lost its name protects
+# nothing: others lock the new file of that name. So the name is checked after locking.
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from diskq.storage.small_file import read_small
 
 __all__ = ["Holder", "Lock", "as_bits", "bits_in", "holder_of", "parse_holder", "read_holder"]
 
-# A stream has so many write-ahead logs at most: they are named in the sector.
+# The most write-ahead logs of a stream: their numbers must fit into the sector.
 _MOST_STAGED = 64
 _LARGEST_LOCK = 4096
-_SIZE = 512  # one sector, written by one call: read whole, or not ours
+_SIZE = 512  # one sector, written by one call: it is read whole, or diskq did not write it
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who wrote the lock file last. Empty and 0 where the file does not tell."""
+    """The last process that wrote the lock file. Fields that the file lacks are empty or 0."""
 
     pid: int = 0
     host: str = ""
     since: str = ""
     boot_id: str = ""
     staged: tuple[int, ...] = ()
-    """The numbers of its write-ahead logs in use: after a kill they should be there."""
+    """The numbers of its write-ahead logs in use: after a kill they should exist."""
     recovering_since: int = 0
-    """It found that the one before was killed, at this Unix time, and was not yet ready itself; 0: no."""
+    """The Unix time at which it began a recovery after a kill that is not finished; 0: none."""
     newest: int = -1
-    """Of a store: the number of the segment of its log that was written to last; -1: it does not say."""
+    """For a priority store: the number of the segment of its log that was written to last; -1: unknown."""
     never_empty: bool = False
-    """Of a queue: is no message of it empty? Then zeros after the last one are none."""
+    """For a queue: True if it has no empty messages, so that zeros after the last one are not messages."""
     is_closed: bool = False
-    """Did it let go after all that it wrote was durable?"""
+    """True if it closed after everything it wrote was durable."""
 
     def is_of_this_boot(self, fs: FileSystem) -> bool:
-        """False if the machine was restarted since, so that the page cache is another one."""
+        """False if the machine was restarted since, so that the page cache was lost."""
         return self.boot_id == fs.identity().boot_id
 
     def __str__(self) -> str:
@@ -61,14 +61,14 @@ class Lock:
     """The right to write, held until `release` or the end of the process."""
 
     def __init__(self, fs: FileSystem, path: str, guarded: str) -> None:
-        """Take it. Raises LockedError, naming `guarded` and the holder, where somebody has it."""
+        """Take the lock. Raises LockedError, with `guarded` and the holder, if another process has it."""
         self._fs = fs
         self.path = path
         self.guarded = guarded
         self.handle = -1
         self._holder = Holder()
         self.previous = self._take()
-        """Who had it before; None where nobody ever had, or a peer has emptied the file since."""
+        """The previous holder; None if there was none, or a peer has emptied the file since."""
         if self.previous is not None:
             self._holder = self.previous
 
@@ -91,11 +91,11 @@ class Lock:
             fs.close(handle)
 
     def keep(self) -> bool:
-        """Make sure that it is the file of this name that is locked, and that it says who has it.
+        """Make sure that the locked file is the one with this name, and that it names its holder.
 
-        True: it had to be signed anew, and is not synced. A peer that lets go may take the name away in the
-        very moment in which we have locked the file; and one that tries to lock it may empty it. Raises
-        LockedError where somebody has locked the new one.
+        True: it had to be signed again, and is not synced. A peer that closes may remove the name at the very
+        moment in which we lock the file; and one that tries to lock it may empty it. Raises LockedError if
+        another process has locked the new file.
         """
         if not self._fs.has_name(self.handle):
             self._take()
@@ -105,7 +105,7 @@ class Lock:
         return True
 
     def sign(self) -> None:
-        """Say who has it now. Only after recovery, which needs to know who had it before."""
+        """Write the current holder. Only after recovery, which needs the previous one."""
         me = self._fs.identity()
         since = datetime.fromtimestamp(self._fs.wall_clock(), UTC).isoformat(timespec="seconds")
         self._holder = replace(
@@ -115,37 +115,37 @@ class Lock:
 
     @property
     def staged(self) -> tuple[int, ...] | None:
-        """The write-ahead logs that the file names; None if a peer has emptied it, or it cannot be read."""
+        """The write-ahead logs that the file names; None if a peer has emptied it, or it is unreadable."""
         return None if self.previous is None or not self.previous.pid else self._holder.staged
 
     @property
     def recovering_since(self) -> int:
-        """The Unix time at which a recovery after a kill began that was not finished; 0: none."""
+        """The Unix time at which an unfinished recovery after a kill began; 0: none."""
         return self._holder.recovering_since
 
     def note_staged(self, staged: Sequence[int]) -> None:
-        """Write which write-ahead logs are in use from here on, and change nothing else. Raises OSError."""
+        """Record the write-ahead logs in use from now on, and change nothing else. Raises OSError."""
         self._note(replace(self._holder, staged=tuple(staged)))
 
     def note_recovering(self) -> None:
-        """Say that a recovery after a kill begins. Raises OSError."""
+        """Record that a recovery after a kill begins. Raises OSError."""
         since = self._holder.recovering_since or int(self._fs.wall_clock())
         self._note(replace(self._holder, recovering_since=since))
 
     def note_ready(self, staged: Sequence[int]) -> None:
-        """Say that recovery is over, and which write-ahead logs are in use. Raises OSError."""
+        """Record that recovery is over, and the write-ahead logs in use. Raises OSError."""
         self._note(replace(self._holder, staged=tuple(staged), recovering_since=0))
 
     def note_never_empty(self) -> None:
-        """Say that no message of the queue is empty. Raises OSError."""
+        """Record that no message of the queue is empty. Raises OSError."""
         self._note(replace(self._holder, never_empty=True))
 
     def note_newest(self, number: int) -> None:
-        """Say to which segment of a log is written from here on. Raises OSError."""
+        """Record the segment of a log that is written to from now on. Raises OSError."""
         self._note(replace(self._holder, newest=number))
 
     def note_closed(self) -> None:
-        """Say that all that was written is durable, and nothing more will come. Raises OSError."""
+        """Record that everything written is durable, and no more will follow. Raises OSError."""
         self._note(replace(self._holder, is_closed=True))
 
     def _note(self, holder: Holder) -> None:
@@ -170,20 +170,20 @@ class Lock:
         write_all(self._fs, self.handle, json.dumps(content).encode().ljust(_SIZE - 1) + b"\n", 0)
 
     def release(self) -> None:
-        """Idempotent. The file stays: removing it would let two others lock two different files."""
+        """Release the lock. Idempotent. The file stays: else two others could lock two different files."""
         if self.handle >= 0:
             handle, self.handle = self.handle, -1
             self._fs.close(handle)
 
 
 def read_holder(fs: FileSystem, path: str) -> Holder | None:
-    """Who wrote the lock file last; None where nobody ever did. Takes nothing. Raises OSError."""
+    """Return the last holder in the lock file; None if it has none. Takes no lock. Raises OSError."""
     data = read_small(fs, path, _SIZE)
     return None if data is None else parse_holder(data)
 
 
 def parse_holder(data: bytes) -> Holder | None:
-    """Who a lock file with this content names; None: nobody. One without a name where it cannot be read."""
+    """Return the holder named by a lock file's content; None if it is empty, an empty one if unreadable."""
     if not data:
         return None
     try:
@@ -204,21 +204,21 @@ def parse_holder(data: bytes) -> Holder | None:
 
 
 def as_bits(numbers: Iterable[int]) -> int:
-    """A number in which the bits with these numbers are set."""
+    """Return a number in which the bits with these numbers are set."""
     return sum(1 << number for number in numbers)
 
 
 def bits_in(mask: object) -> tuple[int, ...]:
-    """The numbers of the bits that are set; none where it is no such number."""
+    """Return the numbers of the bits that are set; none if `mask` is not such a number."""
     if not isinstance(mask, int) or not 0 <= mask < 1 << _MOST_STAGED:
         return ()
     return tuple(number for number in range(mask.bit_length()) if mask >> number & 1)
 
 
 def holder_of(fs: FileSystem, path: str) -> tuple[Holder | None, bool | None]:
-    """Who signed the lock file last, and whether a process has the lock (None: it cannot be told).
+    """Return the last holder, and whether a process has the lock (None: this cannot be determined).
 
-    The lock is not taken: its owner, and who wants it, do not notice. Raises OSError.
+    The lock is not taken: its owner, and others that want it, do not notice. Raises OSError.
     """
     if fs.size_of(path) is None:
         return None, False

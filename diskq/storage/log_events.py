@@ -1,9 +1,9 @@
-# What is logged. Law: each event has one name and one level, which are here; whoever logs tells what
-# happened, and the facts beside it, so that nobody has to take them out of a sentence. Text of others, as a
-# destination's error is, is in a record as one line without control characters.
+# What is logged. Law: each event has one name and one level, which are here; a record has the facts as
+# attributes, so that no program has to parse them out of a sentence. Text from outside, such as a
+# destination's error, is in a record as one line without control characters.
 #
-# The loggers are below `diskq`, one for each subject. Nothing is set up: where a program sets up no logging,
-# Python writes warnings and errors to standard error, and that somebody's message was lost is worth a line.
+# The loggers are below `diskq`, one for each subject. diskq configures no logging: if the program does not
+# either, Python writes warnings and errors to standard error, and a lost message is worth a line there.
 
 from __future__ import annotations
 
@@ -23,53 +23,56 @@ Subject = Literal[
 ]
 
 EVENTS: Mapping[str, tuple[int, str]] = {
-    # Promises that do not hold until someone acts.
+    # Promises that do not hold until the user acts.
     "broken": (logging.ERROR, "A disk failed: it must be opened again."),
     "close_failed": (logging.ERROR, "The last sync failed, or files could not be closed."),
     "messages_lost": (logging.ERROR, "Messages in memory could not be written before the end."),
-    "delivery_ended": (logging.ERROR, "Delivering raised what is not to be tried again."),
-    "hub_disk_failed": (logging.ERROR, "A hub could not write, or read, a journal."),
-    "hub_failed": (logging.ERROR, "A fault of diskq; the request was refused."),
-    # Something is not as it should be; it is dealt with.
-    "repair": (logging.WARNING, "Files were damaged and have been repaired; what was cut is kept aside."),
-    "gap": (logging.WARNING, "A reader passed over bytes that are damaged."),
-    "disk_full": (logging.WARNING, "No free space: it is kept, and tried again."),
-    "removal_failed": (logging.WARNING, "Old segments could not be removed; that is tried again."),
+    "delivery_ended": (logging.ERROR, "Delivering raised an error that is not retried."),
+    "hub_disk_failed": (logging.ERROR, "A hub could not write or read a journal."),
+    "hub_failed": (logging.ERROR, "A bug in diskq; the request was refused."),
+    # Problems that diskq handles.
+    "repair": (logging.WARNING, "Files were damaged and have been repaired; cut bytes are kept aside."),
+    "gap": (logging.WARNING, "A reader skipped damaged bytes."),
+    "disk_full": (logging.WARNING, "No free space: the data is kept, and the write is retried."),
+    "removal_failed": (logging.WARNING, "Old segments could not be removed; the removal is retried."),
     "unguarded": (
         logging.WARNING,
-        "A committed offset is written, and its shadow copy is not: rot would not be noticed.",
+        "A committed offset is written without its shadow copy: bit rot would not be noticed.",
     ),
     "no_snapshot": (logging.WARNING, "A snapshot could not be written; the log stays."),
     "receive_failed": (logging.WARNING, "A receiver failed while another had a message."),
-    "delivery_failed": (logging.WARNING, "A try failed; once for each kind of failure in a row."),
+    "delivery_failed": (logging.WARNING, "An attempt failed; once for each kind of failure in a row."),
     "dead_letters": (logging.WARNING, "Messages became dead letters."),
-    "copy_failed": (logging.WARNING, "A hub could not be reached; once for each kind of failure in a row."),
-    "request_late": (logging.WARNING, "A request to a hub did not come in, and was ended."),
+    "copy_failed": (
+        logging.WARNING,
+        "A hub could not be reached; once for each kind of failure in a row.",
+    ),
+    "request_late": (logging.WARNING, "A request to a hub did not arrive in time, and was ended."),
     "tokens_readable": (logging.WARNING, "Every user of the machine may read a file of tokens."),
-    "lag_unknown": (logging.WARNING, "A scrape could not look at a reader's files."),
-    "unreadable": (logging.WARNING, "A scrape left out what could not be asked for its numbers."),
-    # As it should be, and worth knowing.
-    "delivery_resumed": (logging.INFO, "Delivering works again."),
-    "copy_resumed": (logging.INFO, "The hub is there again."),
-    "hub_listens": (logging.INFO, "A hub takes requests."),
+    "lag_unknown": (logging.WARNING, "A scrape could not read a reader's files."),
+    "unreadable": (logging.WARNING, "A scrape left out an object that could not be read."),
+    # Normal operation, worth knowing.
+    "delivery_resumed": (logging.INFO, "Delivery works again."),
+    "copy_resumed": (logging.INFO, "The hub can be reached again."),
+    "hub_listens": (logging.INFO, "A hub accepts requests."),
     "request_refused": (logging.INFO, "A hub refused a request; the client caused it."),
 }
-"""By name: the level, and what it means."""
+"""By name: the level and the meaning of the event."""
 
 FACTS: Mapping[str, str] = {
     "event": "Its name.",
-    "path": "The file, directory, or what is open.",
-    "error": "What the failure says, in one line.",
-    "offset": "A message's offset, or in a queue's file the byte.",
-    "count": "How many messages.",
-    "dropped_bytes": "How many are not delivered, from `offset` on.",
-    "saved_as": "Where the dropped bytes are.",
-    "reason": "Why, in words.",
-    "failures": "How many there were in a row.",
+    "path": "The file, directory or store.",
+    "error": "The error message, in one line.",
+    "offset": "A message's offset, or the byte in a queue's file.",
+    "count": "The number of messages.",
+    "dropped_bytes": "The number of bytes not delivered, from `offset` on.",
+    "saved_as": "The file with the dropped bytes.",
+    "reason": "The reason, in words.",
+    "failures": "The number of failures in a row.",
     "peer": "The client of a hub.",
-    "code": "gRPC's status.",
+    "code": "The gRPC status.",
 }
-"""What may stand beside an event: an attribute of the record, with `diskq_` before its name."""
+"""The facts of an event: attributes of the record, each with `diskq_` before its name."""
 
 
 _is_silent = ContextVar("_is_silent", default=False)
@@ -77,7 +80,7 @@ _is_silent = ContextVar("_is_silent", default=False)
 
 @contextlib.contextmanager
 def nothing_logged() -> Iterator[None]:
-    """What is done in this block is only tried out, in memory: nothing of it happens to anybody's files."""
+    """Log nothing in a `with` block: what happens in it is a trial run in memory and changes no file."""
     before = _is_silent.set(True)
     try:
         yield
@@ -86,19 +89,19 @@ def nothing_logged() -> Iterator[None]:
 
 
 def _safe(given: object) -> object:
-    """A number as it is, anything else as one line of text."""
+    """Return a number as it is, anything else as one line of text."""
     return given if isinstance(given, int | float) else one_line(given)
 
 
 def _with_safe_traceback(record: logging.LogRecord) -> bool:
-    """Formatters take a record's `exc_text` where it has one."""
+    """Set the record's `exc_text`, which formatters use instead of formatting the traceback themselves."""
     if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
         record.exc_text = traceback_lines(record.exc_info[1])
     return True
 
 
 class Log:
-    """Tells of one subject: the logger `diskq.SUBJECT`."""
+    """Logs the events of one subject, to the logger `diskq.SUBJECT`."""
 
     def __init__(self, subject: Subject) -> None:
         self._logger = logging.getLogger(f"diskq.{subject}")
@@ -112,7 +115,7 @@ class Log:
         exc_info: BaseException | None = None,
         **facts: object,
     ) -> None:
-        """Log that it happened, at its level. Facts that are None are left out."""
+        """Log the event at its level. Facts that are None are left out."""
         level, _ = EVENTS[event]
         if self._logger.isEnabledFor(level) and not _is_silent.get():
             extra = {f"diskq_{name}": _safe(fact) for name, fact in facts.items() if fact is not None}
@@ -123,10 +126,10 @@ class Log:
     def report_repairs(
         self, repairs: Sequence[Repair], start: int = 0, *, reported: Sequence[Repair] = ()
     ) -> int:
-        """Log those from number `start` on that were not `reported` before; returns how many there are.
+        """Log the repairs from number `start` on, but for those in `reported`. Returns `len(repairs)`.
 
-        An open tells before its first barrier what it has found. If it is killed, the next one finds all
-        in order, and has nothing to tell.
+        An open logs its repairs before its first barrier. If it is killed, the next one finds the files in
+        order, and has nothing to log.
         """
         for repair in repairs[start:]:
             if repair not in reported:
@@ -134,7 +137,7 @@ class Log:
         return len(repairs)
 
     def report_repair(self, repair: Repair) -> None:
-        """Log what was found wrong, and mended."""
+        """Log one repair."""
         self.report(
             "repair",
             "%s",

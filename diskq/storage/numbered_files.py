@@ -1,5 +1,5 @@
-# The names of numbered files, made and parsed in one place. Law: what `path` makes, `parse` reads
-# back to the same number, and every other name is somebody else's.
+# The names of numbered files, made and parsed in one place. Law: `parse` reads a name made by `name`
+# back to the same number, and every other name belongs to another program.
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from diskq.storage.numbers import NO_NUMBER
 
 __all__ = ["PRIVATE", "Naming", "free_aside", "private_path"]
 
-# All that is ours alone lives here, in the root of what it belongs to, where no peer lists its files.
+# diskq's own files are in this directory, below the store's root, where no peer lists its files.
 PRIVATE = ".diskq"
 
-_MOST_DIGITS = 20  # more would not fit, whatever they are
+_MOST_DIGITS = 20  # no more fit into 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Naming:
         return f"{self.prefix}{number:0{self.digits}{'x' if self.is_hex else 'd'}}{self.suffix}"
 
     def parse(self, name: str) -> int | None:
-        """The number in `name`; None where this naming would not have made it."""
+        """Return the number in `name`; None if this naming would not have made it."""
         if not name.endswith(self.suffix):
-            return None  # most names, where files come in threes
+            return None  # true for most names, since files come in threes
         middle = name[len(self.prefix) : len(name) - len(self.suffix)]
         if not re.fullmatch(f"[0-9{'a-f' if self.is_hex else ''}]{{1,{_MOST_DIGITS}}}", middle):
             return None
@@ -41,20 +41,20 @@ class Naming:
         return number if number < NO_NUMBER and self.name(number) == name else None
 
     def listed(self, fs: FileSystem, directory: str) -> list[int]:
-        """The numbers of the files in `directory`, ascending."""
+        """Return the numbers of the files in `directory`, ascending."""
         numbers = (self.parse(name) for name in fs.list_directory(directory))
         return sorted(number for number in numbers if number is not None)
 
 
 def private_path(root: str, name: str) -> str:
-    """The path of a file that is ours alone, below `root`."""
+    """Return the path of diskq's own file of this name, below `root`."""
     return join(root, PRIVATE, name)
 
 
 def free_aside(fs: FileSystem, path: str, taken: Container[str] = ()) -> str:
-    """A free name for bytes of `path` that nobody could read: `path.bad`, `path.bad-1`, ...
+    """Return an unused name for unreadable bytes of `path`: `path.bad`, `path.bad-1`, ...
 
-    None of those that are `taken`, though they are not there yet.
+    Never one of `taken`, names that will be used and do not exist yet.
     """
     aside = f"{path}.bad"
     number = 0
@@ -65,5 +65,5 @@ def free_aside(fs: FileSystem, path: str, taken: Container[str] = ()) -> str:
 
 
 def checksum_file_path(root: str, path: str) -> str:
-    """Where the checksums of the file at `path` are kept."""
+    """Return the path of the checksum file of the file at `path`."""
     return private_path(root, f"{base_name(path)}.sums")

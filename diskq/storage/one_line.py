@@ -1,8 +1,8 @@
-# Text of others, where a person or a log reads it. Law: it is one line, and commands no terminal.
+# Text from outside, for people and logs. Law: it is one line, and controls no terminal.
 #
-# A destination's error, a file's name, an exception's message or a peer's word may hold anything: with a
-# newline it writes a line of log that nobody logged, with ESC it moves the cursor. Whoever puts such text
-# into a log record or onto a terminal puts it through here.
+# A destination's error, a file's name, an exception's message or a peer's text may hold anything: a newline
+# in it forges a line of the log, and ESC moves the cursor. All such text goes through here before it goes
+# into a log record or onto a terminal.
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["one_line", "text_of", "traceback_lines"]
 
 
 def one_line(given: object) -> str:
-    """The text of anything, in which all that is not printable is escaped as in Python's literals.
+    """Return the text of any object, with unprintable characters escaped as in Python's literals.
 
-    Bytes are read as UTF-8. What was escaped already stays as it is. Never raises.
+    Bytes are decoded as UTF-8. Existing escapes stay as they are. Never raises.
     """
     text = given.decode(errors="backslashreplace") if isinstance(given, bytes) else text_of(given)
     if text.isprintable():
@@ -25,9 +25,9 @@ def one_line(given: object) -> str:
 
 
 def traceback_lines(failure: BaseException) -> str:
-    """Its traceback, each line indented: none of them looks like the beginning of another record."""
+    """Return the traceback, each line indented, so that none looks like the beginning of another record."""
     try:
         lines = "".join(traceback.format_exception(failure)).rstrip("\n").split("\n")
     except Exception:
-        lines = [type(failure).__name__]  # its message, or that of what caused it, cannot be had
+        lines = [type(failure).__name__]  # formatting its message, or its cause's, raised
     return "\n".join(f"  {one_line(line)}" for line in lines)

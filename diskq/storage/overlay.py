@@ -1,8 +1,8 @@
-# A file system that lies over another one: what is there is read, and what is changed is changed in
-# memory alone. Law: nothing of the other one is ever changed, made or taken away; it is only read.
+# A file system over another one, which keeps all changes in memory. Law: the file system below is only read;
+# nothing of it is ever changed, created or removed.
 #
-# So what an open would do to a directory can be tried out, by the code that would do it. Of a file only
-# what lies behind the first changed byte is held in memory: what is mended is the end of a file, mostly.
+# So an open can be tried out on a directory, by the code that would do it. Only the bytes of a file after its
+# first changed byte are held in memory: repairs mostly change the end of a file.
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_o
 __all__ = ["OverlayFS"]
 
 
-# Of one file: what is mended is its end, and a file that is all hole may have any size.
+# Bytes of one file: repairs change its end, but a file that is one hole may have any size.
 _MOST_IN_MEMORY = 8 * 1024 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
 class _OverlaidFile:
-    """The first `kept` bytes of a file below, and what stands behind them."""
+    """The first `kept` bytes of a file below, followed by `tail`."""
 
     path: str
-    """Empty: it has no name any more."""
+    """Empty: it no longer has a name."""
     below: int
     """A handle; -1: there is no such file."""
     kept: int
@@ -41,17 +41,17 @@ class _OverlaidFile:
 
 
 class OverlayFS:
-    """What lies below, as it would be after what is done here. Its own until it is closed."""
+    """The files below, with the changes made here. They exist until it is closed."""
 
     native = False
 
     def __init__(self, below: FileSystem, *, locks: bool = False) -> None:
-        """With `locks` a lock is taken below, too, on files that are there; else everybody has every lock."""
+        """With `locks`, locks on existing files are taken below, too; else every lock succeeds."""
         self._below = below
         self._locks = locks
-        self._files: dict[str, _OverlaidFile | None] = {}  # by path, once touched; None: it is not there
+        self._files: dict[str, _OverlaidFile | None] = {}  # by path, once used; None: it does not exist
         self._directories: set[str] = set()
-        self._removed: set[str] = set()  # directories that are there below
+        self._removed: set[str] = set()  # directories that exist below
         self._handles: dict[int, _OverlaidFile] = {}
         self._next = 0
 
@@ -62,14 +62,14 @@ class OverlayFS:
         self.close_all()
 
     def close_all(self) -> None:
-        """Let go of the files below, and of the locks. Idempotent."""
+        """Close the files below, and release the locks. Idempotent."""
         files, self._files = self._files, {}
         for file in {file for file in (*files.values(), *self._handles.values()) if file is not None}:
             self._let_go(file)
         self._handles.clear()
 
     def is_changed(self, path: str) -> bool:
-        """True if the file is there, and not as it is below."""
+        """True if the file exists, and differs from the one below."""
         file = self._files.get(path)
         return file is not None and file.is_changed
 
@@ -95,7 +95,7 @@ class OverlayFS:
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
         file = self._found(path)
         if file is not None and create and exclusive:
-            raise FileExistsError(errno.EEXIST, "it is there already", path)
+            raise FileExistsError(errno.EEXIST, "it exists already", path)
         if file is None:
             if not create or not self._is_directory(directory_of(path)):
                 raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
@@ -112,7 +112,7 @@ class OverlayFS:
             self._let_go(file)
         elif not file.is_changed:
             self._let_go(file)
-            del self._files[file.path]  # it is as it is below
+            del self._files[file.path]  # it equals the file below
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         file = self._handles[handle]
@@ -120,13 +120,13 @@ class OverlayFS:
         if offset < file.kept:
             data = self._below.pread(file.below, min(size, file.kept - offset), offset)
             if len(data) < min(size, file.kept - offset):
-                return data  # somebody cut it in this moment
+                return data  # another process has just cut it
         start = max(0, offset - file.kept)
         return data + bytes(file.tail[start : start + size - len(data)])
 
     def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
         file, count = self._handles[handle], len(data)
-        # What is written over itself, so that it is synced for sure, changes nothing.
+        # Bytes written over themselves, to make sure that they are synced, change nothing.
         if self.pread(handle, count, offset) != data:
             self._keep(file, offset)
             start = offset - file.kept
@@ -146,7 +146,7 @@ class OverlayFS:
             file.tail += bytes(size - file.size)
 
     def _keep(self, file: _OverlaidFile, offset: int) -> None:
-        """From `offset` on hold it in memory."""
+        """Hold the file in memory from `offset` on."""
         file.is_changed = True
         if file.kept - offset > _MOST_IN_MEMORY:
             reason = f"{file.kept - offset} bytes would be held in memory"
@@ -187,7 +187,7 @@ class OverlayFS:
         file.path, file.is_changed = target, True
 
     def link(self, source: str, target: str) -> bool:
-        """Under its second name it is a file of its own here: for files that are never written again."""
+        """Copy the file: the second name is a separate file here. For files that are never written again."""
         handle = self.open(source)
         try:
             content = self.pread(handle, self.size(handle), 0)

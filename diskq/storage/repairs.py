@@ -1,4 +1,4 @@
-# Repairs. Law: repair never destroys. What is cut from a file is first durable beside it.
+# Repairs. Law: a repair destroys nothing. Bytes cut from a file are first durable in a file beside it.
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _PIECE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What was found wrong with a file, and what was done: for people, logs and statistics."""
+    """A damage found in a file, and what was done about it: for people, logs and statistics."""
 
     path: str
     kept: int
-    """The byte at which the trouble begins."""
+    """The byte at which the damage begins."""
     dropped: int
     """Bytes from there on that are not delivered."""
     reason: str
     records: int | None = 0
-    """Messages lost; None where nothing tells how many there were."""
+    """Number of lost messages; None if unknown."""
     saved_as: str | None = None
-    """Where the dropped bytes are."""
+    """The path of the file with the dropped bytes."""
 
     def __str__(self) -> str:
         lost = "an unknown number of" if self.records is None else str(self.records)
@@ -48,10 +48,10 @@ def cut_tail(
     aside_base: str | None = None,
     is_kept: bool = True,
 ) -> Repair:
-    """Shorten the file to `end` bytes; the rest is durable in a file of its own first.
+    """Shorten the file to `end` bytes, after the rest is durable in a file of its own.
 
-    That file is `path.bad`, or `aside_base.bad` if no file may be added next to `path`; with `is_kept` False
-    there is none. Raises OSError, the file system's fullness among others; the file is then as it was.
+    That file is `path.bad`, or `aside_base.bad` if no file may be put beside `path`; with `is_kept` False
+    there is none. Raises OSError, also for a full disk; the file is then unchanged.
     """
     size = fs.size(handle)
     aside = keep_copy(fs, handle, aside_base or path, end) if is_kept else None
@@ -60,7 +60,7 @@ def cut_tail(
 
 
 def keep_copy(fs: FileSystem, handle: int, aside_base: str, start: int = 0, end: int | None = None) -> str:
-    """The file's bytes start:end, durable in a new file `aside_base.bad`, whose path it returns.
+    """Copy the file's bytes start:end durably into a new file `aside_base.bad`, and return its path.
 
     Raises OSError; there is then no such file.
     """
@@ -74,7 +74,7 @@ def keep_copy(fs: FileSystem, handle: int, aside_base: str, start: int = 0, end:
 
 
 def keep_content(fs: FileSystem, aside_base: str, content: bytes) -> str:
-    """These bytes, durable in a new file `aside_base.bad`, whose path it returns.
+    """Write these bytes durably into a new file `aside_base.bad`, and return its path.
 
     Raises OSError; there is then no such file.
     """
@@ -103,15 +103,14 @@ def _keep(fs: FileSystem, aside_base: str, pieces: Iterable[bytes]) -> str:
 def rewrite(fs: FileSystem, handle: int, start: int, end: int) -> None:
     """Write bytes start:end over themselves, so that the next sync really writes them.
 
-    After a failed fsync the kernel holds them for clean: it would sync nothing, and say that all
-    is well.
+    After a failed fsync the kernel marks them clean: it would sync nothing, and report success.
     """
     for at in range(start, end, _PIECE):
         write_all(fs, handle, fs.pread(handle, min(_PIECE, end - at), at), at)
 
 
 def last_byte(fs: FileSystem, handle: int, start: int) -> int | None:
-    """The position of the last byte from `start` on that is not zero; None: there is none."""
+    """Return the position of the last nonzero byte from `start` on; None if there is none."""
     size = fs.size(handle)
     found = None
     for at in range(start, size, _PIECE):

@@ -1,9 +1,9 @@
-# What a writer says of itself for who passes by: how long its barriers take, and which bound it has. Law:
-# nothing is decided by it, nobody waits for it, and whatever becomes of it, no message is concerned.
+# A writer's status file for other processes: how long its barriers take, and its bound on the disk. Law:
+# no code decides by it or waits for it, and its loss affects no message.
 #
-# A file of one fixed size, overwritten in place without a sync: at most once a second, behind a barrier that
-# was paid anyway, by the thread that paid it. Who is idle writes nothing, and who is open for less than a
-# second makes no such file.
+# A file of one fixed size, overwritten in place without a sync: at most once a second, after a barrier that
+# was due anyway, by the thread that executed it. An idle writer writes nothing, and one that is open for less
+# than a second creates no such file.
 # Format: docs/format/status.md.
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ _SECOND = 10**9
 
 
 class DiskBound(NamedTuple):
-    """How many bytes a writer may have on the disk. Sizes in bytes."""
+    """The bound on a writer's bytes on the disk. Sizes in bytes."""
 
     max_bytes: int = -1
-    """-1: as many as there is room for."""
+    """-1: no bound but free space."""
     used: int = 0
-    """What counts: of all members, where the bound is shared."""
+    """Bytes that count towards it: those of all members, if the bound is shared."""
     is_shared: bool = False
-    """Is it a budget's, of which the writer is a member?"""
+    """True if it is the bound of a budget, of which the writer is a member."""
 
 
 class StatusNote(NamedTuple):
-    """What a writer said of itself last."""
+    """The last content of a writer's status file."""
 
     pid: int
     written_at_ns: int
     """Since the Unix epoch."""
     barriers: int
-    """Paid since the open,"""
+    """Number of barriers executed since the open."""
     spent_ns: int
-    """and what they took, together."""
+    """Their total duration."""
     longest_ns: int
-    """The longest of those since the note before."""
+    """The longest of those since the previous note."""
     bound: DiskBound
 
     def pack(self) -> bytes:
-        told = (self.pid, self.written_at_ns, self.barriers, self.spent_ns, self.longest_ns, *self.bound)
-        row = _NOTE.pack(_MAGIC, *told, 0)[:-4]
+        fields = (self.pid, self.written_at_ns, self.barriers, self.spent_ns, self.longest_ns, *self.bound)
+        row = _NOTE.pack(_MAGIC, *fields, 0)[:-4]
         return row + checksum(row).to_bytes(4, "little")
 
     @classmethod
     def unpack(cls, row: bytes) -> StatusNote | None:
-        """None for bytes that are no note, or a torn or rotten one."""
+        """Return the note in these bytes; None if they are no note, or a torn or corrupt one."""
         if len(row) != _NOTE.size or checksum(row[:-4]) != int.from_bytes(row[-4:], "little"):
             return None
         magic, pid, at, barriers, spent, longest, max_bytes, used, is_shared, _ = _NOTE.unpack(row)
@@ -68,34 +68,34 @@ class StatusNote(NamedTuple):
 
 
 def read_status(fs: FileSystem, path: str) -> StatusNote | None:
-    """None where there is none, or none that can be believed. Raises OSError."""
+    """Return the note in the status file at `path`; None if there is no valid one. Raises OSError."""
     return StatusNote.unpack(read_small(fs, path, _NOTE.size) or b"")
 
 
 class StatusBoard:
-    """Where one writer says it. For the thread that pays its barriers, but for `is_due` and `bound`."""
+    """Writes one writer's status file. For the thread of its barriers; `is_due` and `bound` for any."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
         self._path = path
         self._handle = -1
-        self._pid = 0  # asked for when it is needed
+        self._pid = 0  # set with the first note
         self._due = fs.monotonic() + _PERIOD
         self._longest = 0.0  # seconds, since the last note
         self.bound = DiskBound()
-        """To be told with the next note."""
+        """Goes into the next note."""
 
     @property
     def is_due(self) -> bool:
-        """Will the next barrier be told of?"""
+        """True if a note follows the next barrier."""
         return self._fs.monotonic() >= self._due
 
     def executed(self, now: float, seconds: float, counter: DurationCounter) -> None:
-        """A barrier was paid by `now` (`fs.monotonic`), took so long, and is counted."""
+        """Note a barrier that ended at `now` (`fs.monotonic`), took `seconds`, and is in `counter`."""
         self._longest = max(self._longest, seconds)
         if now >= self._due:
             self._due = now + _PERIOD
-            # On a full disk, or with too many files open, it is not said, and that is all.
+            # On a full disk, or with too many open files, the note is left out.
             with contextlib.suppress(OSError):
                 self._write(counter.now())
 
@@ -116,7 +116,7 @@ class StatusBoard:
         write_all(fs, self._handle, note.pack(), 0)
 
     def close(self) -> None:
-        """Idempotent. The note stays: it names a process that has the writer no more."""
+        """Close the file. Idempotent. The note stays, and names a process that no longer has the writer."""
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
             self._fs.close(handle)

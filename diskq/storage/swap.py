@@ -1,11 +1,12 @@
-# Files that take their places together. Law: before the plan is durable nothing is changed, behind it all of
-# it will be; what is replaced, or removed, is durable elsewhere before that.
+# Replacing several files together. Law: before the plan is durable nothing is changed; after it everything
+# will be; the old content of replaced or removed files is durable elsewhere before that.
 #
-# A repair writes files anew that belong to each other: records, their checksums, what points at them. They
-# are made in a directory of their own, beside a plan of who takes whose place. Who is killed behind the plan
-# is finished by whoever has the lock next: by every open, before it reads.
+# A repair rewrites files that belong together: records, their checksums, and what points at them. The new
+# files are made in a directory of their own, with a plan that says which file each of them replaces. If the
+# repair is killed after the plan is durable, the next process with the lock finishes it: every open does so
+# before it reads.
 #
-# The plan is text: a line that names it, a line of JSON, and their checksum. Paths are from the root on.
+# The plan is text: a line that names it, a line of JSON, and their checksum. Paths are relative to the root.
 
 from __future__ import annotations
 
@@ -24,16 +25,16 @@ __all__ = ["Swap", "finish_swap"]
 
 _HEAD = b"diskq swap 1\n"
 _PLAN = "plan"
-# Far more than a repair of a partition ever names.
+# Bytes. Far more than the plan of a repair ever has.
 _LARGEST_PLAN = 64 * 1024 * 1024
 _MOST_OPEN = 64
 
 Writer = Callable[[FileSystem, int], None]
-"""Writes a file's content, given the file system and a handle."""
+"""A function that writes a file's content, given the file system and a handle."""
 
 
 class Swap:
-    """What is to take whose place. For who has the lock of what lies at `root`, in which it has a `name`."""
+    """Replacements, removals and copies to be made together. For the owner of the lock of `root`'s store."""
 
     def __init__(self, fs: FileSystem, root: str, name: str) -> None:
         self._fs = fs
@@ -49,7 +50,7 @@ class Swap:
         return bool(self._installs or self._removals)
 
     def install(self, path: str, write: Writer | bytes) -> None:
-        """A file with that content is to be at `path`."""
+        """Plan a file with that content at `path`."""
         if isinstance(write, bytes):
             content = write
             self._installs.append((path, lambda fs, handle: _write(fs, handle, content)))
@@ -57,18 +58,18 @@ class Swap:
             self._installs.append((path, write))
 
     def remove(self, path: str) -> None:
-        """There is to be no file at `path`."""
+        """Plan that the file at `path` is removed."""
         self._removals.append(path)
 
     def keep(self, path: str, aside_base: str, start: int = 0, end: int | None = None) -> str:
-        """Keep bytes start:end of the file at `path` in a new file `aside_base.bad`. Returns its path."""
+        """Plan a copy of bytes start:end of the file at `path`, `aside_base.bad`, and return its path."""
         self._copies.append((path, aside_base, start, end))
         aside = free_aside(self._fs, aside_base, self._asides)
         self._asides.add(aside)
         return aside
 
     def carry_out(self) -> None:
-        """Do it, durably. Raises OSError where the disk is full, among others: nothing is changed then."""
+        """Carry out the plan durably. Raises OSError, also for a full disk: then nothing is changed."""
         fs = self._fs
         finish_swap(fs, self._root, self._name)
         fs.make_directory(self._directory)
@@ -85,7 +86,7 @@ class Swap:
             Barrier(directories=(directory_of(self._directory), self._directory)).execute(fs)
             if not Barrier(replacements=(plan,)).execute(fs):
                 number = next(iter(FULL_DISK_ERRNOS))
-                raise OSError(number, "no room for the plan of the repair", self._directory)
+                raise OSError(number, "no space for the plan of the repair", self._directory)
         except OSError:
             if fs.size_of(plan_path(self._directory)) is None:
                 with contextlib.suppress(OSError):
@@ -95,12 +96,12 @@ class Swap:
         finish_swap(fs, self._root, self._name)
 
     def _clear(self) -> None:
-        """What a repair left that was killed before its plan was there."""
+        """Remove the files of a repair that was killed before its plan was durable."""
         fs, directory = self._fs, self._directory
         Barrier(removals=tuple(join(directory, name) for name in fs.list_directory(directory))).execute(fs)
 
     def _write_files(self) -> Replacement:
-        """Make the files, durable each; and what is to say who takes whose place."""
+        """Write the new files durably, and return the plan, which is not written yet."""
         fs = self._fs
         installs: list[tuple[str, str]] = []
         handles: list[int] = []
@@ -118,8 +119,8 @@ class Swap:
             Barrier(closing=tuple(handles)).execute(fs)
             raise
         Barrier(files=tuple(handles), closing=tuple(handles)).execute(fs)
-        told = {"installs": installs, "removals": [self._named(path) for path in self._removals]}
-        content = checked(_HEAD + json.dumps(told).encode() + b"\n")
+        plan = {"installs": installs, "removals": [self._named(path) for path in self._removals]}
+        content = checked(_HEAD + json.dumps(plan).encode() + b"\n")
         directory = self._directory
         return Replacement(
             plan_path(directory), content, lambda number: join(directory, f"plan.{number}.tmp")
@@ -130,24 +131,24 @@ class Swap:
 
 
 def finish_swap(fs: FileSystem, root: str, name: str) -> bool:
-    """Carry out what was begun, if something was. For who has the lock. False: there was nothing.
+    """Carry out an existing plan. For the owner of the lock. False: there is none.
 
-    Raises OSError; it is to be done again then.
+    Raises OSError; then it must be called again.
     """
     directory = private_path(root, name)
-    plan = plan_path(directory)
-    if fs.size_of(plan) is None:
+    plan_file = plan_path(directory)
+    if fs.size_of(plan_file) is None:
         return False
-    # Who was killed may have died before it was durable.
+    # The process that wrote the plan may have been killed before it was durable.
     Barrier(directories=(directory,)).execute(fs)
-    told = _read(fs, plan)
-    installs = [(join(directory, new), join(root, path)) for new, path in told["installs"]]
-    removals = [join(root, path) for path in told["removals"]]
+    plan = _read(fs, plan_file)
+    installs = [(join(directory, new), join(root, path)) for new, path in plan["installs"]]
+    removals = [join(root, path) for path in plan["removals"]]
     Barrier(installs=tuple((new, path) for new, path in installs if fs.size_of(new) is not None)).execute(fs)
     Barrier(removals=tuple(removals)).execute(fs)
     touched = [directory, *(directory_of(path) for path in removals)]
-    Barrier(directories=tuple(dict.fromkeys(touched)), removals=(plan,)).execute(fs)
-    # A plan that a power cut brings back would remove files that were made by the same name since.
+    Barrier(directories=tuple(dict.fromkeys(touched)), removals=(plan_file,)).execute(fs)
+    # A plan that a power cut brings back would remove files that were created with the same names since.
     Barrier(directories=(directory,)).execute(fs)
     return True
 
@@ -156,14 +157,14 @@ def plan_path(directory: str) -> str:
     return join(directory, _PLAN)
 
 
-def _read(fs: FileSystem, plan: str) -> dict[str, Any]:
-    """What the plan says; nothing, where it rotted: it was written whole."""
-    content = read_small(fs, plan, _LARGEST_PLAN) or b""
+def _read(fs: FileSystem, path: str) -> dict[str, Any]:
+    """Return the plan at `path`; an empty one if it is corrupt, by bit rot, since it was written whole."""
+    content = read_small(fs, path, _LARGEST_PLAN) or b""
     end = len(content) - CHECK_SIZE
     if end < len(_HEAD) or not content.startswith(_HEAD) or not is_checked(content, end):
         return {"installs": [], "removals": []}
-    told: dict[str, Any] = json.loads(content[len(_HEAD) : end])
-    return told
+    plan: dict[str, Any] = json.loads(content[len(_HEAD) : end])
+    return plan
 
 
 def _write(fs: FileSystem, handle: int, content: bytes) -> None:

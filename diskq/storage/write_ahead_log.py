@@ -1,23 +1,22 @@
-# The write-ahead log: what was accepted and waits to be written, and the checksums of what was written last.
-# Law: it says itself what it holds and where that belongs; no other file has to be there for it to be
-# believed.
+# The write-ahead log: accepted records that wait to be written, and the checksums of those written last.
+# Law: it is self-contained: it says what it holds and where that belongs, without any other file.
 #
-# A file of one fixed size, mapped into memory and shared with the page cache: a message laid down
+# A file of one fixed size, mapped into memory and shared with the page cache: a message staged
 # there outlives the process without a system call. It is not synced, and after a restart of the
-# machine it means nothing: what was promised to survive that went through a barrier. So it begins
-# with the kernel's name for this run of the machine, and under another name nobody reads on.
+# machine it means nothing: messages that must survive one went through a barrier. So it begins
+# with the kernel's identifier of this boot, and is ignored after another boot.
 #
 # It holds one entry: records, the file and the byte where they belong, and a checksum of all that. After a
-# kill the next open judges by the file (`replay`):
+# kill the next open compares it with the file (`replay`):
 #
-#   it holds them                  nothing to do
-#   it ends in a prefix of them    the rest is written
-#   it holds other bytes there     another program has written since. Its bytes stay, and ours are displaced:
-#                                  the engine appends them again, at the end, and reports it
+#   the file holds the records         nothing to do
+#   the file ends in a prefix of them  the rest is written
+#   other bytes are in their place     another program has written since. Its bytes stay, and the records are
+#                                      displaced: the engine appends them again, at the end, and reports it
 #
-# And it holds the checksums of blocks whose rows may not be in their files yet, the open block's too: a kill
-# leaves no byte that nothing vouches for. `replay` adds them where they belong. A writer whose messages do
-# not wait has a write-ahead log of one page, for these checksums alone; a clean close cuts it to nothing.
+# It also holds the checksums of blocks whose rows may not be in their checksum files yet, including the open
+# block: after a kill every byte has a checksum. `replay` adds them to the checksum files. A writer whose
+# messages do not wait has a write-ahead log of one page, for these checksums only; a clean close empties it.
 # Format: docs/format/checksums.md.
 
 from __future__ import annotations
@@ -71,21 +70,20 @@ __all__ = [
 
 SIZE = 64 * 1024
 RESERVE = SIZE
-"""As much after what is mapped, unused: on a full disk it is given up for what waits, at the end or after a
-restart. A writer with many write-ahead logs has one: the write-ahead log that is written then makes room for
-the next.
+"""Unused bytes after the mapped ones: on a full disk they are freed for the waiting records, at the close or
+in recovery. A writer with many write-ahead logs has one reserve: each log frees space for the next.
 """
 
 ROWS_SIZE = 4 * 1024
-"""Of a write-ahead log for checksums alone."""
+"""The size of a write-ahead log for checksums only, in bytes."""
 
-# What stands in a write-ahead log's place where there is no room for it, so that the next open has a little.
+# Bytes kept in place of a write-ahead log that did not fit, so that the next open has a little space.
 _FOOTING = 16 * 1024
 
-# The name of this run of the machine, padded.
+# Size of the identifier of this boot, padded.
 _BOOT = 64
 
-# In the machine's own byte order: nobody but the next process on this machine reads it.
+# In the machine's own byte order: only the next process on this machine reads it.
 _HEADER = struct.Struct("=8sI4x")
 _ENTRY = struct.Struct("=QqqII")
 _SHOWN = struct.Struct("=qQIIII")
@@ -95,17 +93,17 @@ _ROWS_AT = _BOOT + WAL_ROWS
 _RECORDS_AT = _BOOT + WAL_HEADER
 assert _ENTRY_AT + _ENTRY.size == _ROWS_AT
 
-# In the place of WAL_MAGIC, of a write-ahead log for checksums alone.
+# Replaces WAL_MAGIC in a write-ahead log for checksums only.
 _ROWS_MAGIC = b"diskqsr1"
 
-# Write-ahead logs of before had an entry without a checksum, which stayed when its records were written, and
+# Older write-ahead logs had an entry without a checksum, which stayed after its records were written, and
 # no rows.
 _OLD_MAGIC = b"diskqsl1"
 _OLD_HEADER = struct.Struct("=8sqqq")
 
 
 class Waiting(NamedTuple):
-    """Records that may not have been written: bytes of file number `file` from `start` on."""
+    """Records that may not have been written yet: bytes of file number `file` from `start` on."""
 
     file: int
     start: int
@@ -113,29 +111,29 @@ class Waiting(NamedTuple):
 
 
 class Staging(NamedTuple):
-    """Where a write-ahead log is, and the files that it tells of."""
+    """The path of a write-ahead log, and of the files that it is for."""
 
     path: str
     data: Callable[[int], str]
-    """The path of a data file, by its number;"""
+    """Returns the path of a data file, given its number."""
     checksum_file: Callable[[int], str]
-    """of the checksums beside it."""
+    """Returns the path of its checksum file."""
     is_last: Callable[[int], bool] = lambda _: True
-    """Is that file the last one? Behind a file that is not, records would lie in the wrong place."""
+    """True if the file with this number is the last one. Appending to another would break the order."""
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What was done with what stood on a write-ahead log."""
+    """The result of replaying a write-ahead log."""
 
     displaced: Waiting | None = None
-    """Accepted, and their place is taken: they are to be appended again."""
+    """Accepted records whose place is used: they are to be appended again."""
     restored: Waiting | None = None
-    """Accepted, and where they belong, now or before. Checksums need not cover them."""
+    """Accepted records that are in their place now. Checksums need not cover them."""
     repairs: list[Repair] = field(default_factory=list)
-    """What could not be read of it, or is missing."""
+    """Parts of it that were unreadable or missing."""
     has_added_rows: bool = False
-    """There were checksums on it, and they are beside their files now."""
+    """True if it held checksums, and all of them are in their checksum files now."""
 
 
 class WriteAheadLog:
@@ -144,14 +142,14 @@ class WriteAheadLog:
     def __init__(
         self, fs: FileSystem, path: str, buffer: AppendBuffer, reserve: int, *, is_for_rows: bool = False
     ) -> None:
-        """Make it anew; with `is_for_rows` for checksums alone. Raises OSError where there is no room."""
+        """Create it, or clear an old one; with `is_for_rows` for checksums only. Raises OSError."""
         self._fs = fs
         self._buffer = buffer
         self._path = path
         self.is_for_rows = is_for_rows
         size = ROWS_SIZE if is_for_rows else SIZE
         self.size = size + reserve
-        """On the disk."""
+        """Bytes on the disk."""
         self._has_reserve = reserve > 0
         self._is_closed = self._is_given_up = False
         self._handle = fs.open(path, write=True, create=True)
@@ -159,7 +157,7 @@ class WriteAheadLog:
             if is_for_rows and fs.size(self._handle) > size:
                 fs.truncate(self._handle, size)
             head = _head(fs, _ROWS_MAGIC if is_for_rows else WAL_MAGIC)
-            # Real zeros, so that a full disk says so here and not when the memory is touched.
+            # Real zeros, so that a full disk fails here and not when the memory is written.
             write_all(fs, self._handle, head + bytes(self.size - _ENTRY_AT), 0)
             self._memory = fs.share_memory(self._handle, size)
         except BaseException:
@@ -169,7 +167,7 @@ class WriteAheadLog:
         buffer.attach_wal(self._records)
 
     def close(self) -> None:
-        """Let go of it; what was not written by then stays on it for the next open. Idempotent."""
+        """Close it; records not written by then stay in it for the next open. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -181,25 +179,25 @@ class WriteAheadLog:
 
     @property
     def has_records(self) -> bool:
-        """Does anything stand on it that is not written?"""
+        """True if it holds records that are not written."""
         return not self.is_for_rows and self._buffer.end > self._buffer.flushed
 
     def wipe(self) -> None:
-        """All that it tells of is durable: it tells of nothing any more."""
+        """Clear its content, which is durable elsewhere."""
         if not self._is_closed:
             self._memory[_ENTRY_AT:_RECORDS_AT] = bytes(_RECORDS_AT - _ENTRY_AT)
 
     def give_up(self) -> None:
-        """Close it, and give its room back: for who needs nothing of what stands on it. Raises OSError."""
+        """Close it, discard its content and free its space. Raises OSError."""
         self.close()
         self._is_given_up = True
         _truncate(self._fs, self._path, 0)
 
     def free_space(self, *, is_last: bool) -> bool:
-        """At the end, on a full disk: give back some room that is not needed. False: all of it is.
+        """Close it and free some space, at the end, on a full disk. False: no space can be freed.
 
-        First the reserve; and when what stood on it is written all else, but for the last write-ahead log,
-        which is what the next open has. It is closed by that. Raises OSError.
+        First the reserve is freed; once its records are written, the rest is, too, except of the last
+        write-ahead log, which the next open needs. Raises OSError.
         """
         self.close()
         is_last = is_last and not self.is_for_rows
@@ -214,9 +212,9 @@ class WriteAheadLog:
 
 
 def flush_to_the_end(flush: Callable[[], None], wals: Sequence[WriteAheadLog]) -> None:
-    """Flush what no more will come behind, on a full disk into what the write-ahead logs give back.
+    """Flush the last records; on a full disk, into space that the write-ahead logs free.
 
-    What finds no room even there is left where it is. Raises what `flush` does, but for a full disk.
+    Records that do not fit even then stay where they are. Raises what `flush` does, except for a full disk.
     """
     has_more = True
     while has_more:
@@ -230,10 +228,10 @@ def flush_to_the_end(flush: Callable[[], None], wals: Sequence[WriteAheadLog]) -
 def open_wal(
     fs: FileSystem, path: str, buffer: AppendBuffer, reserve: int = 0, *, is_for_rows: bool = False
 ) -> WriteAheadLog | None:
-    """A clean write-ahead log for `buffer`. None where there is no room: it can do without.
+    """Return a clean write-ahead log for `buffer`. None if there is no space: the buffer works without.
 
-    Nothing of what stood on the old one is needed any more. A writer's first write-ahead log has the
-    `reserve`, where messages are to wait on it.
+    The content of the old one is discarded. A writer's first write-ahead log has the `reserve`, if messages
+    are to wait in it.
     """
     try:
         return WriteAheadLog(fs, path, buffer, 0 if is_for_rows else reserve, is_for_rows=is_for_rows)
@@ -266,21 +264,21 @@ def _leave_footing(fs: FileSystem, path: str) -> None:
 
 
 class _Content(NamedTuple):
-    """A write-ahead log as it is found."""
+    """The content of a write-ahead log."""
 
     is_of_this_run: bool | None
-    """None: what says so cannot be read."""
+    """True if it was made since the machine was started; None if its header is unreadable."""
     is_old: bool = False
     waiting: Waiting | None = None
     unreadable: int = 0
-    """So many bytes of records may have waited, and cannot be read."""
+    """Bytes of waiting records that are unreadable, at most."""
     rows: tuple[tuple[int, Row], ...] = ()
-    """Checksums of blocks, and the numbers of the files that they are of."""
+    """Checksums of blocks, each with the number of its file."""
     is_for_rows: bool = False
 
 
 def _load(fs: FileSystem, path: str) -> _Content | None:
-    """None where there is no write-ahead log, or no whole one. Raises OSError."""
+    """Return the content; None if there is no write-ahead log, or no whole one. Raises OSError."""
     if (fs.size_of(path) or 0) < ROWS_SIZE:
         return None
     handle = fs.open(path)
@@ -293,17 +291,17 @@ def _load(fs: FileSystem, path: str) -> _Content | None:
         return None
     if content[_BOOT : _BOOT + len(_OLD_MAGIC)] == _OLD_MAGIC:
         return _load_old(fs, content)
-    told = _run_of(fs, content, is_for_rows)
+    is_of_this_run = _is_of_this_run(fs, content, is_for_rows)
     if is_for_rows:
-        return _Content(told, rows=_rows_in(content), is_for_rows=True)
+        return _Content(is_of_this_run, rows=_rows_in(content), is_for_rows=True)
     waiting, unreadable = _entry_in(content)
-    return _Content(told, False, waiting, unreadable, _rows_in(content))
+    return _Content(is_of_this_run, False, waiting, unreadable, _rows_in(content))
 
 
-def _run_of(fs: FileSystem, content: bytes, is_for_rows: bool) -> bool | None:
-    """True if it was made in this run of the machine, False if in another; None where the header is rotten.
+def _is_of_this_run(fs: FileSystem, content: bytes, is_for_rows: bool) -> bool | None:
+    """Return True if it was made in this boot, False if in another; None if the header is corrupt.
 
-    The header names the run, and its checksum covers that name: where one of them is rotten, the other tells.
+    The header holds the boot's identifier and its checksum: if one of them is corrupt, the other decides.
     """
     magic, check = _HEADER.unpack_from(content, _BOOT)
     named = _boot(fs)
@@ -326,7 +324,7 @@ def _load_old(fs: FileSystem, content: bytes) -> _Content:
 
 
 def _entry_in(content: bytes) -> tuple[Waiting | None, int]:
-    """The records that wait; and where they cannot be read, how many bytes they may be."""
+    """Return the waiting records; or, if they are unreadable, None and the most bytes that they can be."""
     _, file, start, size, check = _ENTRY.unpack_from(content, _ENTRY_AT)
     state = content[_ENTRY_AT + _CHECKED_ENTRY : _ENTRY_AT + _ENTRY.size]
     if not any(state):
@@ -336,7 +334,7 @@ def _entry_in(content: bytes) -> tuple[Waiting | None, int]:
     if size == len(records) > 0 and check == checksum(records, known) and min(file, start) >= 0:
         return Waiting(file, start, records), 0
     if sum(map(bool, state)) == 1:
-        return None, 0  # a rotten byte of an entry that was empty
+        return None, 0  # one corrupt byte in an empty entry
     return None, size if 0 < size <= SIZE - _RECORDS_AT else SIZE - _RECORDS_AT
 
 
@@ -350,20 +348,19 @@ def _rows_in(content: bytes) -> tuple[tuple[int, Row], ...]:
 
 
 def read_wal(fs: FileSystem, path: str) -> Waiting | None:
-    """What waits there to be written: by its owner, or, after a kill, by the next open. Raises OSError.
+    """Return the records that wait to be written by its owner, or, after a kill, by the next open.
 
-    None where nothing does, and where it cannot be read.
+    None if there are none, or they are unreadable. Raises OSError.
     """
     content = _load(fs, path)
     return content.waiting if content is not None and content.is_of_this_run else None
 
 
 def rows_on(fs: FileSystem, path: str, file: int) -> list[Row]:
-    """The checksums there of blocks of file number `file`, in no order: for who reads beside its owner.
+    """Return the rows there of blocks of file number `file`, in no order, for readers in other processes.
 
-    Blocks were written before their rows came onto the write-ahead log. [] where there is no write-ahead log
-    of this run of the machine, or none that says so itself. What waits there to be written is not looked at.
-    Raises OSError.
+    Blocks were written before their rows came into the write-ahead log. [] if there is no write-ahead log
+    with a valid header of this boot. Records that wait in it are not looked at. Raises OSError.
     """
     return [row for its, row in _shown(fs, path) if its == file]
 
@@ -374,7 +371,7 @@ def _shown(fs: FileSystem, path: str) -> tuple[tuple[int, Row], ...]:
         return ()
     try:
         handle = fs.open(path)
-    except FileNotFoundError:  # it went in this moment
+    except FileNotFoundError:  # it was removed just now
         return ()
     try:
         content = fs.pread(handle, _RECORDS_AT, 0)
@@ -390,17 +387,16 @@ def _shown(fs: FileSystem, path: str) -> tuple[tuple[int, Row], ...]:
 
 
 def row_at(rows: Sequence[Row], covered: int, position: int) -> Row | None:
-    """Of rows on a write-ahead log the one of the block at `position`, where those beside the file end at
-    `covered`.
+    """Return the row of the block at `position` among rows of a write-ahead log; the checksum file's end at
+    byte `covered`.
     """
     return next((row for row in _following(rows, covered) if row.end > position), None)
 
 
 def rows_to_add(fs: FileSystem, staging: Staging) -> dict[int, list[Row]]:
-    """Of the rows on the write-ahead log those that go on where the rows beside each file end. Raises
-    OSError.
+    """Return the rows of the write-ahead log that continue each checksum file, by the file's number.
 
-    As with `rows_on`; they are what the next open would add.
+    They are what the next open would add; else as `rows_on`. Raises OSError.
     """
     shown = _shown(fs, staging.path)
     found = {file: _missing_rows(fs, staging, file, shown) for file in {file for file, _ in shown}}
@@ -408,26 +404,26 @@ def rows_to_add(fs: FileSystem, staging: Staging) -> dict[int, list[Row]]:
 
 
 def is_of_this_run(fs: FileSystem, path: str) -> bool:
-    """Does the write-ahead log say that it was made since the machine was started? Raises OSError."""
+    """True if the write-ahead log says that it was made in this boot. Raises OSError."""
     content = _load(fs, path)
     return content is not None and content.is_of_this_run is True
 
 
 def holds_all(fs: FileSystem, path: str) -> bool:
-    """Is the write-ahead log of this run of the machine, and can what waits there be read? Raises OSError."""
+    """True if the write-ahead log is of this boot, and its waiting records are readable. Raises OSError."""
     content = _load(fs, path)
     return content is not None and content.is_of_this_run is True and not content.unreadable
 
 
 def is_missing(fs: FileSystem, path: str) -> bool:
-    """Is there no write-ahead log, or only a part of one? Raises OSError."""
+    """True if there is no write-ahead log, or only a part of one. Raises OSError."""
     return (fs.size_of(path) or 0) < SIZE
 
 
 def holds_nothing(fs: FileSystem, path: str) -> bool:
-    """Is there nothing on the write-ahead log, or nothing that is of this run of the machine? Raises OSError.
+    """True if the write-ahead log holds nothing, or nothing of this boot. Raises OSError.
 
-    One for checksums alone tells, even without them, that the process which had it was killed.
+    False for one that is only for checksums, even an empty one: it shows that its process was killed.
     """
     content = _load(fs, path)
     if content is None or content.is_of_this_run is False:
@@ -448,13 +444,13 @@ def replay(
     was_staging: bool,
     in_place: bool = True,
 ) -> Replayed:
-    """After a kill: write what stands on the write-ahead log where it belongs, and is not yet.
+    """After a kill, write what the write-ahead log holds to its place, as far as it is not there yet.
 
-    `was_restarted`: was the machine, as far as others than the write-ahead log know; None: they do not.
-    `was_staging`: it should be there. Without `in_place` nothing is written, and what is not all there is
-    displaced: for files of which a power cut in this moment could not be judged by checksums. Doing it twice
-    changes nothing, and the write-ahead log stays as it is. Raises OSError; on a full disk only where the
-    write-ahead log has no reserve, or another program took what it gave up.
+    `was_restarted`: True if other sources say that the machine was restarted; None: they do not know.
+    `was_staging`: True if the write-ahead log should exist. Without `in_place` nothing is written, and
+    records that are not fully in place are displaced: for files whose checksums could not show the damage of
+    a power cut at this moment. A second call changes nothing, and the write-ahead log stays unchanged. Raises
+    OSError; on a full disk only if the write-ahead log has no reserve, or another program used its space.
     """
     found = Replayed()
     content = _load(fs, staging.path)
@@ -481,13 +477,13 @@ def replay(
 def _judge_waiting(
     fs: FileSystem, staging: Staging, waiting: Waiting, is_old: bool, in_place: bool, found: Replayed
 ) -> None:
-    """Write it, if its place is free; or say in `found` what else becomes of it."""
+    """Write the records, if their place is free, and record in `found` what became of them."""
     path, records = staging.data(waiting.file), waiting.records
     size = fs.size_of(path)
     if size is None and is_old:
-        return  # it does not say whether they had been written, and then consumed with their file
+        return  # the records may have been written, and then consumed with their file
     if size is None or size < waiting.start:
-        # What was before them is not there: behind it they would hide that. Kept aside, and reported.
+        # Bytes before the records are missing, and appending would hide that: the records are kept aside.
         ends = "is gone" if size is None else f"ends at byte {size}"
         reason = f"the file {ends}, accepted messages belong at byte {waiting.start}"
         aside = keep_content(fs, staging.path, records)
@@ -536,19 +532,19 @@ def _keep_unreadable(fs: FileSystem, path: str, size: int) -> Repair:
 
 
 class _MissingRows(NamedTuple):
-    """Rows that are to be added to those beside a file."""
+    """Rows to be added to a checksum file."""
 
     kept: int
-    """Bytes of the rows that are there,"""
+    """Bytes of the rows that are there."""
     covered: int
-    """and how far they reach."""
+    """The byte of the data that those rows reach."""
     rows: list[Row]
 
 
 def _missing_rows(
     fs: FileSystem, staging: Staging, file: int, shown: Sequence[tuple[int, Row]]
 ) -> _MissingRows | None:
-    """None where rows are of no use: the file is gone, or they say that it is complete."""
+    """Return the rows to add for a file; None if it is gone, or complete by its checksum file."""
     if fs.size_of(staging.data(file)) is None and fs.size_of(staging.checksum_file(file)) is None:
         return None
     rows = Rows(fs, staging.checksum_file(file))
@@ -563,7 +559,7 @@ def _missing_rows(
 
 
 def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]) -> bool:
-    """Beside each file, add the checksums that follow those that are there. False: the disk is full."""
+    """Add the rows that continue each checksum file. False: the disk is full."""
     has_room = True
     for file in sorted({file for file, _ in shown}):
         missing = _missing_rows(fs, staging, file, shown)
@@ -588,7 +584,7 @@ def _add_missing(fs: FileSystem, path: str, missing: _MissingRows) -> None:
 
 
 def _following(rows: Sequence[Row], covered: int) -> list[Row]:
-    """Those of the rows that go on from byte `covered`, without a gap; of several the longest."""
+    """Return the rows that continue from byte `covered` without a gap; of several, the longest."""
     found: list[Row] = []
     while True:
         starting = [row for row in rows if row.start == covered]
@@ -599,9 +595,9 @@ def _following(rows: Sequence[Row], covered: int) -> list[Row]:
 
 
 def kept_aside_since(fs: FileSystem, since: int, stagings: Iterable[Staging]) -> list[Repair]:
-    """What was kept aside of the files that these write-ahead logs tell of, from the Unix time `since` on.
+    """Return what was kept aside since the Unix time `since` from the files of these write-ahead logs.
 
-    By an open that was killed: what it has cut the next one does not find. Raises OSError.
+    An open that was killed kept it aside; the next open does not find what was cut. Raises OSError.
     """
     directories = {directory_of(path) for its in stagings for path in (its.data(0), its.path)}
     found = []
@@ -613,7 +609,7 @@ def kept_aside_since(fs: FileSystem, since: int, stagings: Iterable[Staging]) ->
             original, mark, _ = name.rpartition(".bad")
             path = join(directory, name)
             stamp = fs.stamp_of(path) if mark else None
-            # A file's time comes from a clock that ticks slower.
+            # The clock of file times ticks more slowly, so a file may seem older.
             if stamp is None or stamp.modified_ns // 1_000_000_000 < since - 1:
                 continue
             found.append(
@@ -621,7 +617,7 @@ def kept_aside_since(fs: FileSystem, since: int, stagings: Iterable[Staging]) ->
                     path=join(directory, original),
                     kept=0,
                     dropped=fs.size_of(path) or 0,
-                    reason="it was kept aside by an open that was killed",
+                    reason="an open that was killed kept it aside",
                     records=None,
                     saved_as=path,
                 )
@@ -630,7 +626,7 @@ def kept_aside_since(fs: FileSystem, since: int, stagings: Iterable[Staging]) ->
 
 
 def clear_rows(fs: FileSystem, path: str) -> None:
-    """The checksums on it are where they belong, and may be given up there. Raises OSError."""
+    """Clear its rows, which are in their checksum files. Raises OSError."""
     handle = fs.open(path, write=True)
     try:
         write_all(fs, handle, bytes(_RECORDS_AT - _ROWS_AT), _ROWS_AT)
@@ -639,7 +635,7 @@ def clear_rows(fs: FileSystem, path: str) -> None:
 
 
 def clear_wal(fs: FileSystem, path: str) -> None:
-    """Nothing of what stands on it is needed any more: give back its room. Raises OSError."""
+    """Discard its content and free its space. Raises OSError."""
     if fs.size_of(path):
         _truncate(fs, path, 0)
 
@@ -651,27 +647,27 @@ def view_after_replay(
     was_restarted: bool | None,
     staged: Sequence[int],
 ) -> tuple[OverlayFS, dict[int, Replayed]]:
-    """The files as `replay` would leave them, and what it would say, by number of the write-ahead log.
+    """Return a view of the files as `replay` would leave them, and its results by write-ahead log number.
 
-    To look at what no process has open. `staged` are the write-ahead logs that should be there. Nothing is
+    For a store that no process has open. `staged` are the write-ahead logs that should exist. No file is
     changed. The caller closes the view. Raises OSError.
     """
     view = OverlayFS(fs)
     try:
-        told = {
+        results = {
             number: replay(view, staging, was_restarted=was_restarted, was_staging=number in staged)
             for number, staging in stagings.items()
         }
     except BaseException:
         view.close_all()
         raise
-    return view, told
+    return view, results
 
 
 def view_with_rows(fs: FileSystem, staging: Staging, rows: Mapping[int, Sequence[Row]]) -> OverlayFS:
-    """The files as they are, with these rows (`rows_to_add`) where they belong. Nothing is changed.
+    """Return a view of the files with these rows (`rows_to_add`) in their checksum files.
 
-    To look at what a process may have open. The caller closes the view. Raises OSError.
+    For a store that a process may have open. No file is changed. The caller closes the view. Raises OSError.
     """
     view = OverlayFS(fs)
     try:

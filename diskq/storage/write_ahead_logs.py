@@ -1,7 +1,6 @@
-# The write-ahead logs of one writer, and what its lock file says of them. Law: the lock file names the
-# write-ahead logs in use after they are there, and stops naming them before they go; so one that is missing
-# after a kill is noticed. It does not name those that are for checksums alone: where one of them is missing
-# no message is.
+# The write-ahead logs of one writer, and what its lock file says about them. Law: the lock file names a
+# write-ahead log after it is created, and stops naming it before it is removed; so a missing one is noticed
+# after a kill. It does not name those for checksums alone: if one of them is missing, no message is.
 
 from __future__ import annotations
 
@@ -33,11 +32,10 @@ __all__ = ["Displaced", "WriteAheadLogs", "was_restarted"]
 
 
 def was_restarted(fs: FileSystem, previous: Holder | None, wals: Iterable[str] = ()) -> bool | None:
-    """True if the machine was restarted since a process of ours last wrote; None if no file tells.
+    """Return True if the machine was restarted since a diskq process last wrote; None if no file shows it.
 
-    `previous` is what the lock file says; None: it was never signed, or a peer has emptied it. One that
-    cannot be read is as one from before a restart, unless one of the `wals` was made in this run of the
-    machine. Raises OSError.
+    `previous` is what the lock file says; None: it was never signed, or a peer has emptied it. An unreadable
+    one counts as written before a restart, unless one of the `wals` was made in this boot. Raises OSError.
     """
     if previous is not None and previous.is_of_this_boot(fs):
         return False
@@ -47,57 +45,51 @@ def was_restarted(fs: FileSystem, previous: Holder | None, wals: Iterable[str] =
 
 
 class Displaced(NamedTuple):
-    """Accepted messages whose place is another's: to be appended again, before `WriteAheadLogs.clear`."""
+    """Accepted messages whose place is used: to be appended again before `WriteAheadLogs.clear`."""
 
     number: int
-    """Of the write-ahead log."""
+    """The number of the write-ahead log."""
     path: str
-    """The file in which they were to be."""
+    """The file to which they belonged."""
     waiting: Waiting
 
 
 class WriteAheadLogs:
-    """All that a writer has, by number: a queue and a journal have write-ahead log 0, a stream one a
-    partition.
-    """
+    """A writer's write-ahead logs by number: a queue or journal has number 0, a stream one per partition."""
 
     def __init__(
-        self, fs: FileSystem, lock: Lock, stagings: Mapping[int, Staging], told: Sequence[int] = ()
+        self, fs: FileSystem, lock: Lock, stagings: Mapping[int, Staging], staged: Sequence[int] = ()
     ) -> None:
-        """`told`: the numbers of those in use, by another file than the lock's, which a peer may empty."""
+        """`staged`: the numbers of those in use by another file, in case a peer has emptied the lock's."""
         self._fs = fs
         self._lock = lock
         self._stagings = stagings
-        self._staged = told if lock.staged is None else lock.staged
+        self._staged = staged if lock.staged is None else lock.staged
         self._in_use: dict[int, WriteAheadLog] = {}
         self.displaced: list[Displaced] = []
         self.restored: dict[int, Waiting] = {}
-        """By number of the write-ahead log: the accepted messages that are where they belong after
-        `replay`.
-        """
+        """By number of the write-ahead log: the accepted messages that are in their place after `replay`."""
         self.repairs: list[Repair] = []
         self.unreported: list[Repair] = []
-        """What an open that was killed has kept aside: perhaps it died before it could tell.
+        """What a killed open has kept aside, and perhaps not reported.
 
-        None after a restart of the machine: what goes then was never acknowledged as durable.
+        Empty after a restart of the machine: what is lost then was never acknowledged as durable.
         """
         self.was_killed = False
-        """Was a write-ahead log in use when its process ended, or that of an open which came after and ended,
-        too?
-        """
+        """True if a write-ahead log was in use when its process ended, or a later recovery was killed."""
         self._was_restarted = was_restarted(fs, lock.previous, (its.path for its in stagings.values()))
         self.was_restarted = self._was_restarted is True
         """True if the machine was restarted, as `was_restarted` decides."""
         self.has_run_on = self._was_restarted is False
-        """True if it certainly was not. Else a power cut may have taken what was not synced."""
+        """True if it certainly was not. Otherwise a power cut may have taken what was not synced."""
 
     def __bool__(self) -> bool:
-        """May messages wait on one?"""
+        """True if messages may wait in one of them."""
         return bool(self._staging)
 
     @property
     def size(self) -> int:
-        """Bytes on the disk of those in use."""
+        """Total bytes on the disk of those in use."""
         return sum(wal.size for wal in self._in_use.values())
 
     @property
@@ -105,9 +97,9 @@ class WriteAheadLogs:
         return [number for number, wal in self._in_use.items() if not wal.is_for_rows]
 
     def replay(self, *, in_place: bool = True) -> None:
-        """After a kill: as `wal.replay`, for all of them, whose room it gives back. Raises OSError.
+        """After a kill, call `write_ahead_log.replay` for all of them, and free their space. Raises OSError.
 
-        Doing it twice changes nothing. Write-ahead logs with displaced records stay.
+        A second call changes nothing. Write-ahead logs with displaced records stay.
         """
         previous = self._lock.previous
         staged = self._staged
@@ -119,7 +111,7 @@ class WriteAheadLogs:
             self.unreported = kept_aside_since(self._fs, since, self._stagings.values())
         if self.was_killed and previous is not None:
             self._lock.note_recovering()
-        # The one with the reserve first: each makes room for the next.
+        # The one with the reserve comes first: each frees space for the next.
         sizes = {number: self._fs.size_of(its.path) or 0 for number, its in self._stagings.items()}
         for number in sorted(sizes, key=sizes.__getitem__, reverse=True):
             staging = self._stagings[number]
@@ -136,20 +128,20 @@ class WriteAheadLogs:
             if done.displaced is not None:
                 path = staging.data(done.displaced.file)
                 self.displaced.append(Displaced(number, path, done.displaced))
-                # If this open is killed, the next one is not to believe those that it gives up.
+                # If this open is killed, the next one must not use the rows that this one gives up.
                 if done.has_added_rows:
                     clear_rows(self._fs, staging.path)
             else:
                 self._clear(number)
 
     def clear_empty(self) -> None:
-        """Give back the room of those that tell nothing; one that is gone stays missed. Raises OSError."""
+        """Free the space of those that hold nothing; a missing one stays missing. Raises OSError."""
         for number, staging in self._stagings.items():
             if not is_missing(self._fs, staging.path) and holds_nothing(self._fs, staging.path):
                 self._clear(number)
 
     def clear(self) -> None:
-        """What was displaced was appended again, and is durable. Raises OSError."""
+        """Clear the displaced messages, which were appended again and are durable. Raises OSError."""
         for displaced in self.displaced:
             self._clear(displaced.number)
         self.displaced.clear()
@@ -162,9 +154,9 @@ class WriteAheadLogs:
         clear_wal(self._fs, self._stagings[number].path)
 
     def open(self, buffers: Mapping[int, AppendBuffer], *, is_for_rows: bool) -> None:
-        """Begin new ones, for these buffers; the first has the reserve. Raises OSError.
+        """Create new ones for these buffers; the first has the reserve. Raises OSError.
 
-        With `is_for_rows` no message waits on them.
+        With `is_for_rows` no message waits in them.
         """
         assert not self.displaced
         for number, buffer in buffers.items():
@@ -176,19 +168,19 @@ class WriteAheadLogs:
         self._lock.note_ready(self._staging)
 
     def flush_to_the_end(self, flush: Callable[[], None]) -> None:
-        """As `wal.flush_to_the_end`; what cannot be written stays where it is."""
+        """Call `write_ahead_log.flush_to_the_end`; what cannot be written stays where it is."""
         with contextlib.suppress(OSError):
             flush_to_the_end(flush, list(self._in_use.values()))
 
     def give_up(self) -> None:
-        """Nothing of what stands on them is needed: give back their room. Raises OSError."""
+        """Discard them with their content, and free their space. Raises OSError."""
         self._lock.note_staged(())
         in_use, self._in_use = self._in_use, {}
         for wal in in_use.values():
             wal.give_up()
 
     def retire(self) -> None:
-        """At a clean end: all is written and synced that is not told of by those with records left."""
+        """Retire them at a clean close: what they do not hold any more is written and synced."""
         with contextlib.suppress(OSError):
             self._lock.note_staged([number for number, wal in self._in_use.items() if wal.has_records])
             for wal in self._in_use.values():
@@ -198,7 +190,7 @@ class WriteAheadLogs:
                     wal.wipe()
 
     def close(self) -> None:
-        """Let go of them. Idempotent."""
+        """Close them. Idempotent."""
         in_use, self._in_use = self._in_use, {}
         with contextlib.ExitStack() as stack:
             for wal in in_use.values():

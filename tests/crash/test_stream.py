@@ -46,7 +46,7 @@ AFTER_A_POWER_CUT = {
     recovery.MISSING,
     "rows of no record",
     # What an open after the power cut has cut, and told, and was killed: told twice rather than never.
-    "it was kept aside by an open that was killed",
+    "an open that was killed kept it aside",
     "rows that disagree with their records",
 }
 
