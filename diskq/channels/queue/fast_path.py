@@ -1,7 +1,7 @@
-# The fast path of a handle on a disk queue: the compiled calls that it tries before it asks the loop.
+# The fast path of a handle on a disk queue: the compiled calls that it tries before it calls the loop.
 #
-# Law: each of them does all that it is asked, or nothing; False, or None, says that it did nothing. Which
-# ones a handle has depends on the options alone, and is decided here.
+# Law: each of them does all or nothing; False or None means that it did nothing. Which calls a handle has
+# depends only on the options, and is decided here.
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class FastPath:
     """The calls of one handle."""
 
     put: Callable[[Body], bool] = _refuse
-    """Add a message as durably as the options say; refuses when the running task's slice is over."""
+    """Adds a message as durably as the options say; refuses when the running task's slice is over."""
     put_now: Callable[[Body], bool] = _refuse
-    """The same for a caller that cannot yield: it asks for no slice."""
+    """The same for a caller that cannot yield: it ignores the slice."""
     put_all: Callable[[list[Any]], bool] = _refuse
-    """As `put`, of several messages."""
+    """As `put`, for several messages."""
     put_through: Callable[[Body], bool] = _refuse
-    """Write a message, whatever the options say, for a caller who then waits for a sync."""
+    """Writes a message, whatever the options say, for a caller that then waits for a sync."""
     take: Callable[[], bytes | None] = _take_nothing
     take_now: Callable[[], bytes | None] = _take_nothing
     take_some: Callable[[int, int], list[bytes] | None] = _take_nothing
     passes_on: bool = False
-    """What `put` refuses may be one of the simple cases of `QueueLoop.send_simply`."""
+    """True if a message that `put` refuses may be a simple case for `QueueLoop.send_simply`."""
 
 
 CLOSED = FastPath()
@@ -47,14 +47,14 @@ CLOSED = FastPath()
 
 
 def fast_path(engine: FifoSteps) -> FastPath:
-    """That of a handle on this queue."""
+    """Return the fast path of a handle on this queue."""
     if engine.has_tier:
         return _in_memory(engine)
     return {"memory": _held, "written": _written, "synced": _synced}[engine.options.durability](engine)
 
 
 def _in_memory(engine: FifoSteps) -> FastPath:
-    """Messages stay in memory while there is room: older ones are written before one that is synced."""
+    """Keep messages in memory while there is space: older ones are written before one that is synced."""
     tier, path = engine.tier, engine.tail.appender("memory")
     return FastPath(
         put=path.append,
@@ -87,7 +87,7 @@ def _written(engine: FifoSteps) -> FastPath:
 
 
 def _synced(engine: FifoSteps) -> FastPath:
-    """Messages go to the files, and are taken from there."""
+    """Write messages to the files, and take them from there."""
     ahead = engine.ahead
     return FastPath(
         put_through=engine.tail.appender("synced").append,

@@ -1,4 +1,4 @@
-# The loop behind a disk queue: go-diskqueue's select loop, arm by arm, for Trio.
+# The loop of a disk queue: go-diskqueue's select loop, arm by arm, for Trio.
 #
 #   Go's arm                          here
 #   writeChan                         `deliver` (core/sender_line.py): the caller's own task writes, no hop
@@ -6,9 +6,9 @@
 #   peekChan                          `take`, with a peek
 #   depthChan                         a property: one thread owns the state
 #   emptyChan                         `forget_all`, then a barrier
-#   the others                        see commitloop
+#   the others                        see core/commit_loop.py
 #
-# Law: whoever waits is woken in order of arrival, with what it waits for in its hands.
+# Law: waiting tasks are woken in order of arrival, each with its result.
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """What a receiver wants: to be called when it is his turn."""
+    """A receiver's request, which is called when it is the receiver's turn."""
 
     engine: FifoSteps
     max_items: int
@@ -50,7 +50,7 @@ class Fetch:
 
 
 class QueueLoop(BudgetedLoop[FifoSteps]):
-    """One open queue: the engine, who waits for what, and the task that keeps its promises."""
+    """One open queue: the engine, the waiting tasks, and the task that writes and syncs."""
 
     kind = "queue"
     subject = "queue"
@@ -60,15 +60,15 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         self.options = engine.options
         self._senders: Line[Sending] = Line()
         self._receivers: Line[Callable[[], Any]] = Line()  # each is handed what this returns
-        self._lingering: Line[int] = Line()  # each waits for so many messages
-        self.work: FifoWork | None = None  # somebody hands out messages to be acknowledged: only he reads
-        self._is_leased = False  # somebody peeks at the head, and may commit it
+        self._lingering: Line[int] = Line()  # each waits until this number of messages is there
+        self.work: FifoWork | None = None  # it hands out messages to be acknowledged: only it reads
+        self._is_leased = False  # a task holds the messages at the head, and may commit them
         self._write = engine.tail.appender("synced", can_yield=False).append
         self._has_written = False  # in the running slice
         self._has_executed_again = False
         self.take_one = Fetch(engine, 1, sys.maxsize)
         self.on_empty: Callable[[], None] | None = None
-        """Called when somebody has looked for a message, and found none."""
+        """Called when a task looked for a message and found none."""
         self._place = BudgetPlace(engine.quota.share, self._hear_of_budget)
         super().__init__(engine, thread, (self._senders,), (self._receivers, self._lingering))
 
@@ -79,15 +79,15 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
     # --- the writing arm --------------------------------------------------------------------------
 
     def sending(self, bodies: list[bytes], word: Durability) -> Sending:
-        """Checked messages, for `deliver`."""
+        """Return a `Sending` of checked messages, for `deliver`."""
         is_held = word == "memory"
         size = self.size_of(bodies, is_held)
         return Sending(self._senders, size, lambda: self._put_in(bodies, is_held), word)
 
     def send_simply(self, bodies: list[Any]) -> bool:
-        """What the compiled door refused, where it is one of the two simple cases after all.
+        """Send messages that the fast path refused, if it is one of the two simple cases.
 
-        False: it is not; `deliver` it. Raises OSError; none of the messages is then in.
+        False: it is not; `deliver` them. Raises OSError; none of the messages is in then.
         """
         self.own_thread.check()
         if self._receivers:
@@ -95,10 +95,10 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         return len(bodies) == 1 and not self.engine.has_tier and self._begin_wal(bodies[0])
 
     def _begin_wal(self, body: Any) -> bool:
-        """The first message of a slice is written at once, the next ones wait on the write-ahead log for each
-        other.
+        """Write the first message of a slice at once, and stage the next ones on the write-ahead log.
 
-        They wait until the running task lets others run: the loop, whose bell is rung, is among them.
+        Staged messages are written together when the running task lets others run: the loop, which was woken,
+        is among them.
         """
         if not self._has_written:
             self._has_written = self._write(body)
@@ -109,7 +109,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         return True
 
     def _pass_on(self, bodies: list[Any]) -> bool:
-        """Hand messages straight to the first in line, if he takes them all."""
+        """Hand messages straight to the first waiting receiver, if it takes them all."""
         first = self._receivers.first
         if (
             not isinstance(first, Fetch)
@@ -154,9 +154,9 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
     # --- the reading arm --------------------------------------------------------------------------
 
     async def take(self, want: Callable[[], T | None]) -> T:
-        """What `want` takes from the head of the queue, when a message is there and it is our turn.
+        """Return what `want` takes from the queue's head; waits for a message and for the caller's turn.
 
-        None: there was no message for it after all, and it waits on.
+        If `want` returns None there was no message after all, and the task waits again.
 
         `Cancelled` means: nothing was taken. The caller has passed a schedule point.
         """
@@ -172,13 +172,13 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         return result
 
     def load_from_memory(self) -> None:
-        """Let the compiled door have what was accepted a moment ago, where it is our turn to take."""
+        """Give the fast path the messages accepted a moment ago, if it is the caller's turn to take."""
         self.own_thread.check()
         if not self._receivers and not self._is_leased:
             self.engine.head.load_from_memory()
 
     def take_now(self, want: Callable[[], T | None]) -> T:
-        """As `take`, for a caller that will not wait. Raises WouldBlock."""
+        """Do as `take` without waiting. Raises WouldBlock."""
         if not self._is_head_free():
             raise trio.WouldBlock
         try:
@@ -201,7 +201,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         return has_message
 
     def lease(self, max_items: int, max_bytes: int) -> list[bytes]:
-        """Peek at the head and keep everybody else from it, until `release`."""
+        """Peek at the head, and keep all other receivers from it until `release`."""
         bodies = self.engine.head.peek_many(max_items, max_bytes)
         self._is_leased = True
         return bodies
@@ -216,14 +216,14 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
             self._after()
 
     async def linger(self, items: int, seconds: float) -> None:
-        """Return when so many messages are there, or so many seconds have passed."""
+        """Return when `items` messages are there, or after `seconds`."""
         if self.engine.head.depth < items:
             with trio.move_on_after(seconds):
                 await self._lingering.wait(items, on_arrival=self._narrow_gates)
             self.new_slice()
 
     def _hand_out(self) -> None:
-        """Give those who wait what they wait for, in order, as far as the messages go."""
+        """Serve the waiting receivers in order, as far as there are messages."""
         while self._receivers and not self._is_leased:
             served = outcome.capture(self._serve, self._receivers.first)
             if served == outcome.Value(None):
@@ -241,21 +241,21 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
     # --- work -------------------------------------------------------------------------------------
 
     def check_unworked(self) -> None:
-        """Raises BusyResourceError where somebody works on the queue."""
+        """Raise BusyResourceError if the queue is being worked on."""
         if self.work is not None:
             raise trio.BusyResourceError("the queue is being worked on: receive from the work")
 
     def begin_work(self, begin: Callable[[FifoSteps], FifoWork]) -> FifoWork:
-        """From now on only this work reads. Raises BusyResourceError where somebody else reads."""
+        """Begin work, which alone reads from now on. Raises BusyResourceError if another task reads."""
         self.check_unworked()
         if self._receivers or self._is_leased:
-            raise trio.BusyResourceError("somebody receives from the queue")
+            raise trio.BusyResourceError("another task receives from the queue")
         self.work = begin(self.engine)
         self._open_gates()
         return self.work
 
     def do_work(self, act: Callable[[], T]) -> T:
-        """Do something to the work, and see who may go on. Raises what it raises."""
+        """Call `act` on the work, then serve the waiting tasks. Raises what `act` raises."""
         self.own_thread.check()
         try:
             return act()
@@ -265,7 +265,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
             self._after()
 
     def end_work(self, work: FifoWork) -> None:
-        """What is in flight is at the head again."""
+        """End the work: messages in flight return to the head."""
         if self.work is not work:
             return
         try:
@@ -319,7 +319,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
             self._shut_gates()
         self._place.stand_for(self._senders, is_closing=self.is_closing)
         if self._place.is_contended:
-            engine.gate_out.left = 0  # what is taken makes room for others: they are to hear of it
+            engine.gate_out.left = 0  # each message taken frees space for others, which must be notified
         if self._receivers:
             engine.gate_out.left = 0
             if not self._is_leased:
@@ -329,7 +329,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         if self.work is not None:
             self._set_alarm(self.work.next_due() if self._receivers else math.inf)
         if self._is_full and not self._writer.is_flushed:
-            engine.gate_in.left = 0  # what waits could not be written: who comes next is to be told
+            engine.gate_in.left = 0  # the pending write failed: the next sender must get the error
         for items in self._lingering.values():
             engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.head.depth - 1))
 

@@ -1,8 +1,8 @@
 # The disk queue as a Trio channel.
 #
-# Handles on one `QueueLoop`. The two calls that every message passes, `send` and `receive`, try a
-# compiled door first: a cancellation point, one call, done. Where the door refuses (the slice is
-# over, a sync is due, somebody waits, there is nothing to take) the loop decides.
+# Handles on one `QueueLoop`. The two calls that every message passes, `send` and `receive`, try the
+# compiled fast path first: a cancellation point, then one call. If the fast path refuses (the slice is
+# over, a sync is due, a task waits, there is no message) the loop decides.
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ __all__ = ["ChannelStatistics", "DiskQueue", "open_queue"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelStatistics(QueueStatistics):
-    """As `QueueStatistics`, how long barriers took, and who waits."""
+    """`QueueStatistics`, and the duration of barriers and the number of waiting tasks."""
 
     barrier_seconds: Durations
-    """How long barriers took on the disk: a sync of files and directories, or several."""
+    """How long barriers took on the disk: each is one or several syncs of files and directories."""
     tasks_waiting_send: int
-    """For room, or for a sync."""
+    """Tasks that wait for space or for a sync."""
     tasks_waiting_receive: int
     open_handles: int
 
 
 class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
-    """A channel whose messages live on disk, in the order in which they were sent.
+    """A channel that keeps its messages on disk, in the order in which they were sent.
 
     Made by `open_queue`. Any number of tasks may send and receive at once, through one handle or
     through clones; each message is received once. Every async method is a cancellation point, and a
-    schedule point once per `checkpoint_slice`; where one raises `Cancelled`, nothing was sent or taken.
+    schedule point once per `checkpoint_slice`; if one raises `Cancelled`, nothing was sent or taken.
     """
 
     _loop: QueueLoop
@@ -74,11 +74,11 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         """Add a message. Returns when it is as durable as `durability` (by default the options') says.
 
         Waits while the queue is full (`on_full="wait"`) or too much is unsynced. `Cancelled` means:
-        the message is not in the queue; waiting for `synced` is not cancelled, as it is in by then.
+        the message is not in the queue. The wait for `synced` is not cancelled: the message is in by then.
 
-        Raises TypeError for what is not bytes, MessageSizeError, DiskFullError: the message is not in.
-        Raises trio.BrokenResourceError after the disk failed (whether it is in, a reopen will tell),
-        trio.ClosedResourceError.
+        Raises TypeError if `body` is not bytes, MessageSizeError, DiskFullError: the message is not in.
+        Raises trio.BrokenResourceError after the disk failed: a reopen shows whether the message is in.
+        Raises trio.ClosedResourceError.
         """
         if self._needs_point():
             await self._first_point()
@@ -99,10 +99,11 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 
     @enable_ki_protection
     async def send_many(self, bodies: Iterable[Body], *, durability: Durability | None = None) -> None:
-        """Add messages next to each other, in order, with one system call where one file takes them.
+        """Add messages next to each other, in order, with one system call if one file takes them all.
 
-        As `send`: all are checked before the first is added, and `Cancelled` means that none is in.
-        `DiskFullError.accepted` tells how many are in all the same, where the disk gave out midway.
+        Waits and raises as `send`. All messages are checked before the first is added; `Cancelled` means
+        that none is in. If the disk becomes full midway, `DiskFullError.accepted` is the number of messages
+        that are in.
         """
         batch = list(bodies)
         if self._needs_point():
@@ -121,10 +122,10 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 
     @enable_ki_protection
     def send_nowait(self, body: Body) -> None:
-        """Add a message without waiting: not for room, and not for a sync.
+        """Add a message without waiting for space or for a sync.
 
         The message is in the page cache (with `durability="memory"`: in memory). Raises
-        trio.WouldBlock where `send` would wait for room; otherwise as `send`.
+        trio.WouldBlock if `send` would wait for space; otherwise as `send`.
         """
         try:
             if self._put_now(body) or (self._passes_on and self._loop.send_simply([body])):
@@ -146,8 +147,8 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     async def receive(self) -> bytes:
         """Remove and return the first message; waits for one. Receivers are served in order of arrival.
 
-        `Cancelled` means: nothing was taken. Raises OSError where the files cannot be read (too many
-        open files, say): nothing was taken then, either.
+        `Cancelled` means: nothing was taken. Raises OSError if the files cannot be read (for example, with
+        too many open files): nothing was taken then either.
         """
         if self._needs_point():
             await self._first_point()
@@ -163,10 +164,11 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     async def receive_many(
         self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> list[bytes]:
-        """Remove and return the first messages, at least one, which it waits for.
+        """Remove and return the first messages; waits for at least one.
 
-        At most `max_items`, of together at most `max_bytes`, but one however large. With `linger` it
-        waits so many seconds more for `max_items` to be there. `Cancelled` means: nothing was taken.
+        At most `max_items` messages with at most `max_bytes` in all; one message of any size is always
+        returned. It first waits up to `linger` seconds until `max_items` are there. `Cancelled` means:
+        nothing was taken.
         """
         if linger == 0 and max_items > 0:
             if self._needs_point():
@@ -184,7 +186,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 
     @enable_ki_protection
     def receive_nowait(self) -> bytes:
-        """As `receive`; raises trio.WouldBlock where there is no message for us now."""
+        """Do as `receive` without waiting; raises trio.WouldBlock if no message is available now."""
         if (body := self._take_now()) is not None:
             return body
         self._check()
@@ -194,9 +196,9 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 
     @enable_ki_protection
     async def receive_if(self, may_take: Callable[[], bool]) -> list[bytes]:
-        """The first message, alone in a list, if `may_take()` says so when it is our turn; else [].
+        """Return [message] if `may_take()` is true when a message is there; else [], and the message stays.
 
-        So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
+        `select` receives this way. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
         """
         check_plain("may_take", may_take)
         await self._begin()
@@ -204,7 +206,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 
     @enable_ki_protection
     async def peek(self) -> bytes:
-        """The first message, which stays; waits for one."""
+        """Return the first message without taking it; waits for one. `Cancelled` changes nothing."""
         await self._begin()
         return (await self._receive(lambda: self._engine.head.peek_many(1)))[0]
 
@@ -213,10 +215,11 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     async def receiving(
         self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> AsyncIterator[list[bytes]]:
-        """The first messages, for the length of a block: leaving it cleanly removes them, in one commit.
+        """Receive the first messages for a block: an async context manager that gives a list of them.
 
-        Takes what `receive_many` takes. An exception, `Cancelled` among them, leaves them all at the
-        head, to be received again. Meanwhile the head is ours: other receivers wait.
+        The messages are as from `receive_many`. Leaving the block without an exception removes them, in one
+        commit. An exception, also `Cancelled`, leaves them all at the head, to be received again. Other
+        receivers wait meanwhile.
         """
         await self._begin()
         await self._linger(max_items, linger)
@@ -233,14 +236,15 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     async def working(
         self, options: WorkOptions | None = None, *, exhausted: Exhausted | None = None, **changes: Any
     ) -> AsyncIterator[DiskWork]:
-        """For the length of a block several tasks take messages, and acknowledge them in any order.
+        """Let several tasks take messages and acknowledge them in any order: gives a `DiskWork` for a block.
 
         Options may be given as a `WorkOptions`, or one by one. `exhausted` is called with the lease of a
-        message that was handed out `max_attempts` times and not acknowledged; once it returns the message
-        is. Leaving the block puts what is in flight back at the head, as if it had not been handed out.
+        message that was handed out `max_attempts` times and not acknowledged; when it returns, the message is
+        acknowledged. Leaving the block, also by `Cancelled`, puts the messages in flight back at the head, as
+        if they had not been handed out.
 
-        Meanwhile nobody else may receive: trio.BusyResourceError, also here, where somebody does already.
-        Raises ValueError with `memory_size`: a message in memory has no place in the files.
+        Other receivers get trio.BusyResourceError meanwhile; it is also raised here if another task already
+        receives. Raises ValueError with `memory_size`: a message in memory has no position in the files.
         """
         await self._begin()
         chosen = dataclasses.replace(options or WorkOptions(), **changes)
@@ -275,28 +279,31 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 
     @enable_ki_protection
     async def empty(self) -> None:
-        """Remove all messages. Durable when it returns; `Cancelled` means: nothing was removed."""
+        """Remove all messages. Durable when this returns; `Cancelled` means: nothing was removed."""
         await self._begin()
         await self._waiting(self._loop.empty())
 
     @enable_ki_protection
     async def sync(self) -> None:
-        """Return when all messages sent, what was received, and the metadata are on stable storage."""
+        """Return when all messages sent, all receives, and the metadata are on stable storage.
+
+        `Cancelled` is raised only before the sync begins, and changes nothing.
+        """
         await self._begin()
         await self._loop.sync()
 
     @property
     def depth(self) -> int:
-        """Messages that can be received."""
+        """The number of messages that can be received."""
         return self._engine.head.depth
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong with the files, at the open and since."""
+        """The damage found in the files, at the open and since, and what was done about it."""
         return self._engine.repairs
 
     def statistics(self) -> ChannelStatistics:
-        """The queue as it is now. Cheap, and from any thread."""
+        """Return figures of the queue as it is now. Cheap; may be called from any thread."""
         return self._engine.statistics_as(
             ChannelStatistics,
             barrier_seconds=self._loop.barrier_seconds,
@@ -306,9 +313,9 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         )
 
     def close(self) -> None:
-        """Close this handle, and wake who waits on it with ClosedResourceError. Idempotent.
+        """Close this handle, and wake the tasks that wait on it with ClosedResourceError. Idempotent.
 
-        The queue itself lives as long as its `open_queue` block.
+        The queue itself stays open until its `open_queue` block is left.
         """
         super().close()
 
@@ -320,13 +327,13 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 class open_queue(OpeningEngine[DiskQueue, FifoQueue]):  # noqa: N801 (it is used as a function)
     """Open the disk queue `name` in `directory`: an async context manager that gives a `DiskQueue`.
 
-    The directory must exist; the queue begins empty where it is not there. Options may be given as
+    The directory must exist; a queue that does not exist yet begins empty. Options may be given as
     a `QueueOptions`, or one by one: `open_queue("data", "events", durability="synced")`.
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled.
-    Entering it raises LockedError where another process has the queue, QueueNameError and OSError;
-    leaving it raises trio.BrokenResourceError where the queue's storage has failed, and DiskFullError
-    where `memory` messages found no room until the end. What the block itself raises goes before both.
+    Entering it raises LockedError if another process has the queue, QueueNameError and OSError;
+    leaving it raises trio.BrokenResourceError if the queue's storage failed, and DiskFullError if there
+    was no space for `memory` messages until the end. An exception of the block itself is raised instead.
     """
 
     def __init__(

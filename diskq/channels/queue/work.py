@@ -1,8 +1,8 @@
-# Several workers on one disk queue: leases as Trio hands them out.
+# Several workers on one disk queue: leases for the tasks of a Trio run.
 #
-# A handle on the same `QueueLoop` as the queue's: whoever waits stands in the same line, in order of
-# arrival, and is woken with leases in his hands; acknowledgements become durable with the same barriers.
-# What a lease is, and what becomes of it, is the engine's business (diskq.engine.queue.work).
+# A handle on the same `QueueLoop` as the queue's: waiting tasks stand in the same line, in order of arrival,
+# and are woken with their leases; acknowledgements become durable with the same barriers. The life of a lease
+# is defined in the engine (diskq.engine.queue.work).
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["DiskWork"]
 
 
 class DiskWork(LeasingHandle[Lease]):
-    """A queue's messages as leases, which any number of tasks take, and acknowledge in any order.
+    """Gives a queue's messages as leases. Any number of tasks may take them, and acknowledge in any order.
 
-    Made by `DiskQueue.working`. Messages come in order, those that are given back before those that
-    nobody has had. Every async method is a cancellation point, and a schedule point once per
-    `checkpoint_slice`; where one raises `Cancelled`, nothing was taken, and no attempt is counted.
+    Made by `DiskQueue.working`. Messages come in order; those that were given back come before those that
+    were never handed out. Every async method is a cancellation point, and a schedule point once per
+    `checkpoint_slice`; if one raises `Cancelled`, nothing was taken, and no attempt is counted.
     """
 
     _told = "the work is over"
@@ -42,33 +42,32 @@ class DiskWork(LeasingHandle[Lease]):
 
     @enable_ki_protection
     async def receive(self) -> Lease:
-        """The next message; waits for one, and until `max_in_flight` and `max_ahead` allow for it.
+        """Return a lease on the next message; waits for one that `max_in_flight` and `max_ahead` allow.
 
-        `Cancelled` means: nothing was taken. Raises OSError where the files cannot be read, and what
-        `exhausted` raises; nothing was taken then, either. Raises trio.ClosedResourceError,
-        trio.BrokenResourceError.
+        `Cancelled` means: nothing was taken. Raises OSError if the files cannot be read, and the errors of
+        `exhausted`; nothing was taken then either. Raises trio.ClosedResourceError, trio.BrokenResourceError.
         """
         await self._begin()
         return (await self._take(1, sys.maxsize))[0]
 
     @enable_ki_protection
     def receive_nowait(self) -> Lease:
-        """As `receive`; raises trio.WouldBlock where there is no message for us now."""
+        """Do as `receive` without waiting; raises trio.WouldBlock if no message is available now."""
         self._check()
         return self._loop.do_work(lambda: self._loop.take_now(self._want(1, sys.maxsize)))[0]
 
     @enable_ki_protection
     async def receive_if(self, may_take: Callable[[], bool]) -> list[Lease]:
-        """The next message, alone in a list, if `may_take()` says so when it is our turn; else [].
+        """Return [lease] if `may_take()` is true when a message is there; else [], and the message stays.
 
-        So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
+        `select` receives this way. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
         """
         check_plain("may_take", may_take)
         await self._begin()
         want = self._want(1, sys.maxsize)
 
         def take() -> list[Lease] | None:
-            leases = want()  # there may be none after all, and who was told yes has to give one
+            leases = want()  # first, as it may find none: once `may_take()` was true one must be given
             may = False
             try:
                 may = bool(leases) and may_take()
@@ -82,10 +81,11 @@ class DiskWork(LeasingHandle[Lease]):
     @asynccontextmanager
     @enable_ki_protection
     async def receiving(self) -> AsyncIterator[Lease]:
-        """The next message, for the length of a block: leaving it cleanly acknowledges it.
+        """Receive the next message for a block: an async context manager that gives its lease.
 
-        An exception gives it back, with one attempt more; `Cancelled` as if it had not been handed out.
-        A block may end its lease by itself, with a delay for instance.
+        Leaving the block without an exception acknowledges the message. An exception gives it back, and
+        counts as an attempt; `Cancelled` gives it back as if it had not been handed out. The block may end
+        the lease itself, for example with a delay.
         """
         lease = await self.receive()
         try:
@@ -107,7 +107,7 @@ class DiskWork(LeasingHandle[Lease]):
         self.release(taken)
 
     def _return_quietly(self, taken: list[Lease]) -> None:
-        with contextlib.suppress(LeaseError):  # the work is over, and had them back
+        with contextlib.suppress(LeaseError):  # the work is over, and took them back
             self.release(taken)
 
     def _take(self, max_items: int, max_bytes: int) -> Awaitable[list[Lease]]:
@@ -120,39 +120,40 @@ class DiskWork(LeasingHandle[Lease]):
 
     @enable_ki_protection
     def ack(self, leases: Lease | Iterable[Lease]) -> None:
-        """The messages are dealt with: they are not handed out again.
+        """Acknowledge messages: they are not handed out again.
 
-        When it returns that is in the page cache, and survives a kill; a power cut from the next sync on,
-        which is due as the queue's options say (`sync()` of the queue waits for it). Raises LeaseError
-        where one of the leases has ended, and nothing is done then; TypeError, trio.BrokenResourceError.
+        When this returns, the acknowledgement is in the page cache and survives a kill of the process. It
+        survives a power cut after the next sync, which is due as the queue's options say (the queue's
+        `sync()` waits for it). Raises LeaseError if one of the leases has ended, and nothing is done then;
+        TypeError, trio.BrokenResourceError.
         """
         self._loop.do_work(lambda: self._engine.acknowledge(leases))
 
     @enable_ki_protection
     def nack(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
-        """The messages are to be handed out again, with one attempt more, in `delay` seconds or later.
+        """Give messages back, to be handed out again after `delay` seconds. Each counts one attempt more.
 
-        Those that were handed out `max_attempts` times go to `exhausted` instead. Without a delay they come
-        before all that nobody has had. Raises as `ack`, and what `exhausted` raises: the messages are given
-        back then. ValueError for a delay below 0 or beyond 49 days.
+        Messages that were handed out `max_attempts` times go to `exhausted` instead. Without a delay they
+        come before all messages that were never handed out. Raises as `ack`; ValueError for a delay below 0
+        or above 49 days; and the errors of `exhausted`, after which the messages are given back.
         """
         self._loop.do_work(lambda: self._engine.give_back(leases, delay))
 
     @enable_ki_protection
     def release(self, leases: Lease | Iterable[Lease]) -> None:
-        """As if the messages had not been handed out: they are again, before others. Raises as `ack`."""
+        """Give messages back as if they had not been handed out; they come before others. Raises as `ack`."""
         self._loop.do_work(lambda: self._engine.release(leases))
 
     # --- the work as a whole ----------------------------------------------------------------------
 
     def statistics(self) -> WorkStatistics:
-        """The work as it is now. From any thread. `DiskQueue.statistics` tells who waits."""
+        """Return figures of the work, from any thread. `DiskQueue.statistics` has the waiting tasks."""
         return self._engine.statistics()
 
     def close(self) -> None:
-        """End the work, as leaving its block does: what is in flight is at the head again. Idempotent.
+        """End the work, as leaving its block does. Idempotent.
 
-        Whoever waits is woken with ClosedResourceError.
+        Messages in flight return to the queue's head. Waiting tasks are woken with ClosedResourceError.
         """
         super().close()
 

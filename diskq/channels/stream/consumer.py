@@ -1,6 +1,6 @@
 # The reading side of a stream as a Trio channel.
 #
-# How messages are taken is core/receiving.py's; a group's claims and commits are its loop's.
+# Messages are taken in core/receiving.py; a group's claims and commits are made in its loop.
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ __all__ = ["ConsumerStatistics", "End", "PartitionLag", "StreamConsumer", "open_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """How far a consumer is in one partition."""
+    """The progress of a consumer in one partition."""
 
     position: int
-    """The offset of the message that comes next."""
+    """The offset of the next message."""
     lag: int | None
-    """Messages that are there and were not received yet: now, where the writer is in this run of Trio;
-    else at the last `look`. None: nobody has looked."""
+    """The number of messages not received yet: now, if the writer is in this Trio run; else at the last
+    `look`. None before the first `look`."""
     committed: int | None
     """The last offset that the group has processed; None: none, or no group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStatistics:
-    """A consumer at one moment."""
+    """Figures of a consumer at one moment."""
 
     partitions: dict[int, PartitionLag]
-    """Those that are read; in a group, those that it has claimed."""
+    """The partitions that are read; in a group, those that the consumer has claimed."""
     lost: int
-    """Messages known to be lost to damage since the open: `losses` tells where."""
+    """Messages known to be lost to damage since the open; `losses` has the places."""
     tasks_waiting_receive: int
 
 
 class StreamConsumer(CommittingReceiver[Message]):
-    """Receives messages of a stream, each partition's in order, of all its partitions in turn.
+    """Receives messages of a stream: all partitions in turn, each partition's messages in order.
 
     Made by `open_consumer`. Any number of tasks may receive at once; each message is handed to one of
     them. Every async method is a cancellation point, and a schedule point once per `checkpoint_slice`;
-    where one raises `Cancelled`, nothing was received.
+    if one raises `Cancelled`, nothing was received.
     """
 
     _told = "this consumer was closed"
@@ -86,11 +86,11 @@ class StreamConsumer(CommittingReceiver[Message]):
 
     @enable_ki_protection
     async def seek(self, start: Start | Mapping[int, Start], *, partition: int | None = None) -> None:
-        """Go on elsewhere: in all partitions that are read, in one, or in each as the mapping says.
+        """Continue at `start`: in all partitions that are read, in one, or in each as a mapping says.
 
-        `start` is as `open_consumer` has it. In a group, it is the group's place that moves. Raises
-        OffsetOutOfRangeError, ValueError for a partition that is not read; partitions are moved one after
-        the other, and those before it have moved then.
+        `start` is as in `open_consumer`. In a group, the group's committed offset moves. Raises
+        OffsetOutOfRangeError, ValueError for a partition that is not read. Partitions are moved one after the
+        other: after an error or `Cancelled` some may have moved, each of them completely.
         """
         await self._begin()
         if isinstance(start, Mapping):
@@ -107,11 +107,11 @@ class StreamConsumer(CommittingReceiver[Message]):
 
     @property
     def position(self) -> dict[int, int]:
-        """Of each partition that is read: the offset of the message that comes next."""
+        """The offset of the next message, by partition, of the partitions that are read."""
         return {index: part.position for index, part in sorted(self._tail.parts.items())}
 
     def statistics(self) -> ConsumerStatistics:
-        """The consumer as it is now. Cheap, and from any thread: looks at no file, see `lag`."""
+        """Return figures of the consumer. Cheap, and from any thread: looks at no file, see `lag`."""
         parts = dict(self._tail.parts)
         partitions = {
             index: PartitionLag(position=part.position, lag=part.lag, committed=self._committed(index))
@@ -124,7 +124,7 @@ class StreamConsumer(CommittingReceiver[Message]):
         )
 
     def look(self) -> ConsumerStatistics:
-        """As `statistics`, after a look at the files, from any thread. Raises DiskqError, OSError."""
+        """Look at the files, then do as `statistics`. From any thread. Raises DiskqError, OSError."""
         for part in tuple(self._tail.parts.values()):
             part.look()
         return self.statistics()
@@ -139,22 +139,23 @@ def _offset_of(stream: StreamReader, partition: int, start: Start) -> int:
 class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used as a function)
     """Open the stream at `path` for reading: an async context manager that gives a `StreamConsumer`.
 
-    `partitions` are those to be read, by default all, and those that are made later. `start` is "oldest",
-    "newest" (the last message; where the segment that is written to is empty the next one, as with go-diskq),
-    "active" (that segment), an offset, or a moment (an aware datetime: the first message that is later), or
-    a mapping of partitions to such; those that it does not name, and partitions that are made later, begin
-    with their oldest message. `end` is "wait" for more, "close" behind what is there now, or the last offset
-    to be delivered.
+    `partitions` are the partitions to read, by default all, with those that are made later. `start` is
+    "oldest", "newest" (the last message; the next one if the active segment is empty, as in go-diskq),
+    "active" (the beginning of the segment that is written to), an offset, a moment (an aware datetime: the
+    first later message), or a mapping of partitions to these; partitions that it does not name, and those
+    made later, begin with their oldest message. `end` is "wait" for more, "close" after the present messages,
+    or the last offset to deliver.
 
-    With a `group` the partitions are shared among its members, in as many processes as they like: each is
-    read by one of them, who goes on behind what the group has committed, or at `start` where that is
-    nothing. What a member leaves or dies with is taken over by another one within `claim_interval`. With
-    another `end` than "wait", what other members have is not waited for.
+    With a `group` the partitions are shared among its members, in any number of processes. Each partition is
+    read by one member, which continues after the group's committed offset, or at `start` if there is none. A
+    partition whose member left or died is taken over by another one within `claim_interval`. With an `end`
+    other than "wait", the consumer does not wait for partitions that other members have.
 
     Options may be given as a `ConsumerOptions`, or one by one. Entering the block raises
-    StreamNotFoundError, OffsetOutOfRangeError for an offset that is not there, GroupNameError, TypeError
+    StreamNotFoundError, OffsetOutOfRangeError for an offset that does not exist, GroupNameError, TypeError
     or ValueError (a naive datetime), UnsupportedFormatError, OSError. Leaving it syncs a group's commits,
-    and raises trio.BrokenResourceError or DiskFullError where that fails; what the block raises goes first.
+    and raises trio.BrokenResourceError or DiskFullError if that fails; an exception of the block is raised
+    instead.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         clock = trio.lowlevel.current_clock()
         stream, parts = await trio.to_thread.run_sync(self._open_files, clock.current_time)
         self._stream = stream
-        with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+        with contextlib.ExitStack() as opened:  # everything is closed again if a step fails
             opened.callback(self._abandon, parts)
             notifier = notifier_of(self._fs, stream.path)
             tail = self._tail = Tail(
@@ -231,7 +232,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         return stream, parts
 
     def _open_part(self, stream: StreamReader, index: int) -> TailPart | None:
-        """None: another member of the group has it."""
+        """Return the opened partition; None: another member of the group has it."""
         reader = stream.open(index)
         committed_offset: GroupOffset | None = None
         if self._membership is not None and (committed_offset := self._membership.claim(index)) is None:
@@ -239,7 +240,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         limit: float = math.inf
         try:
             if committed_offset is not None and committed_offset.next_offset is not None:
-                # Whether it is there is found out when it is received: others may be read all the same.
+                # Whether it still exists is found out when it is received: other partitions stay readable.
                 reader.ahead.next_offset = committed_offset.next_offset
             else:
                 stream.seek(reader, index, self._start_of(index))
@@ -268,7 +269,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
                 stack.callback(part.reader.close)
 
     def _add_more(self) -> None:
-        """Read what was not there yet, or another member of the group had. Raises DiskqError, OSError."""
+        """Add new partitions, and those that another member released. Raises DiskqError, OSError."""
         stream, tail = self._stream, self._tail
         for index in stream.partitions() if self._partitions is None else self._partitions:
             if index not in tail.parts and (part := self._open_part(stream, index)) is not None:

@@ -1,7 +1,7 @@
-# The loop behind a consumer of a group: commits that become durable, and partitions that become ours.
+# The loop of a consumer in a group: it makes commits durable, and claims partitions.
 #
-# Law: nobody's commits wait for the disk but those of who asks for it; a partition that its member
-# let go, dead or alive, is taken over when it is next tried for.
+# Law: a commit waits for the disk only if its caller asks for it; a partition that its member released, or
+# died with, is taken over at the next attempt to claim it.
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class GroupLoop(OffsetLoop[Membership]):
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        # Shielded: whoever is cancelled, the nursery has no exception of its own, which would replace that of
-        # the block; and a block that is shielded itself goes on to claim.
+        # Shielded: under cancellation the nursery must have no exception of its own, which would replace that
+        # of the block; and a block that is shielded itself goes on to claim.
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._claim_now_and_then)

@@ -1,4 +1,4 @@
-# The loop behind a stream's producer: what is its own beside sending: rows in indexes, and a budget's room.
+# The loop of a stream's producer: what all senders share, and also index entries and the disk budget.
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GatheredStreamMessages(GatheredMessages[Position]):
         self._engine.accept_many(self._batch, None, None, is_held=False)
 
     def _found(self) -> list[Position | None]:
-        # Where some of a partition's are not in, they are its last ones.
+        # If some messages of a partition are not in, they are its last ones.
         following, ends = list(self._before), self._engine.next_offsets
         found: list[Position | None] = []
         for partition in self._partitions:
@@ -110,7 +110,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
         if obstacle == "over_budget" and self.engine.options.on_full != "wait":
             raise self.engine.full_error(sending.size)
         if obstacle == "unsynced":
-            self._ask_for_barrier()  # room comes with it
+            self._ask_for_barrier()  # it frees space
         elif obstacle == "droppable":
             self._make_room()
         return obstacle is not None
@@ -118,7 +118,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
     # --- the budget -------------------------------------------------------------------------------
 
     def _make_room(self) -> None:
-        """Have old segments removed: it takes syncs, so the thread does it that waits for those."""
+        """Remove old segments in the barrier thread, because removal takes syncs."""
         if not self._is_dropping:
             self._is_dropping = True
             wanted = self.engine.missing
@@ -129,7 +129,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
         try:
             report = dropped.unwrap()
         except (OSError, DiskqError) as failure:
-            # Nobody is told that what was to go is there still; who waits is refused.
+            # A failed removal is only logged; waiting senders are refused.
             name = self.engine.name
             log.report(
                 "removal_failed",
@@ -141,7 +141,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
             )
             report = RetentionReport(partitions=())
         if self._failure is None and not self.is_closing:
-            self._write_gathered()  # it was judged by the room that there was
+            self._write_gathered()  # it was admitted for the space before the removal
             self.engine.dropped(report)
             self._after()
 

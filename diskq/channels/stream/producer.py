@@ -1,6 +1,6 @@
 # The writing side of a stream as a Trio channel.
 #
-# Handles on one `StreamLoop`. `send` tries a compiled door first; the rest is core/sender.py's.
+# Handles on one `StreamLoop`. `send` tries the compiled fast path first; the rest is in core/sender.py.
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = ["ProducerStatistics", "StreamProducer", "open_producer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStatistics(SenderStatistics):
-    """A producer at one moment. `sent`, `written_bytes` and what is told of barriers count since the open."""
+    """Figures of a producer at one moment. `sent`, `written_bytes` and the barriers count since the open."""
 
     next_offsets: dict[int, int]
-    """Of each partition: the offset that its next message gets."""
+    """By partition: the offset that its next message gets."""
 
 
 class StreamProducer(Sender[Position]):
@@ -42,7 +42,7 @@ class StreamProducer(Sender[Position]):
 
     Made by `open_producer`. Any number of tasks may send at once, through one handle or through
     clones. Every async method is a cancellation point, and a schedule point once per
-    `checkpoint_slice`; where one raises `Cancelled`, nothing was sent.
+    `checkpoint_slice`; if one raises `Cancelled`, nothing was sent.
     """
 
     _loop: StreamLoop
@@ -64,18 +64,18 @@ class StreamProducer(Sender[Position]):
         *,
         durability: Durability | None = None,
     ) -> Position:
-        """Add a message; returns where it is, when it is as durable as `durability` says.
+        """Add a message, and return its position when it is as durable as `durability` says.
 
-        Messages of one `key` (a str, or bytes) go to one partition, in order; without one it gets 32
-        random hex digits, as go-diskq makes them. `timestamp` is an aware datetime or nanoseconds since
-        the Unix epoch, by default now. `durability` is by default the options'.
+        Messages of one `key` (a str, or bytes) go to one partition, in order; a message without a key gets 32
+        random hex digits, as in go-diskq. `timestamp` is an aware datetime or nanoseconds since the Unix
+        epoch, by default now. `durability` is by default the options'.
 
-        Waits while too much is unsynced, or its budget has no room (`on_full="wait"`). `Cancelled` means:
-        the message is not in the stream; waiting for `synced` is not cancelled, as it is in by then.
+        Waits while too much is unsynced, or while the budget is full (`on_full="wait"`). `Cancelled` means:
+        the message is not in the stream. The wait for `synced` is not cancelled: the message is in by then.
 
         Raises TypeError, ValueError (a naive datetime), MessageSizeError, KeySizeError, DiskFullError:
-        the message is not in. Raises trio.BrokenResourceError after the disk failed (whether it is in,
-        a reopen will tell), trio.ClosedResourceError.
+        the message is not in. Raises trio.BrokenResourceError after the disk failed: a reopen shows whether
+        the message is in. Raises trio.ClosedResourceError.
         """
         if self._needs_point():
             await self._first_point()
@@ -103,12 +103,12 @@ class StreamProducer(Sender[Position]):
         *,
         durability: Durability | None = None,
     ) -> dict[int, range]:
-        """Add messages in order, with few system calls. Returns the offsets they got, by partition.
+        """Add messages in order, with few system calls. Returns their offsets, by partition.
 
-        Each is a value, (key, value) or (key, value, timestamp); `key` and `timestamp` are for those
-        that have none. As `send`: all are checked before the first is added, and `Cancelled` means that
-        none is in. `DiskFullError.accepted` tells how many are in all the same, where the disk gave out
-        midway.
+        Each is a value, (key, value) or (key, value, timestamp); `key` and `timestamp` are the defaults.
+        Waits and raises as `send`. All messages are checked before the first is added; `Cancelled` means that
+        none is in. If the disk becomes full midway, `DiskFullError.accepted` is the number of messages that
+        are in.
         """
         await self._begin()
         word = checked_word(durability, self._word)
@@ -119,10 +119,10 @@ class StreamProducer(Sender[Position]):
 
     @enable_ki_protection
     def send_nowait(self, value: Value, key: Key = None, timestamp: When = None) -> Position:
-        """Add a message without waiting: not for room, and not for a sync. Returns where it is.
+        """Add a message without waiting for space or for a sync. Returns its position.
 
         The message is in the page cache (with `durability="memory"`: in memory). Raises
-        trio.WouldBlock where `send` would wait for room; otherwise as `send`.
+        trio.WouldBlock if `send` would wait for space; otherwise as `send`.
         """
         return self._send_now((value, key, timestamp))
 
@@ -130,9 +130,9 @@ class StreamProducer(Sender[Position]):
 
     @enable_ki_protection
     async def vacuum(self) -> RetentionReport:
-        """Remove the segments that the stream's retention settings do not keep; tells which those were.
+        """Remove the segments that the stream's retention settings do not keep. Returns which were removed.
 
-        A thread does it, and it is seen through: `Cancelled` means that it has not begun. Readers that have
+        A thread does it, and always completes it: `Cancelled` means that it has not begun. Readers that have
         a segment open read it to its end. Raises OSError.
         """
         await self._begin()
@@ -141,7 +141,7 @@ class StreamProducer(Sender[Position]):
         return report
 
     def statistics(self) -> ProducerStatistics:
-        """The producer as it is now. Cheap, and from any thread."""
+        """Return figures of the producer as it is now. Cheap; may be called from any thread."""
         return self._statistics_as(
             ProducerStatistics, next_offsets=dict(enumerate(self._engine.next_offsets))
         )
@@ -150,15 +150,15 @@ class StreamProducer(Sender[Position]):
 class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is used as a function)
     """Open the stream at `path` for writing: an async context manager that gives a `StreamProducer`.
 
-    The directory and the stream are made where they are not there. Options may be given as a
+    The directory and the stream are made if they do not exist. Options may be given as a
     `StreamOptions`, or one by one: `open_producer("streams/clicks", partition_count=8)`. `take_over`
-    goes on where a go-diskq producer left its owner file; be sure that it does not run.
+    opens the stream although a go-diskq producer left its owner file; be sure that it does not run.
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled.
-    Entering it raises LockedError where somebody writes to the stream, UnsupportedFormatError,
-    ForeignFilesError and OSError; leaving it raises trio.BrokenResourceError where the storage has
-    failed, and DiskFullError where `memory` messages found no room until the end. What the block itself
-    raises goes before both.
+    Entering it raises LockedError if another producer writes to the stream, UnsupportedFormatError,
+    ForeignFilesError and OSError; leaving it raises trio.BrokenResourceError if the storage failed, and
+    DiskFullError if there was no space for `memory` messages until the end. An exception of the block itself
+    is raised instead.
     """
 
     def __init__(

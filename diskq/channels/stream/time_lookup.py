@@ -1,4 +1,4 @@
-# From a moment to an offset, for who has no consumer open.
+# From a moment to an offset, without an open consumer.
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["offset_after", "offset_at_or_after"]
 async def offset_after(
     path: AnyPath, partition: int, when: datetime | int, *, fs: FileSystem | None = None
 ) -> int | None:
-    """The first offset of a partition, in the order of offsets, whose message is later than `when`.
+    """Return the first offset of a partition, in the order of offsets, whose message is later than `when`.
 
-    `when` is an aware datetime or nanoseconds since the Unix epoch. None: no message is that late, or
-    there is none. Exact, also where timestamps repeat or step back. Takes some tens of microseconds on
-    a stream that diskq wrote; a peer's has to be read once for it, which is done in a thread.
+    `when` is an aware datetime or nanoseconds since the Unix epoch. Returns None if no message is later. The
+    result is exact, also if timestamps repeat or step back. It takes some tens of microseconds on a stream
+    that diskq wrote; another program's stream is read once for it, in a thread. `Cancelled` changes nothing.
 
-    Raises ValueError for a naive datetime, StreamNotFoundError where there is no such partition,
+    Raises ValueError for a naive datetime, StreamNotFoundError if there is no such partition,
     UnsupportedFormatError and OSError.
     """
     return await _first_from(path, partition, as_timestamp(when) + 1, fs)
@@ -32,7 +32,7 @@ async def offset_after(
 async def offset_at_or_after(
     path: AnyPath, partition: int, when: datetime | int, *, fs: FileSystem | None = None
 ) -> int | None:
-    """The first offset of a partition whose message is not earlier than `when`; as `offset_after`."""
+    """Return the first offset of a partition whose message is not earlier than `when`; as `offset_after`."""
     return await _first_from(path, partition, as_timestamp(when), fs)
 
 
