@@ -1,4 +1,4 @@
-# The neighbours of several journals, for the tail that reads them all. Law: as core/notifier.py, for each.
+# The notifiers of several journals, for the tail that reads them all. Law: as core/notifier.py, for each.
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Notifiers"]
 
 
 class Notifiers:
-    """Each journal has a number, and its own neighbours; the tail sees one writer of all of them."""
+    """Combines the notifiers of several numbered journals; the tail sees one writer of all of them."""
 
     def __init__(self) -> None:
         self._tail: NotifiedReader | None = None
@@ -18,18 +18,18 @@ class Notifiers:
         self._writers: dict[int, NotifyingWriter] = {}
 
     def add(self, number: int, notifier: Notifier) -> None:
-        """One journal more. Before the tail has it."""
+        """Add a journal. Call this before the tail reads it."""
         one = self._each[number] = _One(self, number, notifier)
         notifier.reader_comes(one)
 
-    # --- what the tail asks of its neighbours -----------------------------------------------------
+    # --- for the tail -----------------------------------------------------------------------------
 
     @property
     def writer(self) -> NotifyingWriter | None:
         return self if self._writers else None
 
     def live(self, partition: int) -> Any:
-        """As `NotifyingWriter.live`, of the journal of that number."""
+        """Return the live end of the journal with that number, as `NotifyingWriter.live`."""
         writer = self._writers.get(partition)
         return None if writer is None else writer.live(0)
 
@@ -48,7 +48,7 @@ class Notifiers:
         for one in self._each.values():
             one.notifier.end_waiting(one)
 
-    # --- what its journals tell -------------------------------------------------------------------
+    # --- calls from the journals ------------------------------------------------------------------
 
     def look_at(self, number: int) -> None:
         if self._tail is not None:
@@ -70,7 +70,7 @@ class Notifiers:
 
 
 class _One:
-    """Reads one of them, as its neighbours see it."""
+    """The tail as the reader of one journal."""
 
     def __init__(self, all_of_them: Notifiers, number: int, notifier: Notifier) -> None:
         self._all = all_of_them

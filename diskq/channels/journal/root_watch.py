@@ -1,5 +1,5 @@
-# Journals as they appear below a directory. Law: each is told once, while it is there; one that was removed
-# and comes again is told again. Nothing is asked while nothing changes, where the kernel tells.
+# Journals as they appear below a directory. Law: each is reported once while it exists; one that was removed
+# and made again is reported again. If the kernel reports changes, nothing is read while nothing changes.
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["RootWatch", "watch_root"]
 
 
 def watch_root(root: AnyPath, *, fs: FileSystem | None = None) -> RootWatch:
-    """The paths of journals at `root` and right below it: those that are there, and those that come.
+    """Watch for journals at `root` and directly below it: gives the paths of present and of later ones.
 
     A receive channel that never ends: `async with watch_root("journals") as found: async for path in found:`.
-    The root need not be there yet. Call it in a Trio task. Raises OSError.
+    The root need not exist yet. Call this in a Trio task. Raises OSError.
     """
     return RootWatch(fs or OsFileSystem(), as_path(root))
 
 
 class RootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
-    """Made by `watch_root`."""
+    """Receives the paths of journals. Made by `watch_root`."""
 
     def __init__(self, fs: FileSystem, root: str) -> None:
         self._fs = fs
@@ -52,7 +52,7 @@ class RootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
 
     @enable_ki_protection
     async def receive(self) -> str:
-        """The next journal's path; waits for one. `Cancelled` means: nothing was received. Raises OSError."""
+        """Return the next path; waits for one. `Cancelled` means: nothing was received. Raises OSError."""
         await trio.lowlevel.checkpoint()
         self._own_thread.check()
         if not self._waiting and (self._found or self._failure is not None or self._is_closed):
@@ -62,7 +62,7 @@ class RootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
         return path
 
     def receive_nowait(self) -> str:
-        """As `receive`; raises trio.WouldBlock where there is none now."""
+        """Do as `receive` without waiting; raises trio.WouldBlock if no path is available now."""
         self._own_thread.check()
         if not self._found and self._failure is None and not self._is_closed:
             self._look()
@@ -81,7 +81,7 @@ class RootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
     def _look(self) -> None:
         found, others = journals_below(self._fs, self._root, self._known)
         for path in set(others) - self._candidates:
-            self._listener.add_directory(path)  # its journal comes after it
+            self._listener.add_directory(path)  # the journal in it is made later
         for path in self._candidates - set(others):
             self._listener.remove(path)
         is_more = set(others) - self._candidates
@@ -89,7 +89,7 @@ class RootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
         self._found += [path for path in found if path not in self._known]
         self._known = set(found)
         if is_more:
-            self._look()  # what came before they were watched
+            self._look()  # for changes before the watches began
 
     def _begin_to_wait(self) -> None:
         self._listener.begin_to_wait()
@@ -100,7 +100,7 @@ class RootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
 
     def _notice(self, path: str | None) -> bool:
         if path is None:
-            self._listener.add_directory(self._root)  # it may have come
+            self._listener.add_directory(self._root)  # it may exist now
         before = len(self._found)
         try:
             self._look()
@@ -112,7 +112,7 @@ class RootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
         return has_found
 
     def close(self) -> None:
-        """Watch no more, and wake who waits with ClosedResourceError. Idempotent."""
+        """End the watch, and wake waiting tasks with ClosedResourceError. Idempotent."""
         if not self._is_closed:
             self._own_thread.check()
             self._is_closed = True

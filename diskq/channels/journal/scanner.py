@@ -1,7 +1,7 @@
 # The reading side of journals as a Trio channel.
 #
-# How messages are taken is core/receiving.py's, and who is waited for the tail's. A named reader's commits
-# are its loop's. Nothing is made in a journal by who only reads.
+# Messages are taken in core/receiving.py, and waited for in core/tail.py. A named reader's commits are made
+# in its loop. A scanner without a name makes no file in a journal.
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ S = TypeVar("S", bound="Scanner")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannerStatistics:
-    """A scanner at one moment."""
+    """Figures of a scanner at one moment."""
 
     position: int
-    """The offset of the message that comes next."""
+    """The offset of the next message."""
     lag: int | None
-    """Messages that are there and were not received yet: now, where the writer is in this run of Trio;
-    else at the last `look`. None: nobody has looked."""
+    """The number of messages not received yet: now, if the writer is in this Trio run; else at the last
+    `look`. None before the first `look`."""
     committed: int | None
     """The offset that the named reader has committed to read next; None: none, or it has no name."""
     lost: int
-    """Messages known to be lost to damage since the open: `losses` tells where."""
+    """Messages known to be lost to damage since the open; `losses` has the places."""
     tasks_waiting_receive: int
 
 
@@ -69,7 +69,7 @@ class ScannerLoop(OffsetLoop[ReaderOffsets]):
 
 
 class Scanner(CommittingReceiver[JournalMessage]):
-    """Receives messages of journals: what one of one journal and one of shards have in common."""
+    """Receives messages of journals: what the scanners of one journal and of shards have in common."""
 
     _told = "this scanner was closed"
     _no_commits = "this scanner has no name: open it with reader=..."
@@ -83,7 +83,7 @@ class Scanner(CommittingReceiver[JournalMessage]):
     def _not_here(self, index: int) -> str:
         return f"journal {index} is not one that this scanner reads"
 
-    # --- going elsewhere --------------------------------------------------------------------------
+    # --- seeking ----------------------------------------------------------------------------------
 
     async def _seek(self, parts: Iterable[TailPart], start: JournalStart) -> None:
         await self._begin()
@@ -105,7 +105,7 @@ class Scanner(CommittingReceiver[JournalMessage]):
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong with the named reader's offsets at the open."""
+        """The damage found in the named reader's offsets at the open, and what was done about it."""
         return () if self._commits is None else self._commits.engine.repairs
 
 
@@ -114,7 +114,7 @@ class JournalScanner(Scanner):
 
     Made by `open_scanner`, and `JournalWriter.scan`. Any number of tasks may receive at once; each message
     is handed to one of them. Every async method is a cancellation point, and a schedule point once per
-    `checkpoint_slice`; where one raises `Cancelled`, nothing was received.
+    `checkpoint_slice`; if one raises `Cancelled`, nothing was received.
     """
 
     @property
@@ -123,23 +123,23 @@ class JournalScanner(Scanner):
 
     @enable_ki_protection
     async def seek(self, start: JournalStart) -> None:
-        """Go on elsewhere: `start` is as `open_scanner` has it. It is a named reader's place that moves.
+        """Continue at `start`, which is as in `open_scanner`. A named reader's committed offset moves there.
 
-        Raises OffsetOutOfRangeError: nothing has moved then.
+        Raises OffsetOutOfRangeError. After that, and after `Cancelled`, nothing has moved.
         """
         await self._seek([self._part], start)
 
     @property
     def position(self) -> int:
-        """The offset of the message that comes next."""
+        """The offset of the next message."""
         return self._part.position
 
     def statistics(self) -> ScannerStatistics:
-        """The scanner as it is now. Cheap, and from any thread: looks at no file, see `lag`."""
+        """Return figures of the scanner. Cheap, and from any thread: looks at no file, see `lag`."""
         return self._statistics_of(self._part)
 
     def look(self) -> ScannerStatistics:
-        """As `statistics`, after a look at the files, from any thread. Raises DiskqError, OSError."""
+        """Look at the files, then do as `statistics`. From any thread. Raises DiskqError, OSError."""
         self._part.look()
         return self.statistics()
 
@@ -154,7 +154,7 @@ def _offset_of(reader: JournalReader, start: JournalStart) -> int:
 
 
 def part_of(reader: JournalReader, number: int, limit: float) -> TailPart:
-    """The journal, as a tail has it."""
+    """Return the journal as a part of a tail."""
     return TailPart(number, reader.files.directory, reader.files.data, reader, limit)
 
 
@@ -182,7 +182,7 @@ class OpeningScanner(OpeningReceiver[S]):
         self._offsets: ReaderOffsets | None = None
 
     def _committed_offsets(self, clock: Callable[[], float]) -> None:
-        """Those of the named reader, if it is to have a name."""
+        """Open the named reader's offsets, if there is a name."""
         if self._reader is not None:
             self._offsets = ReaderOffsets(self._reader, self._options, clock)
 
@@ -191,7 +191,7 @@ class OpeningScanner(OpeningReceiver[S]):
             self._offsets.close()
 
     def _find_place(self, reader: JournalReader, number: int, start: JournalStart) -> float:
-        """Be where the named reader was, or at `start`. Returns the offset behind the last one to deliver."""
+        """Move to the named reader's offset, or to `start`. Returns the offset after the last to deliver."""
         if self._offsets is not None:
             start = self._offsets.claim(number, reader.path, start == "newest", self._fs).offset
         seek_start(reader, start)
@@ -200,7 +200,7 @@ class OpeningScanner(OpeningReceiver[S]):
         return reader.next_offset() if self._end == "close" else math.inf
 
     def _loop_below(self, path: str) -> ScannerLoop | None:
-        """That of the named reader. None: it has no name."""
+        """Return the loop of the named reader; None: it has no name."""
         if self._offsets is None:
             return None
         return ScannerLoop(self._offsets, BarrierThread(self._fs, f"reader {self._reader}"), path)
@@ -209,19 +209,19 @@ class OpeningScanner(OpeningReceiver[S]):
 class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as a function)
     """Open the journal at `path` for reading: an async context manager that gives a `JournalScanner`.
 
-    `start` is "oldest", "newest" (behind the last message there is: what comes from now on), an offset, or a
-    moment (an aware datetime: the first message that is not earlier). `end` is "wait" for more, "close"
-    behind what is there now, or the last offset to be delivered.
+    `start` is "oldest", "newest" (after the last message: only later ones), an offset, or a moment (an aware
+    datetime: the first message that is not earlier). `end` is "wait" for more, "close" after the present
+    messages, or the last offset to deliver.
 
-    A `reader` has a name: it goes on where it has committed, or at `start`, "oldest" or "newest", where that
-    is nothing. Its offset is the file that sej keeps, and is locked: one reads under that name at a time.
-    With `autocommit` what was received is committed when more is asked for.
+    `reader` is a name: the reader continues at its committed offset; if there is none, at `start`, which is
+    "oldest" or "newest". Its offset is in sej's own file, which is locked: one process reads under a name at
+    a time. With `autocommit` received messages are committed by the next receive.
 
     Options may be given as a `ScannerOptions`, or one by one. Entering the block raises JournalNotFoundError,
-    OffsetOutOfRangeError for an offset that is not there, OffsetNameError, LockedError where somebody reads
-    under that name, TypeError or ValueError (a naive datetime), OSError. Nothing is made but by a `reader`.
-    Leaving it syncs what was committed, and raises trio.BrokenResourceError or DiskFullError where that
-    fails; what the block raises goes first.
+    OffsetOutOfRangeError for an offset that does not exist, OffsetNameError, LockedError if another reader
+    has that name, TypeError or ValueError (a naive datetime), OSError. Only a `reader` makes files. Leaving
+    it syncs what was committed, and raises trio.BrokenResourceError or DiskFullError if that fails; an
+    exception of the block is raised instead.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
     async def _open(self) -> tuple[ScannerLoop | None, JournalScanner]:
         clock = trio.lowlevel.current_clock()
         reader, limit = await trio.to_thread.run_sync(self._open_files, clock.current_time)
-        with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+        with contextlib.ExitStack() as opened:  # everything is closed again if a step fails
             opened.callback(self._close_offsets)
             opened.callback(reader.close)
             tail = Tail(

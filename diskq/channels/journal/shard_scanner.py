@@ -1,5 +1,5 @@
-# Several journals read as one. Law: each journal's messages in order, all in turn, and a journal that is
-# made later is read from its beginning.
+# Several journals read as one. Law: journals take turns, each journal's messages come in order, and a journal
+# that is made later is read from its beginning.
 
 from __future__ import annotations
 
@@ -26,27 +26,30 @@ __all__ = ["ShardScanner", "scan_shards"]
 
 
 class ShardScanner(Scanner):
-    """Receives the messages of all shards, in turn. Made by `scan_shards`; as `JournalScanner`.
+    """Receives the messages of all shards, in turn, as `JournalScanner` does. Made by `scan_shards`.
 
     A message's `partition` is its shard.
     """
 
     @enable_ki_protection
     async def seek(self, start: JournalStart) -> None:
-        """Go on elsewhere, in each shard, one after the other. As `JournalScanner.seek`."""
+        """Continue at `start` in each shard, one after the other, as `JournalScanner.seek`.
+
+        After an error or `Cancelled` some shards may have moved, each of them completely.
+        """
         await self._seek(self._tail.parts.values(), start)
 
     @property
     def position(self) -> dict[int, int]:
-        """Of each shard: the offset of the message that comes next."""
+        """The offset of the next message, by shard."""
         return {index: part.position for index, part in sorted(self._tail.parts.items())}
 
     def statistics(self) -> dict[int, ScannerStatistics]:
-        """Of each shard that is read, by its number; whoever waits, waits for all. As a scanner's."""
+        """Return the figures of each shard that is read, by number. Waiting tasks wait for all shards."""
         return {index: self._statistics_of(part) for index, part in sorted(self._tail.parts.items())}
 
     def look(self) -> dict[int, ScannerStatistics]:
-        """As `statistics`, after a look at the files, from any thread. Raises DiskqError, OSError."""
+        """Look at the files, then do as `statistics`. From any thread. Raises DiskqError, OSError."""
         for part in tuple(self._tail.parts.values()):
             part.look()
         return self.statistics()
@@ -55,9 +58,9 @@ class ShardScanner(Scanner):
 class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a function)
     """Open the journals of `prefix` below `root` for reading: a context manager that gives a `ShardScanner`.
 
-    Those that are there, and where `end` is "wait" those that are made later, from their beginning. `bits` is
-    what they were made with. Otherwise as `open_scanner`: `start` and `end` are for each shard, and a
-    `reader` has an offset in each. Two files are open for each shard.
+    It reads the present shards and, if `end` is "wait", those made later, from their beginning. `bits` must
+    be the value that they were made with. Otherwise as `open_scanner`: `start` and `end` apply to each shard,
+    and a `reader` has an offset in each. Two files are open for each shard.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a 
         clock = trio.lowlevel.current_clock()
         found = await trio.to_thread.run_sync(self._open_files, clock.current_time)
         self._notifier = Notifiers()
-        with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+        with contextlib.ExitStack() as opened:  # everything is closed again if a step fails
             opened.callback(self._abandon, found)
             self._tail = tail = Tail(
                 self._fs, self._first.gate, self._notifier, "scanner", self._options.checkpoint_slice
@@ -114,10 +117,10 @@ class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a 
         return found
 
     def _open_one(self, shard: Shard) -> tuple[JournalReader, float] | None:
-        """None: there is no journal in it yet."""
+        """Return the shard's reader and its limit; None: there is no journal in it yet."""
         start = self._start
         if shard.number not in self._there_at_open and isinstance(start, (str, int)):
-            start = "oldest"  # it was made since
+            start = "oldest"  # it was made after the open
         reader = open_reader(
             shard.path,
             self._fs,
@@ -140,11 +143,11 @@ class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a 
         self._tail.add(part_of(reader, shard.number, limit))
 
     def _add_more(self) -> None:
-        """Read what was not there yet. Raises DiskqError, OSError."""
+        """Add the shards made since the last look. Raises DiskqError, OSError."""
         for shard in self._shards.existing(self._fs):
             if shard.number in self._tail.parts:
                 continue
-            # A directory is there before the journal in it is.
+            # A directory is made before the journal in it.
             self._tail.watch_for_partitions(shard.path)
             if (opened := self._open_one(shard)) is not None:
                 self._add(shard, *opened)

@@ -1,8 +1,7 @@
 # Several journals written as one: each message goes to the journal that its key belongs to.
 #
-# Each journal that is open has a task that holds it open; a message waits for its journal, which is opened
-# when it is first needed, and closed, synced, when others need the place. Law: `Cancelled` means that
-# nothing was sent.
+# A task holds each open journal open. A send waits for its journal, which is opened when it is first needed,
+# and synced and closed when another journal needs its place. Law: `Cancelled` means that nothing was sent.
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class _ShardPlace:
 
     def __init__(self) -> None:
         self.is_open = trio.Event()
-        self.is_left = trio.Event()  # nobody needs it any more
+        self.is_left = trio.Event()  # it is to be closed
         self.is_over = trio.Event()
         self.users = 0
         self.writer: JournalWriter | None = None
@@ -45,7 +44,7 @@ class _ShardPlace:
 
 
 class ShardWriter:
-    """Sends messages to journals, by their keys. Made by `open_shards`. Any number of tasks may send."""
+    """Sends each message to the journal of its key. Made by `open_shards`. Any number of tasks may send."""
 
     def __init__(
         self, loop: ShardLoop, shards: ShardSet, hash: Callable[[bytes], int], max_open: int
@@ -59,7 +58,7 @@ class ShardWriter:
         self._is_closed = False
 
     def shard_of(self, key: Key) -> int:
-        """The shard whose journal messages of this key go to."""
+        """Return the number of the shard that messages with this key go to."""
         data = key.encode() if isinstance(key, str) else key or b""
         return self._hash(data) & self._shards.mask
 
@@ -75,9 +74,9 @@ class ShardWriter:
     ) -> Position:
         """Add a message to its key's journal; returns the shard, and the offset there.
 
-        As `JournalWriter.send`. Waits for its journal to be opened, and, where `max_open` are, for one that
-        nobody sends to. `Cancelled` means: nothing was sent. Raises
-        what `open_journal` does, LockedError among it: nothing was sent.
+        As `JournalWriter.send`. It also waits until its journal is open; if `max_open` journals are open, it
+        waits for one without senders, which is closed. `Cancelled` means: nothing was sent. Raises the errors
+        of `open_journal`, for example LockedError: nothing was sent.
         """
         async with self._using(self.shard_of(key)) as (shard, writer):
             offset = await writer.send(value, key, timestamp, type, durability=durability)
@@ -87,10 +86,11 @@ class ShardWriter:
     async def send_many(
         self, messages: Iterable[Item], *, durability: Durability | None = None
     ) -> dict[int, range]:
-        """Add messages, each shard's in order. Returns the offsets they got, by shard.
+        """Add messages, each shard's in order. Returns their offsets, by shard.
 
-        Items are as `JournalWriter.send_many` has them. `Cancelled` means that none is in: behind the first
-        journal it is seen through. Where another one then raises, what was sent before is in.
+        Items are as in `JournalWriter.send_many`. `Cancelled` means that none is in: after the first
+        journal's messages are in, the call is not cancelled. If a later journal raises, the messages sent
+        before are in.
         """
         groups: dict[int, list[Item]] = {}
         for item in messages:
@@ -105,10 +105,10 @@ class ShardWriter:
         return offsets
 
     async def sync(self) -> None:
-        """Return when all that was sent is on stable storage.
+        """Return when all messages sent are on stable storage.
 
-        Raises trio.BrokenResourceError where a disk has failed, DiskFullError; also of journals that were
-        closed meanwhile.
+        Raises trio.BrokenResourceError if a disk failed, and DiskFullError, also for journals that were
+        closed meanwhile. `Cancelled` means: some journals may not be synced; the messages stay in.
         """
         self._check()
         await trio.lowlevel.checkpoint()
@@ -119,11 +119,11 @@ class ShardWriter:
         self._loop.check_end()
 
     def statistics(self) -> dict[int, JournalStatistics]:
-        """Of each journal that is open now, by its number. Cheap, and from any thread."""
+        """Return the figures of each open journal, by its number. Cheap, and from any thread."""
         writers = [(index, place.writer) for index, place in sorted(self._places.items())]
         return {index: writer.statistics() for index, writer in writers if writer is not None}
 
-    # --- who is open ------------------------------------------------------------------------------
+    # --- opening journals -------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _using(self, index: int) -> AsyncIterator[tuple[int, JournalWriter]]:
@@ -171,7 +171,7 @@ class ShardWriter:
             raise trio.ClosedResourceError("these shards were closed")
 
     def close(self) -> None:
-        """Refuse what comes. The journals are closed when the block is left."""
+        """Refuse further messages. The journals are closed when the block is left."""
         self._own_thread.check()
         self._is_closed = True
         self._loop.room.unpark_all()
@@ -184,11 +184,11 @@ class ShardLoop:
 
     def __init__(self, shards: ShardSet, opened: Callable[[str], open_journal]) -> None:
         self.title = f"shards below {shards.root}"
-        self.places: OrderedDict[int, _ShardPlace] = OrderedDict()  # the one that was used last is last
+        self.places: OrderedDict[int, _ShardPlace] = OrderedDict()  # least recently used first
         self.room = trio.lowlevel.ParkingLot()
-        """Who waits for a journal that nobody needs."""
+        """The tasks that wait for a journal without senders."""
         self.failures: list[Exception] = []
-        """Of journals that were closed meanwhile."""
+        """The errors of journals that were closed meanwhile."""
         self.is_closing = False
         self._shards = shards
         self._opened = opened
@@ -204,7 +204,7 @@ class ShardLoop:
 
     @enable_ki_protection
     async def run(self) -> None:
-        """Open what is asked for, until `begin_to_close`; then all are synced and closed. Never raises."""
+        """Open the wanted journals until `begin_to_close`; then sync and close all. Never raises."""
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
                 while not self.is_closing:
@@ -248,20 +248,20 @@ class ShardLoop:
         self._asked.set()
 
     def check_end(self) -> None:
-        """Raises what went wrong when a journal was closed, once."""
+        """Raise the next error of a journal that was closed, each once."""
         if self.failures:
             raise self.failures.pop(0)
 
 
 class open_shards(Opening[ShardWriter]):  # noqa: N801 (it is used as a function)
-    """Open the 2**`bits` journals of `prefix` below `root` for writing, each when it is first sent to.
+    """Open the 2**`bits` journals of `prefix` below `root` for writing, each at its first message.
 
-    `prefix` is of letters, digits, _ and -; `bits` is 0 to 10. `hash` gives a key's number, of which the
-    lowest bits are its shard: FNV-1a of 32 bits, its halves xored, if not another one. At most `max_open`
-    journals are open at once. Options are each journal's.
+    An async context manager that gives a `ShardWriter`. `prefix` consists of letters, digits, _ and -; `bits`
+    is 0 to 10. `hash` returns a key's number, whose lowest bits are its shard; the default is 32-bit FNV-1a
+    with its halves xored. At most `max_open` journals are open at once. The options apply to each journal.
 
-    Raises ShardNameError, TypeError, ValueError. Leaving the block syncs and closes all, also when it was
-    cancelled, and raises what that raises; what the block itself raises goes before it.
+    Raises ShardNameError, TypeError, ValueError. Leaving the block syncs and closes all journals, also when
+    it was cancelled, and raises the errors of that; an exception of the block itself is raised instead.
     """
 
     def __init__(

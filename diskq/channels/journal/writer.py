@@ -1,7 +1,7 @@
 # The writing side of a journal as a Trio channel.
 #
-# Handles on one `JournalLoop`. `send` tries a compiled door first; the rest is core/sender.py's, and the
-# loop's (core/sending_loop.py): a journal has nothing that follows a record but its checksums.
+# Handles on one `JournalLoop`. `send` tries the compiled fast path first; the rest is in core/sender.py and
+# in the loop (core/sending_loop.py): a journal writes only checksums after a record.
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ _MOST_FRAMING = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStatistics(SenderStatistics):
-    """A journal's writer at one moment. `sent`, `written_bytes`, `barriers` and their seconds count since
-    the open."""
+    """Figures of a journal's writer at one moment. `sent`, `written_bytes`, barriers are since the open."""
 
     next_offset: int
     """The offset that the next message gets."""
@@ -102,21 +101,21 @@ class JournalLoop(SendingLoop[JournalSteps, int]):
 
     def _write_rest(self) -> None:
         self.door.flush()
-        self.door.is_awake = False  # from here on nobody is asked to look after what waits
+        self.door.is_awake = False  # from here on the loop need not write what is staged
 
     def _obstacle(self, sending: Sending) -> bool:
         if self.engine.obstacle(sending.size) is None:
             return False
-        self._ask_for_barrier()  # room comes with it
+        self._ask_for_barrier()  # it frees space
         return True
 
 
 class JournalWriter(Sender[int]):
-    """Sends messages to a journal, which get offsets in the order in which they are sent.
+    """Sends messages to a journal. They get offsets in the order in which they are sent.
 
     Made by `open_journal`. Any number of tasks may send at once, through one handle or through
     clones. Every async method is a cancellation point, and a schedule point once per
-    `checkpoint_slice`; where one raises `Cancelled`, nothing was sent.
+    `checkpoint_slice`; if one raises `Cancelled`, nothing was sent.
     """
 
     _loop: JournalLoop
@@ -139,18 +138,18 @@ class JournalWriter(Sender[int]):
         *,
         durability: Durability | None = None,
     ) -> int:
-        """Add a message; returns its offset, when it is as durable as `durability` says.
+        """Add a message, and return its offset when it is as durable as `durability` says.
 
         `key` is a str or bytes, of 127 bytes at most. `timestamp` is an aware datetime or nanoseconds since
-        the Unix epoch, by default now; with NULL_TIMESTAMP it has none. `type` is a number of 0 to 255.
-        `durability` is by default the options'.
+        the Unix epoch, by default now; with NULL_TIMESTAMP the message has none. `type` is a number of 0 to
+        255. `durability` is by default the options'.
 
-        Waits while too much is unsynced. `Cancelled` means: the message is not in the journal; waiting for
-        `synced` is not cancelled, as it is in by then.
+        Waits while too much is unsynced. `Cancelled` means: the message is not in the journal. The wait for
+        `synced` is not cancelled: the message is in by then.
 
         Raises TypeError, ValueError (a naive datetime), MessageSizeError, KeySizeError, DiskFullError:
-        the message is not in. Raises trio.BrokenResourceError after the disk failed (whether it is in,
-        a reopen will tell), trio.ClosedResourceError.
+        the message is not in. Raises trio.BrokenResourceError after the disk failed: a reopen shows whether
+        the message is in. Raises trio.ClosedResourceError.
         """
         if self._needs_point():
             await self._first_point()
@@ -170,11 +169,11 @@ class JournalWriter(Sender[int]):
 
     @enable_ki_protection
     async def send_many(self, messages: Iterable[Item], *, durability: Durability | None = None) -> range:
-        """Add messages in order, with few system calls. Returns the offsets they got.
+        """Add messages in order, with few system calls. Returns their offsets.
 
-        Each is a value, (key, value), (key, value, timestamp) or (key, value, timestamp, type). As `send`:
-        all are checked before the first is added, and `Cancelled` means that none is in.
-        `DiskFullError.accepted` tells how many are in all the same, where the disk gave out midway.
+        Each is a value, (key, value), (key, value, timestamp) or (key, value, timestamp, type). Waits and
+        raises as `send`. All messages are checked before the first is added; `Cancelled` means that none is
+        in. If the disk becomes full midway, `DiskFullError.accepted` is the number of messages that are in.
         """
         await self._begin()
         word = checked_word(durability, self._word)
@@ -184,10 +183,10 @@ class JournalWriter(Sender[int]):
 
     @enable_ki_protection
     def send_nowait(self, value: Value, key: Key = None, timestamp: When = None, type: int = 0) -> int:
-        """Add a message without waiting: not for room, and not for a sync. Returns its offset.
+        """Add a message without waiting for space or for a sync. Returns its offset.
 
-        The message is in the page cache (with `durability="memory"`: in memory). Raises trio.WouldBlock where
-        `send` would wait for room; otherwise as `send`.
+        The message is in the page cache (with `durability="memory"`: in memory). Raises trio.WouldBlock if
+        `send` would wait for space; otherwise as `send`.
         """
         return self._send_now((value, key, timestamp, type))
 
@@ -196,7 +195,7 @@ class JournalWriter(Sender[int]):
     def scan(
         self, start: JournalStart = "oldest", end: End = "wait", *, reader: str | None = None, **changes: Any
     ) -> open_scanner:
-        """As `open_scanner` of this journal; it is told of what is sent here without asking the files."""
+        """Open a scanner of this journal, as `open_scanner`; this writer notifies it without the files."""
         return open_scanner(
             self._engine.path, start=start, end=end, reader=reader, fs=self._loop.fs, **changes
         )
@@ -207,7 +206,7 @@ class JournalWriter(Sender[int]):
         return self._engine.next_offset
 
     def statistics(self) -> JournalStatistics:
-        """The writer as it is now. Cheap, and from any thread."""
+        """Return figures of the writer as it is now. Cheap; may be called from any thread."""
         engine = self._engine
         return self._statistics_as(
             JournalStatistics, next_offset=engine.next_offset, synced_offset=engine.synced_offset
@@ -217,14 +216,15 @@ class JournalWriter(Sender[int]):
 class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is used as a function)
     """Open the journal at `path` for writing: an async context manager that gives a `JournalWriter`.
 
-    The directory and the journal are made where they are not there; a journal of sej's is gone on with.
-    Options may be given as a `JournalOptions`, or one by one: `open_journal(path, segment_size=MIB)`.
+    The directory and the journal are made if they do not exist; an existing journal, also one of sej, is
+    continued. Options may be given as a `JournalOptions`, or one by one:
+    `open_journal(path, segment_size=MIB)`.
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled. Entering it
-    raises LockedError where somebody writes to the journal, with sej or without; DiskFullError, OSError, and
-    CorruptionError if `strict`. Leaving it raises trio.BrokenResourceError where the storage has
-    failed, and DiskFullError where `memory` messages found no room until the end. What the block itself
-    raises goes before both.
+    raises LockedError if another writer, of diskq or sej, has the journal; DiskFullError, OSError, and
+    CorruptionError if `strict`. Leaving it raises trio.BrokenResourceError if the storage failed, and
+    DiskFullError if there was no space for `memory` messages until the end. An exception of the block itself
+    is raised instead.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-# The loop behind a store of priority queues: who sends, who receives, and who waits for which queue.
+# The loop of a priority store: sending, receiving, and the tasks that wait for each queue.
 #
-# Law: within a queue senders are let in, and receivers served, in order of arrival; what a receiver is woken
-# with is in his hand by then, and in nobody else's. Who waits for a sync's room is served in order of
+# Law: within a queue senders are admitted, and receivers served, in order of arrival; a receiver is woken
+# with messages that are already leased to it alone. Senders that wait for a sync are served in order of
 # arrival among all queues.
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Want = Callable[[], list[PriorityRecord] | None]
 
 @dataclass(slots=True)
 class RecordSending(Sending):
-    """What a sender brings to one queue."""
+    """The checked messages of one sender to one queue."""
 
     lines: QueueLines
     count: int
@@ -59,7 +59,7 @@ class GatheredRecords(Gathered[int]):
         self._first = 0
 
     def add(self, payload: object, key: object, task: trio.lowlevel.Task) -> int:
-        """Take a message along. Returns its number; -1: it needs judgement, or does not fit."""
+        """Add a message. Returns its number; -1: it needs checks, or does not fit."""
         if type(payload) is not bytes or type(key) is not int:
             return -1
         size = len(payload)
@@ -83,18 +83,18 @@ class GatheredRecords(Gathered[int]):
 
 
 class QueueLines:
-    """Who waits for one queue."""
+    """The tasks that wait for one queue."""
 
     def __init__(self, queue: StoredQueue) -> None:
         self.queue = queue
         self.senders: Line[RecordSending] = Line()
         self.receivers: Line[Want] = Line()  # each is handed what this returns
         self.gathered: GatheredRecords | None = None
-        """What waits to be written before the next barrier."""
+        """Messages to be written before the next barrier."""
 
 
 class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
-    """One open store: the engine, who waits for what, and the task that keeps its promises."""
+    """One open store: the engine, the waiting tasks, and the task that writes and syncs."""
 
     kind = "priority store"
     subject = "priority"
@@ -103,12 +103,12 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     def __init__(self, engine: PrioritySteps, thread: BarrierThread, fs: FileSystem) -> None:
         self.options = engine.options
         self._queues: dict[StoredQueue, QueueLines] = {}
-        # Of those with somebody in line, and some with nobody any more.
+        # The queues with tasks in line, and some whose line has become empty.
         self._sending: dict[QueueLines, None] = {}
         self._receiving: dict[QueueLines, None] = {}
         self._gathering: list[QueueLines] = []  # those with something gathered
         self._arrivals = count()
-        self._is_clogged = False  # senders wait for a sync's room
+        self._is_clogged = False  # senders wait for the space that a sync frees
         self.snapshots = Snapshots(engine, fs, self._ring, self._ask_for_barrier)
         super().__init__(engine, thread)
 
@@ -134,7 +134,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         yield self.snapshots.line
 
     async def alter(self, act: Callable[[], T], word: Durability) -> T:
-        """Create a queue, or delete one. It is in the log before anybody else runs."""
+        """Create a queue, or delete one. It is in the log before another task runs."""
         self.check()
         try:
             self._write_gathered()
@@ -149,7 +149,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         return altered
 
     def drop_lines(self, queue: StoredQueue) -> None:
-        """The queue is no more: whoever waits for it is told."""
+        """Wake the tasks that wait for a deleted queue with QueueNotFoundError."""
         lines = self._queues.pop(queue, None)
         if lines is not None:
             for line in (lines.senders, lines.receivers):
@@ -161,9 +161,9 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     # --- sending ----------------------------------------------------------------------------------
 
     def gather(self, lines: QueueLines) -> GatheredRecords | None:
-        """What a synced message may be added to, if its sender then waits for a `barrier` at once.
+        """Return the batch for a synced message whose sender then waits for a `barrier` at once.
 
-        None: it is not simple; `deliver` it. Raises StorageFailedError.
+        None: the message is not simple; `deliver` it. Raises StorageFailedError.
         """
         if (
             self._failure is not None
@@ -184,7 +184,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         return lines.gathered
 
     def _write_gathered(self) -> None:
-        """Write what was gathered before anything else. Raises StorageFailedError."""
+        """Write the gathered messages before anything else. Raises StorageFailedError."""
         gathering, self._gathering = self._gathering, []
         for lines in gathering:
             gathered, lines.gathered = lines.gathered, None
@@ -195,7 +195,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     def sending(
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
     ) -> RecordSending:
-        """Checked messages, for `deliver`, which returns their ids."""
+        """Return a `Sending` of checked messages, for `deliver`, which returns their ids."""
         size = sum(map(len, batch))
         return RecordSending(
             lines.senders, size, lambda: self._put_in(lines, batch, keys, word), word, lines, len(batch)
@@ -204,14 +204,14 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     def deliver_now(self, sending: RecordSending) -> Any:
         ids = super().deliver_now(sending)
         if sending.word == "synced":
-            self._ask_for_barrier()  # nobody is to see them before
+            self._ask_for_barrier()  # they cannot be received before it
         return ids
 
     def _arrival(self) -> int:
         return next(self._arrivals)
 
     def _must_wait(self, sending: RecordSending) -> bool:
-        """As the base's. Raises QueueFullError where that is the policy, or no waiting would help."""
+        """True if the sender must wait. Raises QueueFullError by policy, or if it could never fit."""
         if self._gathering:
             self._write_gathered()
         lines, count = sending.lines, sending.count
@@ -237,7 +237,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     def _clog(self) -> None:
         self._is_clogged = True
-        self._ask_for_barrier()  # room comes with it
+        self._ask_for_barrier()  # it frees space
 
     def _accepted(self, sending: RecordSending) -> None:
         self._after_on(sending.lines)
@@ -254,7 +254,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
                 self._note_held(self.options.memory_flush)
 
     def _admit_senders(self) -> None:
-        """Let in who waits, in order of arrival, as far as there is room."""
+        """Admit the waiting senders in order of arrival, as far as there is space."""
         self._is_clogged = False
         full: set[QueueLines] = set()
         while not self._is_clogged:
@@ -271,9 +271,9 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     # --- receiving --------------------------------------------------------------------------------
 
     async def take(self, lines: QueueLines, want: Want) -> list[PriorityRecord]:
-        """What `want` takes from the queue, when a message is there and it is our turn.
+        """Return what `want` takes from the queue; waits for a message and for the caller's turn.
 
-        None: there was no message for it after all, and it waits on.
+        If `want` returns None there was no message after all, and the task waits again.
 
         `Cancelled` means: nothing was taken. The caller has passed a schedule point.
         """
@@ -285,13 +285,13 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         return result
 
     def take_now(self, lines: QueueLines, want: Want) -> list[PriorityRecord]:
-        """As `take`, for a caller that will not wait. Raises WouldBlock."""
+        """Do as `take` without waiting. Raises WouldBlock."""
         if lines.receivers or (taken := want()) is None:
             raise trio.WouldBlock
         return taken
 
     def _hand_out(self, lines: QueueLines) -> None:
-        """Give those who wait what they wait for, in order, as far as the messages go."""
+        """Serve the waiting receivers in order, as far as there are messages."""
         while lines.receivers and lines.queue.table.ready:
             served = outcome.capture(lines.receivers.first)
             if served == outcome.Value(None):
@@ -299,13 +299,13 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
             lines.receivers.wake_first(served)
 
     async def acknowledge(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
-        """They are done with. Not cancellable: they are, when this is called."""
+        """Acknowledge the records. Not cancellable: they are acknowledged as soon as this is called."""
         self._remove(lines, records, word)
         if word == "synced" or self.engine.obstacle(0):
             await self.barrier(with_metadata=False)
 
     def acknowledge_now(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
-        """As `acknowledge`, for a caller that will not wait. Raises WouldBlock."""
+        """Do as `acknowledge` without waiting. Raises WouldBlock."""
         if self.engine.obstacle(0):
             self._ask_for_barrier()
             raise trio.WouldBlock
@@ -322,14 +322,14 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
             self._after_on(lines)
 
     def give_back(self, lines: QueueLines, records: list[PriorityRecord]) -> None:
-        """They are ready again, each in its place."""
+        """Make the records ready again, each in its place."""
         self.engine.nack_many(lines.queue, records)
         self._after_on(lines)
 
     # --- after each act ---------------------------------------------------------------------------
 
     def _after_on(self, lines: QueueLines) -> None:
-        """Something has changed, in this queue only."""
+        """Serve the waiting tasks after a change in this queue only."""
         if self._failure is None and not self.is_closing:
             if lines.senders and not self._is_clogged:
                 self._after()

@@ -1,7 +1,7 @@
-# One queue of a priority store as a Trio channel: sent with a priority, received in its order.
+# One queue of a priority store as a Trio channel: sending with a priority, receiving in its order.
 #
-# A handle on the store's loop. Whoever waits stands in the queue's line, in order of arrival, and is woken
-# with records in his hands. What a record is, and what becomes of it, is the engine's business.
+# A handle on the store's loop. Waiting tasks stand in the queue's line, in order of arrival, and are woken
+# with their records. The life of a record is defined in the engine.
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ __all__ = ["DiskPriorityQueue", "PriorityQueueStatistics"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityQueueStatistics(QueueInfo):
-    """As `QueueInfo`, and who waits."""
+    """`QueueInfo`, and the number of waiting tasks."""
 
     tasks_waiting_send: int
-    """For room; who waits for a sync, the store's statistics tell."""
+    """Tasks that wait for space. Those that wait for a sync are in the store's statistics."""
     tasks_waiting_receive: int
 
 
 class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
-    """Messages on disk, of which the one with the smallest priority comes first; of equals, the oldest.
+    """A queue on disk that gives the message with the smallest priority first; among equals, the oldest.
 
     Made by a store's `queue` and `create_queue`. Any number of tasks may send and receive at once, through
-    one handle or through several. What is received is in hand, and nobody else's, until it is acknowledged,
-    or given back. Every async method is a cancellation point, and a schedule point once per
-    `checkpoint_slice`; where one raises `Cancelled`, nothing was sent, taken or acknowledged.
+    one handle or through several. A received message is in hand: no other task receives it until it is
+    acknowledged or given back. Every async method is a cancellation point, and a schedule point once per
+    `checkpoint_slice`; if one raises `Cancelled`, nothing was sent, taken or acknowledged.
 
-    Raises QueueNotFoundError where the queue was deleted, in every call, also to who waits by then.
+    Every call raises QueueNotFoundError if the queue was deleted; tasks that wait then get it as well.
     """
 
     _loop: PriorityLoop
@@ -56,7 +56,7 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
 
     @property
     def name(self) -> str:
-        """The queue's; the default queue's is empty."""
+        """The queue's name; that of the default queue is empty."""
         return self._queue.name
 
     # --- sending ----------------------------------------------------------------------------------
@@ -65,16 +65,16 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
     async def send(self, payload: Payload, priority: int = 0, *, durability: Durability | None = None) -> int:
         """Add a message; the smallest `priority` is received first. Returns its id in the queue.
 
-        Returns when it is as durable as `durability` (by default the options') says. Nobody receives a
-        `synced` one before it is on stable storage; any other may be received at once.
+        Returns when it is as durable as `durability` (by default the options') says. A `synced` message can
+        be received only after it is on stable storage; any other may be received at once.
 
         Waits while the queue holds `max_size` messages (`on_full="wait"`), or too much is unsynced.
-        `Cancelled` means: the message is not in the queue; waiting for `synced` is not cancelled, as it
-        is in by then.
+        `Cancelled` means: the message is not in the queue. The wait for `synced` is not cancelled: the
+        message is in by then.
 
         Raises TypeError, PriorityRangeError, MessageSizeError, QueueFullError, DiskFullError: the message is
-        not in. Raises trio.BrokenResourceError after the disk failed (whether it is in, a reopen will tell),
-        trio.ClosedResourceError.
+        not in. Raises trio.BrokenResourceError after the disk failed: a reopen shows whether the message is
+        in. Raises trio.ClosedResourceError.
         """
         task = current_task()
         if self._needs_point():
@@ -103,10 +103,10 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
     ) -> range:
         """Add messages with one write, each a payload, or (priority, payload). Returns their ids.
 
-        `priority` is for those that have none. As `send`: all are checked before the first is added, and
-        `Cancelled` means that none is in. They wait for room for all of them, and QueueFullError is raised
-        where there never is. `DiskFullError.accepted` tells how many are in all the same, where the disk
-        gave out midway.
+        `priority` is the default. Waits and raises as `send`. All messages are checked before the first is
+        added; `Cancelled` means that none is in. It waits for space for all of them; raises QueueFullError
+        if they can never fit. If the disk becomes full midway, `DiskFullError.accepted` is the number of
+        messages that are in.
         """
         payloads, keys = _parted(messages, priority)
         await self._begin()
@@ -117,11 +117,11 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
 
     @enable_ki_protection
     def send_nowait(self, payload: Payload, priority: int = 0) -> int:
-        """Add a message without waiting: not for room, and not for a sync. Returns its id.
+        """Add a message without waiting for space or for a sync. Returns its id.
 
-        The message is in the page cache (with `durability="memory"`: in memory); where the options say
-        `synced`, it is received when a sync is over, which begins at once. Raises trio.WouldBlock where
-        `send` would wait for room; otherwise as `send`.
+        The message is in the page cache (with `durability="memory"`: in memory). If the options say `synced`,
+        a sync begins at once, and the message can be received after it. Raises trio.WouldBlock if `send`
+        would wait for space; otherwise as `send`.
         """
         word = self._checked_word(None)
         batch, keys = self._engine.checked(self._queue, (payload,), priority)
@@ -132,17 +132,17 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
 
     @enable_ki_protection
     async def receive(self) -> PriorityRecord:
-        """The next message; waits for one. Receivers are served in order of arrival.
+        """Return the next message; waits for one. Receivers are served in order of arrival.
 
-        `ack` it, or `nack` it: until then it is in hand, counts for `max_size`, and comes back after a
-        crash, or when the store is closed. `Cancelled` means: nothing was taken.
+        `ack` or `nack` it: until then it is in hand, counts for `max_size`, and comes back after a crash or
+        when the store is closed. `Cancelled` means: nothing was taken.
         """
         await self._begin()
         return (await self._take_what(self._want(1, sys.maxsize)))[0]
 
     @enable_ki_protection
     def receive_nowait(self) -> PriorityRecord:
-        """As `receive`; raises trio.WouldBlock where there is no message for us now."""
+        """Do as `receive` without waiting; raises trio.WouldBlock if no message is available now."""
         self._check()
         if self._queue.is_deleted:
             raise self._not_found()
@@ -150,9 +150,9 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
 
     @enable_ki_protection
     async def receive_if(self, may_take: Callable[[], bool]) -> list[PriorityRecord]:
-        """The next message, alone in a list, if `may_take()` says so when it is our turn; else [].
+        """Return [record] if `may_take()` is true when a message is there; else [], and the message stays.
 
-        So `select` asks. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
+        `select` receives this way. Waits and raises as `receive`; `Cancelled` means: nothing was taken.
         """
         check_plain("may_take", may_take)
         await self._begin()
@@ -163,17 +163,18 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
 
     @enable_ki_protection
     async def peek(self) -> PriorityRecord:
-        """The next message, which stays where it is, for anybody; waits for one."""
+        """Return the next message without taking it; waits for one. `Cancelled` changes nothing."""
         await self._begin()
         return (await self._take_what(lambda: self._engine.peek(self._queue) or None))[0]
 
     @asynccontextmanager
     @enable_ki_protection
     async def receiving(self, *, durability: Durability | None = None) -> AsyncIterator[PriorityRecord]:
-        """The next message, for the length of a block: leaving it cleanly acknowledges it.
+        """Receive the next message for a block: an async context manager that gives its record.
 
-        An exception, `Cancelled` among them, puts it back in its place; so does a full disk, which leaving
-        the block then tells of. A block may settle it by itself.
+        Leaving the block without an exception acknowledges the message. An exception, also `Cancelled`, puts
+        it back in its place; so does a full disk, for which leaving the block raises DiskFullError. The block
+        may settle the message itself.
         """
         record = await self.receive()
         try:
@@ -209,12 +210,12 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         *,
         durability: Durability | None = None,
     ) -> None:
-        """The messages are dealt with: they never come back, as durably as `durability` says.
+        """Acknowledge messages: they never come back, as durably as `durability` says.
 
-        Several take one write, and one sync. `Cancelled` means: they are in hand as they were; waiting for
-        `synced` is not cancelled. Raises LeaseError where one of them was settled before: nothing is done
-        then. Raises DiskFullError, after which they are in hand, but for the first `accepted`;
-        trio.BrokenResourceError. Of a queue that was deleted: nothing is left to do.
+        Several messages take one write and one sync. `Cancelled` means: they are still in hand; the wait for
+        `synced` is not cancelled. Raises LeaseError if one of them was settled before: nothing is done then.
+        Raises DiskFullError, after which all but the first `accepted` are still in hand;
+        trio.BrokenResourceError. Does nothing if the queue was deleted.
         """
         await self._begin()
         word = checked_word(durability, self._word) if durability else self._word
@@ -222,18 +223,19 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
 
     @enable_ki_protection
     def ack_nowait(self, records: PriorityRecord | Iterable[PriorityRecord]) -> None:
-        """As `ack`, and waits for no sync: it is in the page cache (with `durability="memory"`: in memory).
+        """Acknowledge messages without waiting for a sync, otherwise as `ack`.
 
-        Raises trio.WouldBlock where too much is unsynced: they are in hand as they were.
+        The acknowledgement is in the page cache (with `durability="memory"`: in memory). Raises
+        trio.WouldBlock if too much is unsynced: the messages are still in hand.
         """
         word = self._checked_word(None)
         self._doing(self._loop.acknowledge_now, self._lines, _listed(records), word)
 
     @enable_ki_protection
     def nack(self, records: PriorityRecord | Iterable[PriorityRecord]) -> None:
-        """The messages are ready again, each in its place: before what came later with its priority.
+        """Make messages ready again, each in its place: before later messages of the same priority.
 
-        Nothing is written. Raises LeaseError where one of them was settled before: nothing is done then.
+        Nothing is written. Raises LeaseError if one of them was settled before: nothing is done then.
         """
         self._check()
         self._doing(self._loop.give_back, self._lines, _listed(records))
@@ -248,7 +250,7 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         self._loop.give_back(self._lines, taken)
 
     def _return_quietly(self, taken: list[PriorityRecord]) -> None:
-        """At the end of a block that has something to say by itself: the store may be closed, or broken."""
+        """Give records back while an exception is raised: the store may be closed or broken."""
         held = [record for record in taken if not record.is_settled]
         with contextlib.suppress(DiskqError, trio.ClosedResourceError, trio.BrokenResourceError):
             self._loop.check()
@@ -257,7 +259,7 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
     # --- the queue as a whole ---------------------------------------------------------------------
 
     def statistics(self) -> PriorityQueueStatistics:
-        """The queue as it is now. Cheap, and from any thread."""
+        """Return figures of the queue as it is now. Cheap; may be called from any thread."""
         return PriorityQueueStatistics.of(
             self._queue,
             tasks_waiting_send=len(self._lines.senders),
@@ -265,10 +267,10 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         )
 
     def close(self) -> None:
-        """Close this handle, and wake who waits on it with ClosedResourceError. Idempotent.
+        """Close this handle, and wake the tasks that wait on it with ClosedResourceError. Idempotent.
 
-        What was received through it can still be settled, through any handle on the queue. The queue itself
-        stays, and lives as long as the store's block.
+        Messages received through it can still be settled, through any handle on the queue. The queue itself
+        stays open until the store's block is left.
         """
         super().close()
 

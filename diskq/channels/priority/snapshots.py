@@ -1,11 +1,12 @@
-# Snapshots of a store that is in use. Law: the state is frozen in Trio's thread, at once, and written in one
-# of its own; the log that it covers is removed when both are on stable storage.
+# Snapshots of a store that is in use. Law: the state is frozen in Trio's thread, at once, and written in a
+# thread of its own; the log that it covers is removed when both are on stable storage.
 #
-#   asked for     the log has grown, or somebody asks           `go_on`, in a turn of the loop
-#   written       in the thread, while the store goes on        `_note_written`
+#   requested     the log has grown, or a task calls `take`     `go_on`, in a turn of the loop
+#   written       in the thread, while the store stays usable   `_note`, then `_hear`
 #   installed     when the log up to it is durable: a barrier   `_install`, in the thread again
 #
-# The thread is not the one that pays barriers: whoever waits for stable storage waits for his own sync only.
+# The thread is not the one that executes barriers: a task that waits for stable storage waits only for its
+# own sync.
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ log = Log("priority")
 
 
 class Snapshots:
-    """Takes a store's snapshots, one at a time. `ring` has the loop call `go_on`, `ask_for_barrier` sync."""
+    """Takes a store's snapshots, one at a time. `ring` makes the loop call `go_on`; the other, sync."""
 
     def __init__(
         self,
@@ -51,18 +52,18 @@ class Snapshots:
 
     @property
     def is_busy(self) -> bool:
-        """Is one being taken?"""
+        """True while a snapshot is being taken."""
         return self._snapshot is not None
 
     async def take(self) -> bool:
-        """Wait until a snapshot was taken of what is there now, or of more. False: nothing was new."""
+        """Wait for a snapshot of the present state or a later one. False: nothing was new."""
         self._ring()
         return bool(await self.line.wait(self._begun + 1))
 
     # --- in a turn of the loop --------------------------------------------------------------------
 
     def go_on(self) -> None:
-        """Do what can be done. Raises StorageFailedError."""
+        """Take the next step if one is possible. Raises StorageFailedError."""
         if self._ended is not None:
             self._hear(self._ended)
         if self._snapshot is None and not self._is_closing and (self.line or self._engine.wants_snapshot):
@@ -76,7 +77,7 @@ class Snapshots:
             if self._thread is None:
                 self._thread = BarrierThread(self._fs, f"{self._engine.name}, for snapshots")
         except RuntimeError as failure:
-            # No thread is to be had: it is tried again when somebody asks for one.
+            # No thread can be started: it is tried again at the next call of `take`.
             self._engine.put_off_snapshots()
             self._failed(failure)
             return
@@ -98,7 +99,7 @@ class Snapshots:
         self._ring()
 
     def _hear(self, ended: outcome.Outcome[Any]) -> None:
-        """What the thread was given has ended."""
+        """Take over the outcome of the thread's work."""
         snapshot, self._ended = self._snapshot, None
         assert snapshot is not None
         if self._is_installing:
@@ -130,11 +131,11 @@ class Snapshots:
         self._is_installing = True
         self._thread.do(lambda: barrier.execute(self._fs), self._note)
 
-    # --- who waits --------------------------------------------------------------------------------
+    # --- waiting tasks ----------------------------------------------------------------------------
 
     def _failed(self, failure: Exception) -> None:
         if isinstance(failure, SnapshotStopped):
-            return  # who waits was sent away
+            return  # the waiting tasks got ClosedResourceError
         if not isinstance(failure, StorageFailedError):
             log.report(
                 "no_snapshot",
@@ -147,7 +148,7 @@ class Snapshots:
         self._wake(lambda: outcome.Error(self._told(failure)))
 
     def _told(self, failure: Exception) -> Exception:
-        """An exception of his own for everybody."""
+        """Return a new exception for a waiting task: two tasks must not raise the same one."""
         if isinstance(failure, OSError) and failure.errno not in FULL_DISK_ERRNOS:
             told: Exception = OSError(*failure.args)
         elif isinstance(failure, OSError | DiskFullError):
@@ -164,13 +165,13 @@ class Snapshots:
     # --- the end ----------------------------------------------------------------------------------
 
     def begin_to_close(self) -> None:
-        """Begin no other one; one that is being written is given up, one that is written is finished."""
+        """Begin no new snapshot; one that is being written is given up, a written one is installed."""
         self._is_closing = True
         if self._snapshot is not None and not self._is_written:
             self._snapshot.stop()
 
     def close(self) -> None:
-        """End the thread, and wait for it: not in Trio's."""
+        """End the thread, and wait for it. Not to be called in Trio's thread."""
         if self._snapshot is not None:
             self._snapshot.stop()
         if self._thread is not None:

@@ -29,12 +29,12 @@ __all__ = ["DiskPriorityStore", "PriorityStoreStatistics", "open_priority_store"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityStoreStatistics(StoreStatistics):
-    """As `StoreStatistics`, how long barriers took, and who waits."""
+    """`StoreStatistics`, and the duration of barriers and the number of waiting tasks."""
 
     barrier_seconds: Durations
-    """How long barriers took on the disk: a sync of files and directories, or several."""
+    """How long barriers took on the disk: each is one or several syncs of files and directories."""
     tasks_waiting_send: int
-    """For room, or for a sync."""
+    """Tasks that wait for space or for a sync."""
     tasks_waiting_receive: int
     is_taking_snapshot: bool
 
@@ -42,8 +42,8 @@ class PriorityStoreStatistics(StoreStatistics):
 class DiskPriorityStore(Calls):
     """Priority queues on disk, in TaskFlux's files, for the tasks of one Trio program.
 
-    Made by `open_priority_store`. Every async method is a cancellation point; where one raises `Cancelled`,
-    nothing happened.
+    Made by `open_priority_store`. Every async method is a cancellation point; if one raises `Cancelled`,
+    nothing happened, except as `snapshot` says.
     """
 
     def __init__(self, loop: PriorityLoop) -> None:
@@ -54,7 +54,7 @@ class DiskPriorityStore(Calls):
     # --- queues -----------------------------------------------------------------------------------
 
     def queue(self, name: str = DEFAULT) -> DiskPriorityQueue:
-        """A handle on the queue of this name, by default on the one that is always there.
+        """Return a handle on the queue of this name, by default on the queue that always exists.
 
         Raises QueueNotFoundError.
         """
@@ -62,7 +62,7 @@ class DiskPriorityStore(Calls):
         return self._handle(self._engine.queue(name))
 
     def queues(self) -> list[QueueInfo]:
-        """What queues there are, by name, and what is in them."""
+        """Return the existing queues, by name, and their figures."""
         self._loop.check()
         return self._engine.queues()
 
@@ -77,9 +77,9 @@ class DiskPriorityStore(Calls):
         key_range: KeyRange | None = None,
         durability: Durability | None = None,
     ) -> DiskPriorityQueue:
-        """Add a queue, which is there when this returns, as durably as `durability` (else the options) says.
+        """Add a queue. Returns a handle on it when it is as durable as `durability` (or the options) says.
 
-        Bounds and names are as `PriorityStore.create_queue` has them. `Cancelled` means: it was not added.
+        Bounds and names are as in `PriorityStore.create_queue`. `Cancelled` means: it was not added.
 
         Raises QueueNameError, QueueExistsError, ValueError, DiskFullError, trio.BrokenResourceError,
         trio.ClosedResourceError.
@@ -94,9 +94,9 @@ class DiskPriorityStore(Calls):
 
     @enable_ki_protection
     async def delete_queue(self, name: str, *, durability: Durability | None = None) -> None:
-        """Remove a queue and all it holds. Who waits for it gets a QueueNotFoundError.
+        """Remove a queue and all it holds. Tasks that wait for it get a QueueNotFoundError.
 
-        What is in hand of it may still be settled: nothing happens then. `Cancelled` means: it is there.
+        Settling its messages in hand does nothing afterwards. `Cancelled` means: the queue was not removed.
         Raises QueueNotFoundError, QueueNameError for the default queue; otherwise as `create_queue`.
         """
         await self._begin()
@@ -114,34 +114,37 @@ class DiskPriorityStore(Calls):
 
     @enable_ki_protection
     async def sync(self) -> None:
-        """Return when all that was sent, acknowledged, created and deleted is on stable storage."""
+        """Return when all that was sent, acknowledged, created and deleted is on stable storage.
+
+        `Cancelled` is raised only before the sync begins, and changes nothing.
+        """
         await self._begin()
         await self._loop.barrier(with_metadata=True)
 
     @enable_ki_protection
     async def snapshot(self) -> bool:
-        """Write the state down, and remove the log before it. False: nothing was new.
+        """Write a snapshot of the state, and remove the log that it covers. False: nothing was new.
 
-        It is taken by itself when the log has grown (`snapshot_segments`); a thread writes it, while the
-        store goes on being used. `Cancelled` means that nobody waits for it: it may be taken all the same.
-        Raises DiskFullError, UnsupportedFormatError (a state beyond 2 GiB) and OSError: the log stays as
-        it was. Raises trio.BrokenResourceError, trio.ClosedResourceError.
+        Snapshots are also taken without this call when the log has grown (`snapshot_segments`). A thread
+        writes it while the store stays usable. `Cancelled` ends only the wait: the snapshot may still be
+        taken. Raises DiskFullError, UnsupportedFormatError (a state above 2 GiB) and OSError: the log stays
+        as it was. Raises trio.BrokenResourceError, trio.ClosedResourceError.
         """
         await self._begin()
         return await self._loop.snapshots.take()
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was found torn at the open, and what was done about it."""
+        """The torn ends found at the open, and what was done about them."""
         return self._engine.repairs
 
     @property
     def warnings(self) -> Mapping[str, int]:
-        """What was met at the open that should not be there, by name, and how often."""
+        """The number of unexpected records found at the open, by name."""
         return self._engine.warnings
 
     def statistics(self) -> PriorityStoreStatistics:
-        """The store as it is now. Cheap, and from any thread."""
+        """Return figures of the store as it is now. Cheap; may be called from any thread."""
         return self._engine.statistics_as(
             PriorityStoreStatistics,
             barrier_seconds=self._loop.barrier_seconds,
@@ -151,9 +154,10 @@ class DiskPriorityStore(Calls):
         )
 
     def close(self) -> None:
-        """End the store's use, as leaving its block does, which waits for the files. Idempotent.
+        """Close the store; leaving its block then waits for the files. Idempotent.
 
-        Whoever waits is woken with ClosedResourceError; what is in hand is in its place at the next open.
+        Waiting tasks are woken with ClosedResourceError; messages in hand are in their place at the next
+        open.
         """
         self._loop.own_thread.check()
         self._loop.begin_to_close()
@@ -162,15 +166,15 @@ class DiskPriorityStore(Calls):
 class open_priority_store(OpeningEngine[DiskPriorityStore, PriorityStore]):  # noqa: N801 (it is used as a function)
     """Open the priority store at `path`: an async context manager that gives a `DiskPriorityStore`.
 
-    The directory and the store are made where they are not there. Options may be given as a
+    The directory and the store are made if they do not exist. Options may be given as a
     `PriorityOptions`, or one by one: `open_priority_store("jobs", durability="synced")`.
 
-    Leaving the block syncs everything and closes the files, also when the block was cancelled; what is in
-    hand then is in its place at the next open. Entering it raises LockedError where somebody has the store,
-    TaskFlux among others, DamagedStoreError, UnsupportedFormatError, OSError, and CorruptionError for
-    settings that are none; leaving it raises trio.BrokenResourceError where the storage has failed, and
-    DiskFullError where `memory` messages found no room until the end. What the block itself raises goes
-    before both.
+    Leaving the block syncs everything and closes the files, also when the block was cancelled; messages in
+    hand are in their place at the next open. Entering it raises LockedError if another process, for example
+    TaskFlux, has the store, DamagedStoreError, UnsupportedFormatError, OSError, and CorruptionError for
+    unreadable settings; leaving it raises trio.BrokenResourceError if the storage failed, and DiskFullError
+    if there was no space for `memory` messages until the end. An exception of the block itself is raised
+    instead.
     """
 
     def __init__(
