@@ -158,40 +158,24 @@ class FifoRecovery:
         self.sizes = {number: self.fs.size_of(self.files.data(number)) or 0 for number in numbers}
         self.acts.pending_syncs.removals += self.files.leftovers(numbers)
         metadata = self._metadata(content)
-        is_foreign = metadata is not None and not metadata.is_ours
+        is_ours = metadata is not None and metadata.is_ours
+        is_foreign = metadata is not None and not is_ours
         trust = self.use.trust(is_foreign=is_foreign)
-        if is_foreign:
-            assert metadata is not None
+        if metadata is not None and is_foreign:
             self._give_way(metadata)
             self._forget_stale_checksums()
-        if metadata is None:
-            read = known = QueuePosition(numbers[0] if numbers else 0, 0)
-            depth = None
-        else:
-            read, known, depth = self._placed(metadata)
-            if self._report_missing(metadata):
-                depth = None
-            if self.use.has_all_files:
-                self._report_gone(metadata)
-            self._drop_consumed(read if metadata.is_ours else metadata.read, is_ours=metadata.is_ours)
+        read, known, depth = self._start(metadata)
         count = len(self.repairs)
-        if trust is Trust.POWER_CUT:
-            tail = self._cut_at_checksums(known, prefix=metadata is not None)
-        else:
-            is_ours = trust is not Trust.PEER_WROTE
-            if is_ours:
-                self._cut_zeros(read.file, known)
-            tail = self._cut_at_framing(known, is_ours=is_ours)
+        tail = self._cut_tail(trust, read, known, has_metadata=metadata is not None)
         write = self._write_position(known)
         read = min(read, write)
         if depth is not None:
             depth += tail
         if depth is None or (is_foreign and self._backlog(read, write) <= self.count_up_to):
             depth = self._counted(read)
-        if metadata is not None and metadata.is_ours:
+        if metadata is not None and is_ours:
             expected = metadata.depth + (tail if known == metadata.write else self.gone_after)
             self._add_lost_count(expected - depth, self.repairs[:count])
-        is_ours = metadata is not None and metadata.is_ours
         rows, _ = rows_before(self.fs, self._sums(write.file), write.byte)
         return Recovered(
             read,
@@ -205,6 +189,33 @@ class FifoRecovery:
             unchecked=self.unchecked,
             moved=self.moved,
         )
+
+    def _start(self, metadata: QueueMetadata | None) -> tuple[QueuePosition, QueuePosition, int | None]:
+        """Return where the queue is read, up to where it is known to be written, and how many lie between.
+
+        Reports files that are missing, and drops those that are consumed. The count is None if it is unknown.
+        """
+        if metadata is None:
+            start = QueuePosition(min(self.sizes, default=0), 0)
+            return start, start, None
+        read, known, depth = self._placed(metadata)
+        if self._report_missing(metadata):
+            depth = None
+        if self.use.has_all_files:
+            self._report_gone(metadata)
+        self._drop_consumed(read if metadata.is_ours else metadata.read, is_ours=metadata.is_ours)
+        return read, known, depth
+
+    def _cut_tail(
+        self, trust: Trust, read: QueuePosition, known: QueuePosition, *, has_metadata: bool
+    ) -> int:
+        """Cut what is not trusted after `known`, and return how many messages lie between."""
+        if trust is Trust.POWER_CUT:
+            return self._cut_at_checksums(known, prefix=has_metadata)
+        is_ours = trust is not Trust.PEER_WROTE
+        if is_ours:
+            self._cut_zeros(read.file, known)
+        return self._cut_at_framing(known, is_ours=is_ours)
 
     def _sums(self, number: int) -> str | None:
         """Return the checksum file of a data file; None if it is of other bytes."""
