@@ -116,7 +116,7 @@ def fifo_queue(directory: str, durable: bool, **options: Any) -> Opened:
     assert not durable
     diskq = import_module("diskq")
     queue = diskq.FifoQueue(directory, "bench", diskq.QueueOptions(**options))
-    return Opened(queue.put, queue.take, queue.close, queue.put_many)
+    return Opened(queue.put, queue.get, queue.close, queue.put_many)
 
 
 def queuelib(directory: str, durable: bool) -> Opened:

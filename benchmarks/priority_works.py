@@ -37,7 +37,7 @@ def fill(directory: str, count: int, *, distinct: bool = False) -> None:
         queue = store.queue()
         for share in shares(count, -(-count // 1000)):
             # Each a bytes object of its own, as messages are.
-            store.enqueue_many(
+            store.put_many(
                 queue, [bytes(bytearray(body)) for _ in range(share)], keys_of(share, distinct=distinct)
             )
         store.snapshot()

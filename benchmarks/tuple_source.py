@@ -38,6 +38,6 @@ class TupleReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         with StreamReader(self.path).open(partition.value) as reader:
             reader.seek_oldest()
-            for message in iter(reader.take, None):
+            for message in iter(reader.read, None):
                 moment = datetime.fromtimestamp(message.timestamp_ns / 1e9, UTC)
                 yield message.key, message.value, "t", message.partition, message.offset, moment, 0

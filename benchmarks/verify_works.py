@@ -53,7 +53,7 @@ def _journal(directory: str, size: int, count: int) -> None:
 def _jobs(directory: str, size: int, count: int) -> None:
     with PriorityStore(directory, PriorityOptions(preallocate=False), takes_snapshots=False) as store:
         for share in _batches(count):
-            store.enqueue_many(store.queue(), [body_of(size)] * share)
+            store.put_many(store.queue(), [body_of(size)] * share)
 
 
 _FILLS = {"queue": _queue, "stream": _stream, "journal": _journal, "jobs": _jobs}

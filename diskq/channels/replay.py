@@ -197,7 +197,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
     def _take(self) -> AnyMessage:
         next_time = self._order.peek()
         assert next_time is not None, "it was asked for"
-        message = self._order.take()
+        message = self._order.read()
         self._schedule.delivered(next_time)
         self._next_due = math.inf
         self._delivered += 1

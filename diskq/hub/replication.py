@@ -267,7 +267,7 @@ class _JournalCopy:
         found = await copy.again(lambda: copy.client.get(copy.journal, last))
         theirs = next((message for message in found if message.offset == last), None)
         self._reader.seek(last)
-        ours = self._reader.take()
+        ours = self._reader.read()
         self._reader.losses.clear()
         if theirs is not None and ours is not None and ours.offset == last and theirs != ours:
             raise HubError(

@@ -193,7 +193,7 @@ class HubStore:
             try:
                 if reader.position != each.offset:
                     reader.seek(each.offset)
-                found = reader.take()
+                found = reader.read()
             except OffsetOutOfRangeError:
                 continue  # somebody has removed it in this moment
             if found is not None and found.offset == each.offset and found != each:

@@ -176,9 +176,9 @@ def _look_at_journal(fs: FileSystem, store: Store, found: Info) -> None:
         bases = reader.files.bases()
         first, following = reader.first_offset(), reader.next_offset()
         reader.seek(first)
-        oldest = reader.take()
+        oldest = reader.read()
         reader.seek(following)
-        newest = reader.take_back(1)
+        newest = reader.read_back(1)
         lock = reader.files.lock
     _count_files(fs, _below(fs, store.path), found)
     found.segments = len(bases)

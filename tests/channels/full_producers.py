@@ -77,7 +77,7 @@ def journals(directory: str, word: Any) -> None:
                     journal.append(value(sent), durability=word)
                     sent += 1
     with JournalReader(path) as reader:
-        found = [message.value for message in reader.take_many(100_000)]
+        found = [message.value for message in reader.read_many(100_000)]
     assert found == [value(number) for number in range(len(found))]
     assert len(found) == sent or word == "memory"
     assert len(found) > 400

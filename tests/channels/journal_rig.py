@@ -43,7 +43,7 @@ def stored(fs: CrashFS) -> list[JournalMessage]:
     """What another process reads, where nobody writes."""
     with JournalReader(JOURNAL, fs=fs.copy()) as reader:
         reader.seek_oldest()
-        return reader.take_many(10**9)
+        return reader.read_many(10**9)
 
 
 def values(messages: list[JournalMessage]) -> list[bytes]:

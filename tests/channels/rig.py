@@ -45,7 +45,7 @@ def opened(fs: FileSystem, **options: Any) -> diskq.open_queue:
 def left_in(fs: CrashFS) -> list[bytes]:
     """What another process finds in the queue, which nobody has open."""
     with diskq.FifoQueue(DIRECTORY, NAME, fs=fs.copy()) as queue:
-        return queue.take_many(2**31)
+        return queue.get_many(2**31)
 
 
 def metadata(fs: CrashFS) -> tuple[int, ...]:

@@ -70,7 +70,7 @@ def waiting_in(fs: CrashFS, name: str = "spool") -> list[bytes]:
     """What the next process will deliver, of a spool that nobody has open."""
     fs = fs.copy()
     with diskq.FifoQueue(PATH, name, fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps):
-        return queue.take_many(2**31)
+        return queue.get_many(2**31)
 
 
 def dead_letters_in(fs: CrashFS) -> list[diskq.DeadLetter]:

@@ -43,7 +43,7 @@ def stored(fs: CrashFS) -> list[Message]:
     for partition in stream.partitions():
         with stream.open(partition) as reader:
             reader.seek_oldest()
-            found += list(iter(reader.take, None))
+            found += list(iter(reader.read, None))
     return found
 
 

@@ -73,7 +73,7 @@ def fill(directory: Path, *bodies: bytes, name: str = "q") -> None:
 
 def drain(directory: Path, name: str = "q") -> list[bytes]:
     with FifoQueue(directory, name) as queue:
-        return queue.take_many(queue.depth)
+        return queue.get_many(queue.depth)
 
 
 # --- programs at work -----------------------------------------------------------------------------

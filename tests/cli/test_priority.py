@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 def add(path: Path, *messages: tuple[int, bytes], name: str = "mail") -> None:
     with PriorityStore(path) as store:
         for priority, payload in messages:
-            store.enqueue(store.queue(name), payload, priority)
+            store.put(store.queue(name), payload, priority)
 
 
 def held(path: Path, name: str = "mail") -> list[tuple[int, bytes]]:
@@ -186,7 +186,7 @@ def test_the_documents_layout_is_for_a_new_store(run, tmp_path):
 def test_queues_are_told_while_a_process_has_them(run, path):
     add(path, (1, b"one"), (2, b"two"))
     with PriorityStore(path) as store:
-        store.dequeue(store.queue("mail"))
+        store.get(store.queue("mail"))
         done = run("priority", "queues", path)
     assert done.out.splitlines()[2].split()[:3] == [b"mail", b"2", b"6"]
     assert f"process {os.getpid()}" in done.notes[-1]

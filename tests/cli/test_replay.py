@@ -48,13 +48,13 @@ def messages_of(path: Path) -> list[Message]:
     found = []
     for partition in stream.partitions():
         with stream.open(partition) as reader:
-            found += reader.take_many(10**6)
+            found += reader.read_many(10**6)
     return sorted(found, key=lambda message: int(message.value))
 
 
 def journal_of(path: Path) -> list[JournalMessage]:
     with JournalReader(path) as reader:
-        return reader.take_many(10**6)
+        return reader.read_many(10**6)
 
 
 @pytest.mark.parametrize(

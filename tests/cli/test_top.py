@@ -40,7 +40,7 @@ def stores(tmp_path: Path) -> Path:
     with Journal(tmp_path / "journal") as journal:
         journal.append(b"one")
     with PriorityStore(tmp_path / "jobs") as store:
-        store.enqueue(store.queue(), b"one")
+        store.put(store.queue(), b"one")
     return tmp_path
 
 

@@ -72,7 +72,7 @@ def in_go() -> GoJournal:
 def test_what_the_journal_in_go_writes_we_read(in_go, tmp_path):
     assert in_go.bench("append", tmp_path, count=COUNT)["count"] == COUNT
     with JournalReader(tmp_path) as reader:
-        messages = reader.take_many(COUNT + 1)
+        messages = reader.read_many(COUNT + 1)
     assert [message.offset for message in messages] == list(range(COUNT))
     assert {(message.key, message.value) for message in messages} == {(KEY.encode(), VALUE)}
 

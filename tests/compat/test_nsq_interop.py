@@ -53,7 +53,7 @@ def drained(directory: Path, name: str = NAME) -> list[bytes]:
 
 def rest(queue: FifoQueue) -> list[bytes]:
     bodies: list[bytes] = []
-    while some := queue.take_many(100):
+    while some := queue.get_many(100):
         bodies += some
     assert queue.depth == 0
     return bodies
@@ -99,7 +99,7 @@ def test_go_drains_what_we_put(go: GoPeer, tmp_path: Path, bodies: list[bytes]) 
 def test_go_resumes_where_we_stopped(go: GoPeer, tmp_path: Path, taken: int) -> None:
     put(tmp_path, BODIES)
     with opened(tmp_path) as queue:
-        assert queue.take_many(taken) == BODIES[:taken]
+        assert queue.get_many(taken) == BODIES[:taken]
     report = go.get(tmp_path, NAME)
     assert report.bodies == BODIES[taken:]
     assert (report.depth_at_open, report.warnings) == (300 - taken, [])
@@ -136,7 +136,7 @@ def test_a_consumer_that_kept_up_leaves_no_trap_for_go(go: GoPeer, tmp_path: Pat
     with opened(tmp_path) as queue:
         for body in BODIES:
             queue.put(body)
-            assert queue.take_many(1) == [body]
+            assert queue.get_many(1) == [body]
         queue.put(b"after")
     report = go.get(tmp_path, NAME)
     assert (report.bodies, report.depth_at_open, report.warnings) == ([b"after"], 1, [])
@@ -287,7 +287,7 @@ def test_in_turn_they_are_one_queue(go: GoPeer, tmp_path: Path, seed: int) -> No
         if number // 2 % 2:
             with opened(tmp_path, **options) as queue:
                 assert queue.depth == len(taken) + len(pending)
-                assert queue.take_many(len(taken)) == taken
+                assert queue.get_many(len(taken)) == taken
                 assert queue.repairs == ()
         else:
             report = go.get(tmp_path, NAME, count=len(taken), **options)
@@ -374,7 +374,7 @@ def test_after_we_were_killed_go_begins_and_we_finish(go: GoPeer, tmp_path: Path
 def test_after_we_were_killed_we_begin_and_go_finishes(go: GoPeer, tmp_path: Path, size: int) -> None:
     bodies = killed_while_putting(tmp_path, size)
     with opened(tmp_path) as queue:
-        assert queue.take_many(1000) == bodies[:1000]
+        assert queue.get_many(1000) == bodies[:1000]
     report = go.get(tmp_path, NAME)
     assert report.bodies == bodies[1000:]
     assert (report.depth_at_open, report.warnings) == (len(bodies) - 1000, [])
@@ -416,7 +416,7 @@ def test_nsqd_goes_on_with_a_topic_that_we_half_drained(start_nsqd: StartNsqd, t
     first.publish_many(NAME, [message.body for message in MESSAGES])
     first.stop()
     with opened(tmp_path, **NSQD_OPTIONS) as queue:
-        queue.take_many(500)
+        queue.get_many(500)
         queue.put(MESSAGES[0].encode())
     second = start_nsqd(tmp_path, max_bytes_per_file=10_000)
     second.publish(NAME, b"last")

@@ -49,7 +49,7 @@ def _disk(messages: int) -> CrashFS:
     with diskq.PriorityStore("/jobs", fs=fs) as store:
         store.create_queue("old")
         for body in bodies:
-            store.enqueue(store.queue(), body)
+            store.put(store.queue(), body)
     with diskq.FifoQueue("/q", "spare", fs=fs):
         pass
     return fs
@@ -67,10 +67,10 @@ def left(fs: CrashFS, *kinds: str) -> dict[str, list[bytes]]:
 def _left(fs: CrashFS, kind: str) -> list[bytes]:
     if kind == "queue":
         with diskq.FifoQueue("/q", "events", fs=fs) as queue:
-            return queue.take_many(100)
+            return queue.get_many(100)
     if kind == "priority":
         with diskq.PriorityStore("/jobs", fs=fs) as store:
-            return [bytes(record.payload) for record in store.dequeue_many(store.queue(), 100)]
+            return [bytes(record.payload) for record in store.get_many(store.queue(), 100)]
     if kind == "shards":
         return [body for path in SHARDS for body in ENGINES["journal"].read(path, fs=fs)]
     return ENGINES[kind].read({"stream": "/s", "journal": "/j", "spool": "/spool"}[kind], fs=fs)

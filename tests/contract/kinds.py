@@ -131,7 +131,7 @@ class _Queue(Opened):
         self.queue.put_many(bodies, durability)
 
     def take(self) -> bytes | None:
-        return self.queue.take()
+        return self.queue.get()
 
     def accepted(self) -> int:
         return self.queue.steps.accepted_total
@@ -144,8 +144,8 @@ class _Queue(Opened):
             "put, synced": lambda: queue.put(b"x", "synced"),
             "put, of another kind": lambda: queue.put(bytearray(b"x")),
             "put_many": lambda: queue.put_many([b"x", b"y"]),
-            "take": queue.take,
-            "take_many": lambda: queue.take_many(2),
+            "get": queue.get,
+            "get_many": lambda: queue.get_many(2),
             "peek": queue.peek,
             "peek_many": lambda: queue.peek_many(2),
             "advance": lambda: queue.advance(0),
@@ -167,7 +167,7 @@ class _Leases(_Queue):
             raise
 
     def take(self) -> bytes | None:
-        lease = self.work.take()
+        lease = self.work.get()
         if lease is None:
             return None
         self.work.ack(lease)
@@ -184,8 +184,8 @@ class _Leases(_Queue):
         return {
             "put": lambda: queue.put(b"x"),
             "put_many": lambda: queue.put_many([b"x", b"y"]),
-            "take": work.take,
-            "take_many": lambda: work.take_many(2),
+            "get": work.get,
+            "get_many": lambda: work.get_many(2),
             "ack": lambda: work.ack([]),
             "nack": lambda: work.nack([]),
             "release": lambda: work.release([]),
@@ -253,13 +253,13 @@ class _Priority(Opened):
         self.of = self.store.queue()
 
     def put(self, body: bytes, durability: Durability | None = None) -> None:
-        self.store.enqueue(self.of, body, 0, durability)
+        self.store.put(self.of, body, 0, durability)
 
     def put_many(self, bodies: list[bytes], durability: Durability | None = None) -> None:
-        self.store.enqueue_many(self.of, bodies, 0, durability)
+        self.store.put_many(self.of, bodies, 0, durability)
 
     def take(self) -> bytes | None:
-        record = self.store.dequeue(self.of)
+        record = self.store.get(self.of)
         if record is None:
             return None
         self.store.ack(self.of, record)
@@ -271,12 +271,12 @@ class _Priority(Opened):
     def calls(self) -> dict[str, Callable[[], object]]:
         store, queue = self.store, self.of
         return {
-            "enqueue": lambda: store.enqueue(queue, b"x"),
-            "enqueue, in memory": lambda: store.enqueue(queue, b"x", 0, "memory"),
-            "enqueue, synced": lambda: store.enqueue(queue, b"x", 0, "synced"),
-            "enqueue_many": lambda: store.enqueue_many(queue, [b"x", b"y"]),
-            "dequeue": lambda: store.dequeue(queue),
-            "dequeue_many": lambda: store.dequeue_many(queue, 2),
+            "put": lambda: store.put(queue, b"x"),
+            "put, in memory": lambda: store.put(queue, b"x", 0, "memory"),
+            "put, synced": lambda: store.put(queue, b"x", 0, "synced"),
+            "put_many": lambda: store.put_many(queue, [b"x", b"y"]),
+            "get": lambda: store.get(queue),
+            "get_many": lambda: store.get_many(queue, 2),
             "peek": lambda: store.peek(queue),
             "ack_many": lambda: store.ack_many(queue, []),
             "nack_many": lambda: store.nack_many(queue, []),
@@ -357,14 +357,14 @@ def _read_stream(path: str, fs: FileSystem) -> list[bytes]:
     for partition in stream.partitions():
         with stream.open(partition) as reader:
             reader.seek_oldest()
-            found += [message.value for message in iter(reader.take, None)]
+            found += [message.value for message in iter(reader.read, None)]
     return found
 
 
 def _read_journal(path: str, fs: FileSystem) -> list[bytes]:
     with JournalReader(path, fs=fs) as reader:
         reader.seek_oldest()
-        return [message.value for message in reader.take_many(ALL)]
+        return [message.value for message in reader.read_many(ALL)]
 
 
 # --- the table of engines ---------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ class Kind:
         with self.open(path, fs=fs) as store:
             repairs = store.repairs
             if isinstance(store, _Leases):
-                found = [bytes(lease.body) for lease in iter(store.work.take, None)]
+                found = [bytes(lease.body) for lease in iter(store.work.get, None)]
             elif isinstance(store, _Queue):
                 found = store.queue.peek_many(ALL)
             elif isinstance(store, _Priority):

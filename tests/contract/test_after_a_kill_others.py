@@ -105,7 +105,7 @@ def found_in(name: str, fs: CrashFS) -> tuple[list[bytes], bool]:
         diskq.Journal(path, fs=fs).close()
         with diskq.JournalReader(path, fs=fs) as reader:
             reader.seek_oldest()
-            found += [message.value for message in reader.take_many(1000)]
+            found += [message.value for message in reader.read_many(1000)]
             losses += len(reader.losses)
     return found, losses > 0
 

@@ -140,11 +140,11 @@ def test_a_reader_in_the_midst_of_a_block_goes_on_there() -> None:
     for start in range(len(sent) - ON_WAL):
         with StreamReader(PATH, fs=fs).open(0) as reader:
             reader.seek(start)
-            assert [bytes(each.value) for each in reader.take_many(100)] == sent[start:-ON_WAL]
+            assert [bytes(each.value) for each in reader.read_many(100)] == sent[start:-ON_WAL]
         after = flipped(fs, path, len(fs.files()[path]) - 1)
         with StreamReader(PATH, fs=after).open(0) as reader:
             reader.seek(start)
-            found = [bytes(each.value) for each in reader.take_many(100)]
+            found = [bytes(each.value) for each in reader.read_many(100)]
             assert found == sent[start : start + len(found)]
             assert len(found) + sum(loss.count for loss in reader.losses) == len(sent) - ON_WAL - start
 

@@ -171,7 +171,7 @@ async def test_a_deliver_that_is_not_async_ends_the_block_at_once(disk, deliver,
             await trio.sleep(100)
     assert plain.batches in ([], [[b"1"]])  # type: ignore[attr-defined]
     with diskq.FifoQueue("/spool", "spool", fs=disk) as queue:
-        assert queue.take_many(10) == [b"1"]
+        assert queue.get_many(10) == [b"1"]
 
 
 def test_deliver_is_something_to_be_called(disk):

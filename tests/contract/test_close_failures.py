@@ -117,11 +117,11 @@ def read_a_stream(fs: FileSystem) -> None:
     stream = StreamReader(PATH, fs=fs)
     with stream.open(0) as reader:
         reader.seek_oldest()
-        while reader.take() is not None:
+        while reader.read() is not None:
             pass
         stream.seek(reader, 0, "newest")
         reader.seek(3)
-        reader.take_many(2)
+        reader.read_many(2)
 
 
 def read_in_a_group(fs: FileSystem) -> None:
@@ -139,7 +139,7 @@ def read_in_a_group(fs: FileSystem) -> None:
 def read_a_journal(fs: FileSystem) -> None:
     with diskq.JournalReader(PATH, fs=fs) as reader:
         reader.seek_oldest()
-        while reader.take() is not None:
+        while reader.read() is not None:
             pass
         reader.seek_newest()
     for start in ("oldest", "newest"):

@@ -262,14 +262,14 @@ def test_readers_are_their_parents(tmp_path: Path) -> None:
     ):
         for reader in (stream, journal):
             reader.seek_oldest()
-            assert reader.take() is not None
+            assert reader.read() is not None
         assert put(hub, [message(0)]).next == 1
         before = content(tmp_path)
         calls: dict[str, Callable[[], object]] = {
             "snapshot": snapshot.columns,
-            "stream": stream.take,
+            "stream": stream.read,
             "stream, elsewhere": stream.seek_newest,
-            "journal": journal.take,
+            "journal": journal.read,
             "journal, elsewhere": journal.seek_newest,
             "offset": lambda: offset.commit_to(5),
             "offset, closed": offset.close,
@@ -284,6 +284,6 @@ def test_readers_are_their_parents(tmp_path: Path) -> None:
         offset.commit_to(3)
         committed_offset.commit(4)
         assert put(hub, [message(1)]).next == 2
-        assert [message.value for message in journal.take_many(99)] == bodies(8, start=1)
-        assert [message.value for message in stream.take_many(99)] == bodies(8, start=1)
+        assert [message.value for message in journal.read_many(99)] == bodies(8, start=1)
+        assert [message.value for message in stream.read_many(99)] == bodies(8, start=1)
         assert body(8) in snapshot.columns()[1].values  # type: ignore[index]

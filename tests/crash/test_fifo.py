@@ -70,9 +70,9 @@ class Session:
         promises = self.promises
         before = self.metadata()
         if count == 1:
-            bodies = [taken for taken in [self.queue.take()] if taken is not None]
+            bodies = [taken for taken in [self.queue.get()] if taken is not None]
         else:
-            bodies = self.queue.take_many(count)
+            bodies = self.queue.get_many(count)
         if self.metadata() != before:
             promises.synced = promises.accepted
             promises.taken_durably = promises.taken

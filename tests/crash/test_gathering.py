@@ -68,7 +68,7 @@ def check(told: Told, found: CrashFS) -> None:
 
 
 def _drained(store: diskq.PriorityStore, name: str) -> list[tuple[int, bytes, int]]:
-    records = store.dequeue_many(store.queue(name), 100)
+    records = store.get_many(store.queue(name), 100)
     assert [(r.priority, r.id) for r in records] == sorted((r.priority, r.id) for r in records)
     return [(record.priority, record.payload, record.id) for record in records]
 

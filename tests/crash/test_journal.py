@@ -404,7 +404,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
 def missing_in(fs: CrashFS) -> set[int]:
     """The offsets that a reader does not find; it tells which ones."""
     with reader(fs) as found:
-        offsets = {message.offset for message in found.take_many(10**9)}
+        offsets = {message.offset for message in found.read_many(10**9)}
         missing = {offset for gap in found.losses for offset in range(gap.offset, gap.offset + gap.count)}
         assert offsets | missing == set(range(found.position))
     return missing

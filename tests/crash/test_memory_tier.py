@@ -44,9 +44,9 @@ class TierSession(Session):
     def take(self, count: int = 1) -> None:
         before = self.metadata()
         if count == 1:
-            bodies = [taken for taken in [self.queue.take()] if taken is not None]
+            bodies = [taken for taken in [self.queue.get()] if taken is not None]
         else:
-            bodies = self.queue.take_many(count)
+            bodies = self.queue.get_many(count)
         if self.metadata() != before:
             self.promises.taken_durably = self.promises.taken
         self.check_taken(bodies)

@@ -139,12 +139,12 @@ class Session:
         self.promises.commands += [
             oracle.add(name, key, body) for key, body in zip(keys, bodies, strict=True)
         ]
-        self.store.enqueue_many(self.store.queue(name), bodies, keys, self.word(rng))
+        self.store.put_many(self.store.queue(name), bodies, keys, self.word(rng))
 
     def receive(self, rng: random.Random) -> None:
         queue = self.store.queue(self.name(rng))
         ready = sorted((r.priority, r.id) for r in self.store.peek(queue, 100))
-        found = self.store.dequeue_many(queue, rng.randrange(1, 5))
+        found = self.store.get_many(queue, rng.randrange(1, 5))
         assert [(record.priority, record.id) for record in found] == ready[: len(found)]
         self.in_hand += [(queue, record) for record in found]
 
@@ -231,7 +231,7 @@ def found_in(store: PriorityStore) -> State:
     state = {}
     for info in store.queues():
         queue = store.queue(info.name)
-        records = store.dequeue_many(queue, info.ready)
+        records = store.get_many(queue, info.ready)
         keys = [(record.priority, record.id) for record in records]
         assert keys == sorted(keys), "out of order"
         assert info.stored == len(records), "hidden, or in somebody's hand"
@@ -305,7 +305,7 @@ def test_after_a_failed_sync_nothing_is_promised_and_nothing_promised_is_lost() 
             except StorageFailedError:
                 failed += 1
                 with pytest.raises(StorageFailedError):
-                    session.store.enqueue(session.store.queue(), b"more")
+                    session.store.put(session.store.queue(), b"more")
                 with pytest.raises(StorageFailedError):
                     session.store.sync()
             promises.accepted = promises.synced  # the page cache is no witness any more

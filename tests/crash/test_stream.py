@@ -330,7 +330,7 @@ def check_reading(fs: CrashFS, partition: int, promises: Promises) -> None:
     with PartitionReader(fs, StreamFiles(fs, ROOT).partition(partition), varuint=promises.varuint) as reader:
         reader.seek_oldest()
         start = reader.position
-        found = {m.offset: (m.key, m.timestamp_ns, m.value) for m in iter(reader.take, None)}
+        found = {m.offset: (m.key, m.timestamp_ns, m.value) for m in iter(reader.read, None)}
         assert found == expected
         for gap in reader.losses:
             missing |= set(range(gap.offset, gap.offset + gap.count))

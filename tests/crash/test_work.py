@@ -104,7 +104,7 @@ class Session:
     def take(self) -> None:
         promises = self.promises
         promises.is_handing_out = True
-        leases = self.work.take_many(self.rng.randint(1, 5), 2000)
+        leases = self.work.get_many(self.rng.randint(1, 5), 2000)
         for lease in leases:
             number = int(lease.body[:6])
             assert lease.body == body(number)
@@ -184,7 +184,7 @@ def delivered(fs: CrashFS) -> Iterator[Lease]:
     """All that work on the queue hands out, each once; the queue is left as it was found."""
     fs.clock += REST
     with diskq.FifoQueue("/q", "events", OPTIONS, fs=fs) as queue, FifoWork(queue, ALL) as work:
-        while leases := work.take_many(7):
+        while leases := work.get_many(7):
             yield from leases
 
 

@@ -28,7 +28,7 @@ def test_the_journal_is_what_diskq_writes() -> None:
     with diskq.FifoQueue("/q", "jobs", fs=fs) as queue:
         queue.put_many(MESSAGES)
         with diskq.FifoWork(queue) as work:
-            _, second, third = work.take_many(3)
+            _, second, third = work.get_many(3)
             work.ack(second)
             work.nack(third, delay=60.0)
             assert fs.read(PATH) == hex_block(DOCUMENT, "hex journal")
@@ -56,7 +56,7 @@ def test_it_is_read_as_the_text_says() -> None:
     assert (known.acked, known.handed) == ({0: [(7, 14)]}, QueuePosition(0, 23))
     assert known.tried == {(0, 14): Tried(1, 1_700_000_060.0, 60.0)}
     with diskq.FifoQueue("/q", "jobs", fs=fs) as queue, diskq.FifoWork(queue) as work:
-        assert [(lease.body, lease.attempts) for lease in work.take_many(9)] == [(b"one", 2), (b"four", 1)]
+        assert [(lease.body, lease.attempts) for lease in work.get_many(9)] == [(b"one", 2), (b"four", 1)]
         assert work.next_due() == 60.0
 
 

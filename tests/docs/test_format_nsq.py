@@ -51,7 +51,7 @@ def write_the_example(directory: Path) -> None:
         queue.put(b"a third one")
         queue.sync()
         queue.put(b"next")
-        assert queue.take() == b"hello"
+        assert queue.get() == b"hello"
 
 
 def test_the_example_is_what_diskq_writes(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_both_read_the_directory_of_the_example(tmp_path: Path) -> None:
     (tmp_path / META).write_bytes(metadata())
     assert oracle.read_dir(tmp_path, NAME) == [b"", b"a third one", b"next"]
     with FifoQueue(tmp_path, NAME) as queue:
-        assert queue.take_many(9) == [b"", b"a third one", b"next"]
+        assert queue.get_many(9) == [b"", b"a third one", b"next"]
         assert queue.repairs == ()
 
 

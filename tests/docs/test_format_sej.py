@@ -40,8 +40,8 @@ def test_two_readers_find_in_it_what_was_sent(tmp_path: Path) -> None:
     expected = [oracle.Message(n, t, kind, k, v) for n, (k, t, kind, v) in enumerate(SENT)]
     assert oracle.read_journal(tmp_path) == expected
     with JournalReader(tmp_path) as reader:
-        ours = reader.take_many(9)
-        assert reader.take_back(9) == ours[::-1]
+        ours = reader.read_many(9)
+        assert reader.read_back(9) == ours[::-1]
     assert [(m.offset, m.key, m.type, m.value) for m in ours] == [
         (n, k, kind, v) for n, (k, _, kind, v) in enumerate(SENT)
     ]

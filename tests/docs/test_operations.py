@@ -131,16 +131,16 @@ def content(kind: str, path: Path, fs: OsFileSystem) -> list[int]:
         case "stream":
             diskq.Stream(path, fs=fs).close()
             reader = StreamReader(path).open(0)
-            while messages := reader.take_many(1000):
+            while messages := reader.read_many(1000):
                 bodies += [message.value for message in messages]
         case "journal":
             diskq.Journal(path, fs=fs).close()
             with diskq.JournalReader(path) as scanner:
-                while more := scanner.take_many(1000):
+                while more := scanner.read_many(1000):
                     bodies += [message.value for message in more]
         case _:
             with diskq.PriorityStore(path, fs=fs) as store:
-                while (record := store.dequeue(store.queue())) is not None:
+                while (record := store.get(store.queue())) is not None:
                     bodies.append(record.payload)
     return [int(found[:6]) for found in bodies]
 
@@ -250,7 +250,7 @@ def fill(kind: str, path: Path, count: int) -> None:
                 journal.append_many([(b"customer-7", message)] * count)
         case _:
             with diskq.PriorityStore(path) as store:
-                store.enqueue_many(store.queue(), [message] * count, [5] * count)
+                store.put_many(store.queue(), [message] * count, [5] * count)
 
 
 def files_of(path: Path) -> list[Path]:

@@ -53,7 +53,7 @@ def test_after_a_failed_fsync_nothing_is_promised_until_the_queue_is_reopened():
     with pytest.raises(diskq.StorageFailedError) as raised:
         queue.put(b"unknown", durability="synced")
     assert isinstance(raised.value.__cause__, OSError)
-    for call in (queue.sync, queue.take, queue.peek, lambda: queue.put(b"refused")):
+    for call in (queue.sync, queue.get, queue.peek, lambda: queue.put(b"refused")):
         with pytest.raises(diskq.StorageFailedError):
             call()
 
@@ -103,7 +103,7 @@ def test_a_rotten_byte_of_the_metadata_loses_nothing_and_is_reported():
         fs = disk()
         with opened(fs) as queue:
             queue.put_many(bodies(20))
-            queue.take_many(5)
+            queue.get_many(5)
         flip(fs, meta(), at, mask=1)
         with opened(fs) as queue:
             assert queue.repairs

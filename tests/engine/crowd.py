@@ -98,9 +98,9 @@ class Queue(Shared):
 
     def take(self, count: int) -> list[bytes]:
         if count == 1:
-            body = self.engine.take()
+            body = self.engine.get()
             return [] if body is None else [body]
-        bodies: list[bytes] = self.engine.take_many(count)
+        bodies: list[bytes] = self.engine.get_many(count)
         return bodies
 
     def look(self) -> object:
@@ -119,7 +119,7 @@ class Work(Queue):
         self.work = diskq.FifoWork(self.engine)
 
     def take(self, count: int) -> list[bytes]:
-        leases = self.work.take_many(count)
+        leases = self.work.get_many(count)
         insist(partial(self.work.ack, leases))
         return [lease.body for lease in leases]
 
@@ -164,13 +164,13 @@ class Jobs(Shared):
         self.queue = self.engine.queue()
 
     def put(self, body: bytes, word: Any) -> object:
-        return self.engine.enqueue(self.queue, body, len(body) % 5, word)
+        return self.engine.put(self.queue, body, len(body) % 5, word)
 
     def put_many(self, bodies: list[bytes], word: Any) -> object:
-        return self.engine.enqueue_many(self.queue, bodies, 1, word)
+        return self.engine.put_many(self.queue, bodies, 1, word)
 
     def take(self, count: int) -> list[bytes]:
-        records = self.engine.dequeue_many(self.queue, count)
+        records = self.engine.get_many(self.queue, count)
         insist(partial(self.engine.ack_many, self.queue, records))
         return [record.payload for record in records]
 

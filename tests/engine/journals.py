@@ -114,7 +114,7 @@ def stored(fs: Disk) -> list[Message]:
 def read_all(fs: FileSystem, offset: int = 0) -> list[Message]:
     """As a reader of ours finds it, by and by."""
     with reader(fs, offset) as found:
-        return as_told(found.take_many(10**9))
+        return as_told(found.read_many(10**9))
 
 
 def flip(fs: Disk, path: str, at: int, mask: int = 0xFF) -> None:

@@ -25,7 +25,7 @@ def reader(fs: FileSystem, *, varuint: bool = False, live: LiveEnd | None = None
 
 def rest(of: PartitionReader) -> list[Message]:
     """All messages that are there, one by one."""
-    return list(iter(of.take, None))
+    return list(iter(of.read, None))
 
 
 def read(fs: FileSystem, *, varuint: bool = False) -> tuple[list[Message], list[tuple[int, int]]]:

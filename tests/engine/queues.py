@@ -71,7 +71,7 @@ def bodies(count: int, length: int = 100, start: int = 0) -> list[bytes]:
 
 def drained(queue: FifoQueue) -> list[bytes]:
     """All messages there are, one by one, as a consumer takes them."""
-    return list(iter(queue.take, None))
+    return list(iter(queue.get, None))
 
 
 def contents(fs: FileSystem, /, **options: Any) -> list[bytes]:

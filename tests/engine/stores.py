@@ -100,7 +100,7 @@ def told(records: list[PriorityRecord]) -> list[tuple[int, int, bytes]]:
 def drain(store: PriorityStore, name: str = "") -> list[tuple[int, int, bytes]]:
     """Everything that is ready, as it comes out; it is acknowledged."""
     queue = store.queue(name)
-    records = store.dequeue_many(queue, 10**6)
+    records = store.get_many(queue, 10**6)
     store.ack_many(queue, records)
     return told(records)
 

@@ -15,10 +15,10 @@ from diskq.storage.closing import Closing
 from diskq.testing import CrashFS
 
 CALLS = {
-    FifoQueue: "advance bytes_on_disk close delete depth empty flush head peek peek_many put put_many repairs"
-    " statistics sync tail take take_many unsynced_bytes",
-    PriorityStore: "ack ack_many close create_queue delete_queue dequeue dequeue_many enqueue enqueue_many"
-    " flush info layout nack nack_many next_lsn peek queue queues repairs snapshot statistics sync"
+    FifoQueue: "advance bytes_on_disk close delete depth empty flush get get_many head peek peek_many"
+    " put put_many repairs statistics sync tail unsynced_bytes",
+    PriorityStore: "ack ack_many close create_queue delete_queue flush get get_many info layout"
+    " nack nack_many next_lsn peek put put_many queue queues repairs snapshot statistics sync"
     " unsynced_bytes warnings",
     Stream: "accepted_bytes append append_many close commit flush next_offsets partition_count partition_of"
     " repairs sync unsynced_bytes vacuum",

@@ -104,7 +104,7 @@ def test_the_files_are_as_they_were_written(folder):
 def test_every_whole_message_is_delivered(case, tmp_path):
     with case.opened(case.copied_to(tmp_path)) as queue:
         assert queue.depth == len(case.messages)
-        assert described(queue.take_many(1000)) == expected(case)
+        assert described(queue.get_many(1000)) == expected(case)
         assert queue.depth == 0
 
 
@@ -118,12 +118,12 @@ def test_no_fewer_messages_are_delivered_than_by_the_peer(case):
 def test_what_is_not_consumed_is_there_when_it_is_opened_again(case, tmp_path):
     directory = case.copied_to(tmp_path)
     with case.opened(directory) as queue:
-        queue.take()
+        queue.get()
     with case.opened(directory) as queue:
         assert queue.depth == max(0, len(case.messages) - 1)
         queue.put(b"one more")
     with case.opened(directory) as queue:
-        assert described(queue.take_many(1000)) == [*expected(case)[1:], *described([b"one more"])]
+        assert described(queue.get_many(1000)) == [*expected(case)[1:], *described([b"one more"])]
 
 
 @of_all
@@ -140,7 +140,7 @@ def test_what_is_left_when_all_is_consumed_is_what_the_peer_leaves(case, tmp_pat
     directory = case.copied_to(tmp_path)
     with case.opened(directory) as queue:
         assert not queue.repairs
-        queue.take_many(1000)
+        queue.get_many(1000)
     of_the_peer = {file["path"]: file["sha256"] for file in case.peer["files_after"]}
     for name in (path.name for path in directory.iterdir() if path.is_file()):
         content = (directory / name).read_bytes()
@@ -179,7 +179,7 @@ def test_a_broken_length_costs_the_rest_of_its_file_and_is_told(tmp_path):
     directory = the_case("corrupt_len").copied_to(tmp_path)
     path = str(directory / "corrupt.diskqueue.000001.dat")
     with the_case("corrupt_len").opened(directory) as queue:
-        queue.take_many(1000)
+        queue.get_many(1000)
         (repair,) = queue.repairs
         assert (repair.path, repair.kept, repair.dropped, repair.records) == (path, 312, 624, None)
         assert repair.saved_as == path + ".bad"

@@ -47,12 +47,12 @@ def test_every_message_is_read_and_what_is_missing_is_told(name, tmp_path):
     its = case(name)
     with JournalReader(golden_journal(name, tmp_path)) as reader:
         reader.seek_oldest()
-        assert told_of(reader.take_many(10**6)) == expected_of(its)
+        assert told_of(reader.read_many(10**6)) == expected_of(its)
         assert reader.tail == ("TORN" if name in TORN else "END")
         told = [(gap.offset, gap.count) for gap in reader.losses]
         assert told == ([(10, 10)] if name == "empty_middle_file" else [])
         assert reader.position == its.next_offset
-        assert reader.take() is None
+        assert reader.read() is None
 
 
 @every_journal
@@ -60,7 +60,7 @@ def test_reading_leaves_the_directory_as_it_is(name, tmp_path):
     directory = golden_journal(name, tmp_path)
     before = sorted(path for path in directory.rglob("*"))
     with JournalReader(directory) as reader:
-        reader.take_many(10**6)
+        reader.read_many(10**6)
     assert sorted(path for path in directory.rglob("*")) == before
 
 
@@ -69,7 +69,7 @@ def test_from_behind_they_are_the_same(name, tmp_path):
     its = case(name)
     with JournalReader(golden_journal(name, tmp_path)) as reader:
         reader.seek(its.next_offset)
-        assert told_of(reader.take_back(10**6)) == expected_of(its)[::-1]
+        assert told_of(reader.read_back(10**6)) == expected_of(its)[::-1]
 
 
 @every_journal
@@ -112,7 +112,7 @@ def test_the_same_messages_make_the_same_files(name, tmp_path):
     its = case(name)
     size = 2000 if name == "segments" else 2**30
     with JournalReader(golden_journal(name, tmp_path)) as reader:
-        messages = reader.take_many(10**6)
+        messages = reader.read_many(10**6)
     with Journal(tmp_path / "again", JournalOptions(segment_size=size)) as journal:
         for message in messages:
             timestamp = NULL_TIMESTAMP if message.timestamp_ns is None else message.timestamp_ns
@@ -127,7 +127,7 @@ def test_the_oracle_reads_them_as_we_do(name, tmp_path):
     with JournalReader(directory) as reader:
         ours = [
             (m.offset, NULL_TIMESTAMP if m.timestamp_ns is None else m.timestamp_ns, m.type, m.key, m.value)
-            for m in reader.take_many(10**6)
+            for m in reader.read_many(10**6)
         ]
     assert ours == oracle.read_journal(directory)
 
@@ -137,7 +137,7 @@ def test_a_message_without_a_key_has_none(tmp_path):
     its = case("segments")
     assert [told.key for told in its.put] != [told.key for told in its.scanned]
     with JournalReader(golden_journal("segments", tmp_path)) as reader:
-        assert [message.key for message in reader.take_many(100)] == [told.key for told in its.put]
+        assert [message.key for message in reader.read_many(100)] == [told.key for told in its.put]
 
 
 def test_each_shard_is_a_journal(tmp_path):
@@ -145,7 +145,7 @@ def test_each_shard_is_a_journal(tmp_path):
     directory = golden_journal("shards", tmp_path)
     for shard, expected in its.shards.items():
         with JournalReader(directory / f"blue.3.{shard:03x}", partition=shard) as reader:
-            messages = reader.take_many(100)
+            messages = reader.read_many(100)
         assert told_of(messages) == expected
         assert {message.partition for message in messages} == {shard}
 
@@ -162,5 +162,5 @@ def test_a_flip_in_the_middle_costs_one_message_and_is_told(tmp_path):
         assert (journal.next_offset, [repair.records for repair in journal.repairs]) == (44, [1])
     assert last.read_bytes() == content, "what is behind it is not cut"
     with JournalReader(directory) as reader:
-        assert [m.offset for m in reader.take_many(100)] == [n for n in range(44) if n != 39]
+        assert [m.offset for m in reader.read_many(100)] == [n for n in range(44) if n != 39]
         assert [(gap.offset, gap.count) for gap in reader.losses] == [(39, 1)]

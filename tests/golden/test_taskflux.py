@@ -122,7 +122,7 @@ def test_what_is_sent_then_is_there_with_what_was(case, tmp_path):
     root = copied(case, tmp_path)
     with PriorityStore(root) as store:
         before = described(store)[""]["records"]
-        number = store.enqueue(store.queue(), b"new", 7, "synced")
+        number = store.put(store.queue(), b"new", 7, "synced")
         assert number == case["diskq"]["state"][""]["last_id"] + 1
     with PriorityStore(root) as store:
         found = described(store)[""]["records"]
@@ -196,7 +196,7 @@ def test_what_is_refused_can_be_repaired_and_loses_no_byte(case, tmp_path):
                 was = before[Path(repair.path)][repair.kept :]
                 assert Path(repair.saved_as).read_bytes().rstrip(b"\0") == was.rstrip(b"\0")
         found = described(store)
-        store.enqueue(store.queue(), b"new")
+        store.put(store.queue(), b"new")
     with PriorityStore(root) as store:
         assert store.repairs == ()
         after = described(store)

@@ -124,7 +124,7 @@ def test_a_queue_has_its_messages(case: Path, left: Unpack) -> None:
         queue.put(b"it goes on", "synced")
     with diskq.FifoQueue(it.path, it.told["name"], fs=it.fs) as queue:
         assert queue.repairs == ()
-        assert queue.take_many(1000)[-1] == b"it goes on"
+        assert queue.get_many(1000)[-1] == b"it goes on"
 
 
 @of("queue")
@@ -143,7 +143,7 @@ def test_work_goes_on_with_what_was_not_acknowledged(case: Path, left: Unpack) -
     told = it.told
     with diskq.FifoQueue(it.path, told["name"], fs=it.fs) as queue, diskq.FifoWork(queue) as work:
         it.check_repairs(queue.repairs)
-        leases = {lease.body.decode(): lease for lease in work.take_many(1000)}
+        leases = {lease.body.decode(): lease for lease in work.get_many(1000)}
     wanted = [body for body in told["sent"] if body not in told["acked"]]
     if it.is_sure:
         assert [body for body in wanted if body in leases or body not in told["maybe"]] == list(leases)
@@ -169,7 +169,7 @@ def stored(it: Left) -> dict[str, list[list[Any]]]:
     for partition in stream.partitions():
         with stream.open(partition) as reader:
             reader.seek_oldest()
-            found[str(partition)] = rows(list(iter(reader.take, None)))
+            found[str(partition)] = rows(list(iter(reader.read, None)))
     return found
 
 
@@ -237,7 +237,7 @@ def entries(messages: list[JournalMessage]) -> list[list[Any]]:
 def journaled(path: Path, it: Left) -> list[JournalMessage]:
     with diskq.JournalReader(path, fs=it.fs) as reader:
         reader.seek_oldest()
-        return reader.take_many(1000)
+        return reader.read_many(1000)
 
 
 @of("journal")
@@ -287,7 +287,7 @@ def test_a_store_has_its_messages_in_their_order(case: Path, left: Unpack) -> No
         assert {info.name for info in store.queues()} == set(told["queues"])
         for name, acknowledged in told["queues"].items():
             maybe = told["maybe"].get(name, [])
-            records = store.dequeue_many(store.queue(name), 1000)
+            records = store.get_many(store.queue(name), 1000)
             found = [[record.priority, record.id, record.payload.decode()] for record in records]
             ids = {record.id for record in records}
             assert found == [row for row in acknowledged if row[1] in ids]

@@ -137,7 +137,7 @@ async def churn(directory: Path, counts: dict[str, int]) -> None:
                     queue.put(body(sent, own))
                     sent += 1
                 if own.random() < 0.5:
-                    for message in queue.take_many(3):
+                    for message in queue.get_many(3):
                         assert number_of(message) == expected
                         expected += 1
                 time.sleep(0.0005)

@@ -66,7 +66,7 @@ def test_every_message_comes_once_while_files_come_and_go(directory: Path) -> No
             while received < TOTAL:
                 assert time.monotonic() < end, f"{received} of {TOTAL} messages came"
                 try:
-                    messages = reader.take_many(100)
+                    messages = reader.read_many(100)
                 except JournalNotFoundError:
                     messages = []  # it is not there yet
                 for message in messages:

@@ -26,7 +26,7 @@ def filled(directory: Path) -> PriorityStore:
     store = PriorityStore(directory, PriorityOptions(snapshot_segments=100), takes_snapshots=False)
     for start in range(0, RECORDS, BATCH):
         numbers = range(start, start + BATCH)
-        store.enqueue_many(store.queue(), [b"%0100d" % n for n in numbers], [n % 10 for n in numbers])
+        store.put_many(store.queue(), [b"%0100d" % n for n in numbers], [n % 10 for n in numbers])
     store.sync()
     return store
 
@@ -55,7 +55,7 @@ def test_a_snapshot_of_many_keeps_no_sender_waiting_and_is_opened_soon(tmp_path:
     with PriorityStore(tmp_path) as store:
         seconds = time.perf_counter() - begun
         assert store.statistics().stored == RECORDS + sent
-        records = store.dequeue_many(store.queue(), RECORDS + sent)
+        records = store.get_many(store.queue(), RECORDS + sent)
         keys = [(record.priority, record.id) for record in records]
         assert keys == sorted(keys)
     if IS_LONG:
@@ -67,7 +67,7 @@ def test_a_snapshot_of_many_keeps_no_sender_waiting_and_is_opened_soon(tmp_path:
 @pytest.mark.timeout(60 + RECORDS / 1000)
 def test_the_rate_does_not_fall_with_the_backlog(tmp_path: Path) -> None:
     with PriorityStore(tmp_path / "small") as small, filled(tmp_path / "large") as large:
-        small.enqueue_many(small.queue(), [b"%0100d" % n for n in range(1000)], [n % 10 for n in range(1000)])
+        small.put_many(small.queue(), [b"%0100d" % n for n in range(1000)], [n % 10 for n in range(1000)])
         best = {small: float("inf"), large: float("inf")}
         for _ in range(20):  # in turn: what else the machine does meets both
             for store in best:
@@ -80,8 +80,8 @@ def rounds(store: PriorityStore) -> float:
     """Seconds for a thousand messages received, acknowledged and sent again, in batches of 100."""
     begun = time.perf_counter()
     for _ in range(10):
-        records = store.dequeue_many(store.queue(), 100)
+        records = store.get_many(store.queue(), 100)
         assert len(records) == 100
         store.ack_many(store.queue(), records)
-        store.enqueue_many(store.queue(), [b"%0100d" % record.id for record in records], 5)
+        store.put_many(store.queue(), [b"%0100d" % record.id for record in records], 5)
     return time.perf_counter() - begun

@@ -92,7 +92,7 @@ def found(path: Path) -> Found:
     for partition in stream.partitions():
         with stream.open(partition) as reader:
             reader.seek_oldest()
-            mine = list(iter(reader.take, None))
+            mine = list(iter(reader.read, None))
             assert [m.offset for m in mine] == list(range(len(mine)))
             assert not reader.losses
             messages += mine

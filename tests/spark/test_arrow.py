@@ -159,7 +159,7 @@ def test_what_is_read_is_what_a_consumer_gets(path, encoding):
     expected = []
     for partition in whole.partitions():
         with whole.open(partition) as its:
-            while (message := its.take()) is not None:
+            while (message := its.read()) is not None:
                 expected.append((partition, message.offset, message.timestamp_ns, message.key, message.value))
     assert list(got) == expected
     assert len(expected) == 2000

@@ -67,7 +67,7 @@ def path(tmp_path: Path) -> Path:
 def facts(path: Path) -> list[tuple[Any, ...]]:
     with JournalReader(path) as reader:
         reader.seek_oldest()
-        return [(m.offset, m.timestamp_ns, m.type, m.key, m.value) for m in iter(reader.take, None)]
+        return [(m.offset, m.timestamp_ns, m.type, m.key, m.value) for m in iter(reader.read, None)]
 
 
 def rows(found: Any) -> list[tuple[Any, ...]]:

@@ -56,7 +56,7 @@ def found(path: Path) -> list[Message]:
     reader = StreamReader(path)
     for partition in reader.partitions():
         with reader.open(partition) as its:
-            messages += iter(its.take, None)
+            messages += iter(its.read, None)
             assert not its.losses
     return messages
 

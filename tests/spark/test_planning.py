@@ -208,7 +208,7 @@ def put(directory, name, *, start: int = 0, count: int = 100) -> None:
 
 def took(directory, name, count: int) -> None:
     with FifoQueue(directory, name) as queue:
-        queue.take_many(count)
+        queue.get_many(count)
 
 
 @pytest.mark.parametrize("which", [".", "orders"])

@@ -26,15 +26,15 @@ def rows(found: Any) -> list[tuple[Any, ...]]:
 def filled(path: Path, **chosen: Any) -> PriorityStore:
     store = PriorityStore(path, PriorityOptions(**chosen))
     mail = store.create_queue("mail", key_range=(-5, 5))
-    store.enqueue_many(mail, [b"b", b"", b"c"], [2, -5, 2])
-    store.enqueue(store.queue(), b"\0" * 3, 2**62)
+    store.put_many(mail, [b"b", b"", b"c"], [2, -5, 2])
+    store.put(store.queue(), b"\0" * 3, 2**62)
     return store
 
 
 def test_a_state_is_read_while_a_worker_has_the_store(tmp_path):
     with filled(tmp_path / "jobs") as store:
         mail = store.queue("mail")
-        record = store.dequeue(mail)
+        record = store.get(mail)
         assert record is not None
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
         found = read(options(tmp_path / "jobs"))
@@ -55,21 +55,21 @@ def test_a_load_is_one_state_however_often_it_is_read(tmp_path):
     with filled(tmp_path, soft_limit=60, snapshot_segments=99) as store:
         loaded = reader(options(tmp_path))
         mail = store.queue("mail")
-        store.ack_many(mail, store.dequeue_many(mail, 9))
-        store.enqueue(mail, b"later")
+        store.ack_many(mail, store.get_many(mail, 9))
+        store.put(mail, b"later")
         assert len(table(loaded)) == len(table(loaded)) == 4
         store.snapshot()
         with pytest.raises(DiskqSparkError, match=r"DISKQ_DATA_LOSS.*load it again"):
             table(loaded)
         lenient = reader(options(tmp_path, failOnDataLoss=False))
-        store.enqueue(mail, b"still later")
+        store.put(mail, b"still later")
         store.snapshot()
         assert len(table(lenient)) == 3
 
 
 def test_a_large_state_comes_in_batches(tmp_path):
     with PriorityStore(tmp_path) as store:
-        store.enqueue_many(store.queue(), [b"%d" % number for number in range(50)], list(range(50, 0, -1)))
+        store.put_many(store.queue(), [b"%d" % number for number in range(50)], list(range(50, 0, -1)))
     of = reader(options(tmp_path, recordsPerArrowBatch=20))
     (task,) = of.partitions()
     batches = list(of.read(task))

@@ -71,7 +71,7 @@ def _jobs(path: str, fs: FileSystem | None) -> None:
     options = diskq.PriorityOptions(soft_limit=2000, preallocate=False)
     with PriorityStore(path, options, fs=fs) as store:
         for number in range(COUNT):
-            store.enqueue(store.queue(), body(number), priority=number)
+            store.put(store.queue(), body(number), priority=number)
 
 
 _MAKERS: dict[Kind, Callable[[str, FileSystem | None], None]] = {
@@ -95,10 +95,10 @@ def messages_in(store: Store, fs: FileSystem | None = None) -> list[bytes]:
     if store.kind == "journal":
         with JournalReader(store.path, fs=disk) as reader:
             reader.seek_oldest()
-            return [message.value for message in reader.take_many(10 * COUNT)]
+            return [message.value for message in reader.read_many(10 * COUNT)]
     with PartitionReader(disk, StreamFiles(disk, store.path).partition(0)) as stream:
         stream.seek_oldest()
-        return [message.value for message in stream.take_many(10 * COUNT)]
+        return [message.value for message in stream.read_many(10 * COUNT)]
 
 
 def flip(path: Path, at: int) -> None:

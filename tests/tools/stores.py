@@ -61,7 +61,7 @@ def made(fs: FileSystem, kind: Format, path: str, messages: Iterable[Entry]) -> 
             for name, group in groupby(messages, lambda message: message.queue or ""):
                 its = store.create_queue(name) if name else store.queue()
                 some = list(group)
-                store.enqueue_many(its, [m.value for m in some], [m.priority or 0 for m in some])
+                store.put_many(its, [m.value for m in some], [m.priority or 0 for m in some])
     return list(stores_at(path, fs=fs))
 
 

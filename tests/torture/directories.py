@@ -33,7 +33,7 @@ def _queue(fs: FileSystem) -> None:
     with FifoQueue(ROOT, "events", options, fs=fs) as queue:
         queue.put_many(SENT)
         for _ in range(5):
-            queue.take()
+            queue.get()
 
 
 def _stream(fs: FileSystem, encoding: str = "fixed") -> None:
@@ -50,7 +50,7 @@ def _journal(fs: FileSystem) -> None:
 def _store(fs: FileSystem, *, snapshot: bool) -> None:
     with PriorityStore(ROOT, fs=fs) as store:
         for number, body in enumerate(SENT):
-            store.enqueue_many(store.queue(), [body], [number % 5])
+            store.put_many(store.queue(), [body], [number % 5])
             if snapshot and number == 60:
                 store.snapshot()
 

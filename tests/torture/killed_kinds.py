@@ -108,12 +108,12 @@ def _read_queue(files: Path, how: Template, takes: bool) -> Seen:
     with queue:
         if how.acks:
             with diskq.FifoWork(queue) as work:
-                for lease in list(iter(work.take, None)):
+                for lease in list(iter(work.get, None)):
                     seen.add(bytes(lease.body))
                     if takes:
                         work.ack(lease)
         else:
-            for body in iter(queue.take, None) if takes else queue.peek_many(_MANY):
+            for body in iter(queue.get, None) if takes else queue.peek_many(_MANY):
                 seen.add(body)
         seen.tell(queue.repairs)
     return seen
@@ -146,7 +146,7 @@ def _read_stream(files: Path, how: Template, _: bool) -> Seen:
     for partition in reader.partitions():
         with reader.open(partition) as found:
             found.seek_oldest()
-            while messages := found.take_many(_MANY):
+            while messages := found.read_many(_MANY):
                 for each in messages:
                     own = (bytes(each.key), bytes(each.value), each.timestamp_ns)
                     seen.add(each.value, lambda number, own=own: own == item(number))  # type: ignore[misc]
@@ -187,7 +187,7 @@ def _read_journal(files: Path, how: Template, _: bool) -> Seen:
             seen.tell(journal.repairs)
         with diskq.JournalReader(path) as reader:
             reader.seek_oldest()
-            while messages := reader.take_many(_MANY):
+            while messages := reader.read_many(_MANY):
                 for each in messages:
                     own = (bytes(each.key or b""), bytes(each.value), each.timestamp_ns, each.type)
                     seen.add(each.value, lambda number, own=own: own == (*item(number), number % 5))  # type: ignore[misc]
@@ -229,7 +229,7 @@ def _read_store(files: Path, how: Template, takes: bool) -> Seen:
     with store:
         for info in store.queues():
             queue = store.queue(info.name)
-            records = store.dequeue_many(queue, _MANY) if takes else store.peek(queue, _MANY)
+            records = store.get_many(queue, _MANY) if takes else store.peek(queue, _MANY)
             for each in records:
                 own = each.priority
                 seen.add(each.payload, lambda number, own=own: own == number % 5)  # type: ignore[misc]
@@ -249,7 +249,7 @@ def _store_ours(
 ) -> tuple[Repair, ...]:
     with diskq.PriorityStore(files, diskq.PriorityOptions(**how.layout), fs=fs) as store:
         for number in numbers:
-            store.enqueue(store.queue(), message(number), number % 5)
+            store.put(store.queue(), message(number), number % 5)
         return store.repairs
 
 

@@ -96,7 +96,7 @@ def _queue(directory: str) -> Iterator[Engine]:
 
         def step() -> None:
             queue.put_many([BODY] * BATCH)
-            assert len(queue.take_many(BATCH)) == BATCH
+            assert len(queue.get_many(BATCH)) == BATCH
 
         yield step, queue.sync
 
@@ -129,8 +129,8 @@ def _jobs(directory: str) -> Iterator[Engine]:
         queue = store.queue()
 
         def step() -> None:
-            store.enqueue_many(queue, [BODY] * BATCH, [number % 5 for number in range(BATCH)])
-            store.ack_many(queue, store.dequeue_many(queue, BATCH))
+            store.put_many(queue, [BODY] * BATCH, [number % 5 for number in range(BATCH)])
+            store.ack_many(queue, store.get_many(queue, BATCH))
 
         yield step, store.sync
 

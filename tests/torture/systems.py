@@ -141,7 +141,7 @@ class _Queue:
         self.queue.put(body, "synced")
 
     def take(self) -> bytes | None:
-        return self.queue.take()
+        return self.queue.get()
 
     def read_all(self) -> list[bytes]:
         return self.queue.peek_many(1 << 20)
@@ -156,14 +156,14 @@ class _Working(_Queue):
         self.work = diskq.FifoWork(self.queue)
 
     def take(self) -> bytes | None:
-        lease = self.work.take()
+        lease = self.work.get()
         if lease is None:
             return None
         self.work.ack(lease)
         return bytes(lease.body)
 
     def read_all(self) -> list[bytes]:
-        return [bytes(lease.body) for lease in iter(self.work.take, None)]
+        return [bytes(lease.body) for lease in iter(self.work.get, None)]
 
     def close(self) -> None:
         self.work.close()
@@ -215,11 +215,11 @@ class _Jobs:
         self.store = diskq.PriorityStore(directory, options, fs=fs)
 
     def put(self, body: bytes) -> None:
-        self.store.enqueue(self.store.queue(), body, 0, "synced")
+        self.store.put(self.store.queue(), body, 0, "synced")
 
     def take(self) -> bytes | None:
         queue = self.store.queue()
-        record = self.store.dequeue(queue)
+        record = self.store.get(queue)
         if record is None:
             return None
         self.store.ack(queue, record)

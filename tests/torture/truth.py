@@ -412,7 +412,7 @@ class Read:
 
 def _read_queue(path: str, name: str, read: Read) -> None:
     with FifoQueue(path, name) as queue:
-        while got := queue.take_many(MOST):
+        while got := queue.get_many(MOST):
             read.bodies += got
         read.told += map(str, queue.repairs)
 
@@ -432,7 +432,7 @@ def _read_stream(path: str, read: Read) -> None:
     for partition in range(partitions):
         with PartitionReader(fs, StreamFiles(fs, path).partition(partition)) as reader:
             reader.seek_oldest()
-            while got := reader.take_many(MOST):
+            while got := reader.read_many(MOST):
                 read.bodies += [each.value for each in got]
             read.told += map(str, reader.losses)
 
@@ -442,7 +442,7 @@ def _read_journal(path: str, read: Read) -> None:
         read.told += map(str, journal.repairs)
     with JournalReader(path) as reader:
         reader.seek_oldest()
-        while got := reader.take_many(MOST):
+        while got := reader.read_many(MOST):
             read.bodies += [each.value for each in got]
         read.told += map(str, reader.losses)
 
@@ -451,7 +451,7 @@ def _read_jobs(path: str, read: Read) -> None:
     with PriorityStore(path) as store:
         read.told += map(str, store.repairs)
         for info in store.queues():
-            read.bodies += [each.payload for each in store.dequeue_many(store.queue(info.name), MOST)]
+            read.bodies += [each.payload for each in store.get_many(store.queue(info.name), MOST)]
 
 
 def read_all(path: str, kind: Kind) -> Read:

@@ -191,7 +191,7 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
             raise
 
     def _want(self, max_items: int, max_bytes: int) -> Want:
-        return lambda: self._engine.dequeue_many(self._queue, max_items, max_bytes) or None
+        return lambda: self._engine.get_many(self._queue, max_items, max_bytes) or None
 
     def _take(self, max_items: int, max_bytes: int) -> Awaitable[list[PriorityRecord]]:
         return self._take_what(self._want(max_items, max_bytes))

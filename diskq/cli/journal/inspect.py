@@ -41,7 +41,7 @@ def _stretch(reader: JournalReader, start: int, end: int, type: int | None) -> I
     """The messages start:end, those of one type if one is named. What is missing is told."""
     reader.seek(max(start, reader.first_offset()))
     while reader.position < end:
-        messages = reader.take_many(min(_MANY, end - reader.position), _BYTES)
+        messages = reader.read_many(min(_MANY, end - reader.position), _BYTES)
         _tell_losses(reader)
         if not messages:
             return
@@ -97,7 +97,7 @@ def tail(args: argparse.Namespace) -> None:
     with JournalReader(args.path) as reader:
         end = reader.next_offset()
         reader.seek(end)
-        last = reader.take_back(args.count)[::-1] if args.count else []
+        last = reader.read_back(args.count)[::-1] if args.count else []
         _tell_losses(reader)
     trio.run(_tail, args, last, end)
 
@@ -162,7 +162,7 @@ def timestamp(args: argparse.Namespace) -> None:
     check_journal(args.path)
     with JournalReader(args.path) as reader:
         reader.seek(args.offset)
-        message = reader.take()
+        message = reader.read()
         if message is None or message.offset != args.offset:
             raise CommandError(f"{args.path}: there is no message {args.offset}: see `diskq journal offset`")
         print(_time_of(message) or "none")
@@ -210,7 +210,7 @@ def old(args: argparse.Namespace) -> None:
         bases = reader.files.bases()
         for base, behind in pairwise(bases):
             reader.seek(behind)
-            last = reader.take_back(1)
+            last = reader.read_back(1)
             moment = last[0].timestamp_ns if last and last[0].offset >= base else None
             if moment is None or moment >= oldest or (slowest is not None and slowest < behind):
                 return

@@ -110,7 +110,7 @@ async def _send_all(args: argparse.Namespace) -> None:
                 priorities = [_told(args.priority, job.priority, 0) for job in some]
                 queue = store.queue(name)
                 with sent.adding(len(some)):
-                    store.enqueue_many(queue, [job.value for job in some], priorities, args.durability)
+                    store.put_many(queue, [job.value for job in some], priorities, args.durability)
 
     async def send_data(messages: Iterable[bytes]) -> None:
         await send_jobs(map(Entry, messages))
@@ -182,7 +182,7 @@ async def _receive_all(args: argparse.Namespace, output: JobOutput) -> None:
             with progress("receiving", queue.table.ready, is_wanted=not sys.stdout.isatty()) as advance:
                 while output.written != args.n:
                     wanted = count_of_next(output, args.n)
-                    records = store.dequeue_many(queue, wanted, OUT_BYTES)
+                    records = store.get_many(queue, wanted, OUT_BYTES)
                     if not records:
                         break
                     await output.write(records)

@@ -116,7 +116,7 @@ def _last_of(view: StreamView, partition: int, count: int) -> tuple[list[Message
             except OffsetOutOfRangeError:  # retention was faster
                 if is_last_try:
                     raise
-        messages = reader.take_many(end - reader.position)
+        messages = reader.read_many(end - reader.position)
         for gap in reader.losses:
             note(f"warning: {gap}")
         return messages, reader.position

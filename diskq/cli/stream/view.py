@@ -81,7 +81,7 @@ class StreamView:
                 reader.seek(offset)
             except OffsetOutOfRangeError:
                 return None
-            message = reader.take()
+            message = reader.read()
         return as_text(message.timestamp_ns) if message is not None else None
 
     def offset_of(self, partition: int, place: Place) -> int:

@@ -21,6 +21,7 @@ from diskq.errors import OffsetOutOfRangeError
 from diskq.storage.block_reader import STRETCH, Loss
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.old_names import old_name
 from diskq.storage.write_ahead_log import rows_on
 
 __all__ = ["JournalReader"]
@@ -34,7 +35,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
 
     `ahead` holds what was read and is not handed out yet; its `take`, `take_some` and `take_columns` are
     the fast doors, and `fill` puts more behind them. `losses` tells what could not be read, in order.
-    `take`, `take_many` and `columns` do both.
+    `read`, `read_many` and `columns` do both.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
 
     # --- backward ---------------------------------------------------------------------------------
 
-    def take_back(self, max_items: int) -> list[JournalMessage]:
+    def read_back(self, max_items: int) -> list[JournalMessage]:
         """The messages before the position, the last one first, at most `max_items`; it is then before them.
 
         None where there is none. What cannot be read is told in `losses`. Raises as `fill`.
@@ -122,7 +123,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
                 base, first, near = place
                 offset = self.position
                 more = []
-                while other.position < offset and (message := other.take()) is not None:
+                while other.position < offset and (message := other.read()) is not None:
                     more.append(message)
                 found = [message for message in more if message.offset < offset][-wanted:]
                 lost = [gap for gap in other.losses if gap.offset < offset]
@@ -131,6 +132,8 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
                 self.losses += lost
                 taken += reversed(found)
         return taken
+
+    take_back = old_name(read_back)
 
     def _step_back(self, other: JournalReader, most: int) -> tuple[int, int, tuple[int, int] | None] | None:
         """Let `other` be before our position, in the segment of the message before it, about `most` messages.

@@ -24,6 +24,7 @@ from diskq.storage.block_reader import Loss
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.old_names import HasOldNames, old_name
 
 __all__ = ["LiveEnd", "LogReader", "OpenSegment", "Sized", "SkippedBytes"]
 
@@ -156,7 +157,7 @@ class LogFiles(Protocol):
     def data(self, base: int) -> str: ...
 
 
-class LogReader(Closing, Generic[M, C_co, S]):
+class LogReader(HasOldNames, Closing, Generic[M, C_co, S]):
     """The messages of one log, from any offset on. A subclass defines its segments.
 
     `ahead` holds what was read and not yet handed out; its `take`, `take_some` and `take_columns` are the
@@ -290,16 +291,16 @@ class LogReader(Closing, Generic[M, C_co, S]):
         self.losses[known:] = [gap for gap in self.losses[known:] if gap.offset + gap.count > offset]
         return True
 
-    # --- taking -----------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
-    def take(self) -> M | None:
+    def read(self) -> M | None:
         """Return the next message, whatever the gate says; None if there is none now. Raises as `fill`."""
         while (message := self._ahead.take_now()) is None:
             if not self.fill():
                 return None
         return message
 
-    def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[M]:
+    def read_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[M]:
         """Return up to `max_items` of the next messages, with keys and values of up to `max_bytes` together.
 
         The first one may be larger; the list is empty if there is none now. Raises as `fill`.
@@ -333,7 +334,10 @@ class LogReader(Closing, Generic[M, C_co, S]):
                 return first, columns
         return None
 
-    # --- reading on -------------------------------------------------------------------------------
+    take = old_name(read)
+    take_many = old_name(read_many)
+
+    # --- filling ----------------------------------------------------------------------------------
 
     def fill(self) -> bool:
         """Make messages available to the fast path. False if there are none now.

@@ -45,7 +45,7 @@ class LaneReader(Protocol[M_co]):
     @property
     def position(self) -> int: ...
 
-    def take_many(self, max_items: int, max_bytes: int) -> Sequence[M_co]: ...
+    def read_many(self, max_items: int, max_bytes: int) -> Sequence[M_co]: ...
 
     def close(self) -> None: ...
 
@@ -72,7 +72,7 @@ class Lane(Generic[M]):
         """Set `time` to the next message's. False if none is left. Raises what reading raises."""
         if not self._batch:
             wanted = min(_MANY, self.limit - self.reader.position)
-            messages = self.reader.take_many(wanted, _BYTES) if wanted > 0 else []
+            messages = self.reader.read_many(wanted, _BYTES) if wanted > 0 else []
             self._batch = [message for message in reversed(messages) if message.offset < self.limit]
             if not self._batch:
                 self.position = max(self.position, min(self.reader.position, self.limit))
@@ -82,7 +82,7 @@ class Lane(Generic[M]):
             self.time = own
         return True
 
-    def take(self) -> M:
+    def read(self) -> M:
         message = self._batch.pop()
         self.position = message.offset + 1
         return message
@@ -112,11 +112,11 @@ class TimeOrder(Closing, Generic[M]):
                 heapq.heappush(self._next, (lane.time, lane.index, lane))
         return self._next[0][0] if self._next else None
 
-    def take(self) -> M:
+    def read(self) -> M:
         """Return the next message; only after `peek` has returned its time."""
         _, _, lane = heapq.heappop(self._next)
         self._unread.append(lane)
-        return lane.take()
+        return lane.read()
 
     @property
     def position(self) -> dict[int, int]:

@@ -360,7 +360,7 @@ class PrioritySteps(DirectorySteps):
     def checked(
         self, queue: StoredQueue, payloads: Iterable[Payload], priorities: int | Sequence[int] = 0
     ) -> tuple[list[bytes], int | list[int]]:
-        """The messages as `add` takes them. Raises what `enqueue` does before anything is written.
+        """The messages as `add` takes them. Raises what `put` does before anything is written.
 
         Whether the queue has room for them, which may come, is not asked.
         """
@@ -391,7 +391,7 @@ class PrioritySteps(DirectorySteps):
     def add(
         self, queue: StoredQueue, batch: list[bytes], keys: int | list[int], durability: Durability
     ) -> range:
-        """As `PriorityStore.enqueue_many` what is `checked`, without any sync.
+        """As `PriorityStore.put_many` what is `checked`, without any sync.
 
         With the word `synced` nobody sees them before a sync that is prepared after this is complete.
         """
@@ -417,7 +417,7 @@ class PrioritySteps(DirectorySteps):
         if queue.is_deleted:
             raise QueueNotFoundError(self.path, queue.name)
 
-    def dequeue_many(
+    def get_many(
         self, queue: StoredQueue, max_items: int, max_bytes: int | None = None
     ) -> list[PriorityRecord]:
         """The next messages, at most so many, of so many bytes in all but for the first.
@@ -433,7 +433,7 @@ class PrioritySteps(DirectorySteps):
 
     @exclusive
     def peek(self, queue: StoredQueue, max_items: int = 1) -> list[PriorityRecord]:
-        """As `dequeue_many`, and they stay where they are."""
+        """As `get_many`, and they stay where they are."""
         self.check_there(queue)
         return queue.table.peek(max_items)
 

@@ -25,6 +25,7 @@ from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, PriorityOptions
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.log_events import Log
+from diskq.storage.old_names import HasOldNames, old_name
 
 __all__ = [
     "Implementation",
@@ -38,7 +39,7 @@ __all__ = [
 log = Log("priority")
 
 
-class PriorityStore(LogEngine):
+class PriorityStore(HasOldNames, LogEngine):
     """Priority queues in TaskFlux's files.
 
     For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
@@ -109,7 +110,7 @@ class PriorityStore(LogEngine):
         `max_size` bounds how many messages it holds, those in hand included, `max_message_size` (bytes) each
         of them, and `key_range` (lowest, highest) their priorities. "QA" is for few priorities, and needs a
         range. Raises QueueNameError (a name is up to 255 visible characters of ASCII), QueueExistsError,
-        ValueError, and as `enqueue`.
+        ValueError, and as `put`.
         """
         queue = self.steps.add_queue(name, implementation, max_size, max_message_size, key_range, durability)
         self._sync_if_due(self.log.durability(durability))
@@ -119,14 +120,14 @@ class PriorityStore(LogEngine):
     def delete_queue(self, name: str, durability: Durability | None = None) -> None:
         """Remove a queue and all it holds. What is in hand of it may still be settled: nothing happens then.
 
-        Raises QueueNotFoundError, QueueNameError for the default queue, and as `enqueue`.
+        Raises QueueNotFoundError, QueueNameError for the default queue, and as `put`.
         """
         self.steps.remove_queue(name, durability)
         self._sync_if_due(self.log.durability(durability))
 
-    # --- sending ----------------------------------------------------------------------------------
+    # --- putting ----------------------------------------------------------------------------------
 
-    def enqueue(
+    def put(
         self, queue: StoredQueue, payload: Payload, priority: int = 0, durability: Durability | None = None
     ) -> int:
         """Add one message; the smallest `priority` is received first. Returns its id.
@@ -136,9 +137,9 @@ class PriorityStore(LogEngine):
         and DiskFullError, after which it is not in the queue; and StorageFailedError, after which nobody
         knows.
         """
-        return self.enqueue_many(queue, [payload], priority, durability)[0]
+        return self.put_many(queue, [payload], priority, durability)[0]
 
-    def enqueue_many(
+    def put_many(
         self,
         queue: StoredQueue,
         payloads: Iterable[Payload],
@@ -147,7 +148,7 @@ class PriorityStore(LogEngine):
     ) -> range:
         """Add messages, of one priority or each with its own, with one write. Returns their ids.
 
-        All are checked before the first is added. Raises as `enqueue`; `DiskFullError.accepted` tells how
+        All are checked before the first is added. Raises as `put`; `DiskFullError.accepted` tells how
         many of them are in the queue all the same.
         """
         payloads = list(payloads)
@@ -165,24 +166,24 @@ class PriorityStore(LogEngine):
             self.guard.give()
         return ids
 
-    # --- receiving --------------------------------------------------------------------------------
+    # --- getting ----------------------------------------------------------------------------------
 
-    def dequeue(self, queue: StoredQueue) -> PriorityRecord | None:
+    def get(self, queue: StoredQueue) -> PriorityRecord | None:
         """The next message, to be acknowledged or given back; None: nothing is ready."""
-        found = self.steps.dequeue_many(queue, 1)
+        found = self.steps.get_many(queue, 1)
         return found[0] if found else None
 
-    def dequeue_many(
+    def get_many(
         self, queue: StoredQueue, max_items: int, max_bytes: int | None = None
     ) -> list[PriorityRecord]:
         """The next messages, at most so many, of so many bytes in all but for the first.
 
         They are in the log, and in every snapshot, until they are acknowledged. Raises QueueNotFoundError.
         """
-        return self.steps.dequeue_many(queue, max_items, max_bytes)
+        return self.steps.get_many(queue, max_items, max_bytes)
 
     def peek(self, queue: StoredQueue, max_items: int = 1) -> list[PriorityRecord]:
-        """As `dequeue_many`, and they stay where they are."""
+        """As `get_many`, and they stay where they are."""
         return self.steps.peek(queue, max_items)
 
     def ack(self, queue: StoredQueue, record: PriorityRecord, durability: Durability | None = None) -> None:
@@ -216,6 +217,11 @@ class PriorityStore(LogEngine):
     def nack_many(self, queue: StoredQueue, records: Iterable[PriorityRecord]) -> None:
         """As `nack`."""
         self.steps.nack_many(queue, records)
+
+    enqueue = old_name(put)
+    enqueue_many = old_name(put_many)
+    dequeue = old_name(get)
+    dequeue_many = old_name(get_many)
 
     # --- syncing ----------------------------------------------------------------------------------
 

@@ -17,11 +17,12 @@ from diskq.errors import DiskFullError
 from diskq.options import Durability, QueueOptions
 from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.old_names import HasOldNames, old_name
 
 __all__ = ["Body", "FifoQueue", "QueueStatistics"]
 
 
-class FifoQueue(LogEngine):
+class FifoQueue(HasOldNames, LogEngine):
     """Messages in the order in which they were put, in NSQ's files.
 
     For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
@@ -57,11 +58,11 @@ class FifoQueue(LogEngine):
         super().__init__(self.steps.log)
         self.options = self.steps.options
         self.name = name
-        # The fast paths: takes, and puts of this durability, which are written at once if no flush follows.
+        # The fast paths: gets, and puts of this durability, which are written at once if no flush follows.
         has_tier = self.steps.has_tier
         self._simple_word: Durability = "memory" if has_tier else "written"
         self._put_simply = self.steps.tail.appender("memory" if has_tier else "synced").append
-        self._take_simply = self.steps.tier.take if has_tier else self.steps.ahead.take
+        self._get_simply = self.steps.tier.take if has_tier else self.steps.ahead.take
         with self.log.opening():
             self.steps.open()
 
@@ -133,17 +134,17 @@ class FifoQueue(LogEngine):
             raise self.steps.quota.full_error(size, obstacle)
         return obstacle is not None
 
-    # --- taking -----------------------------------------------------------------------------------
+    # --- getting ----------------------------------------------------------------------------------
 
-    def take(self) -> bytes | None:
-        """Remove and return the first message; None if the queue is empty. Raises as `take_many`."""
-        body = self._take_simply()
+    def get(self) -> bytes | None:
+        """Remove and return the first message; None if the queue is empty. Raises as `get_many`."""
+        body = self._get_simply()
         if body is None:
-            body = next(iter(self.take_many(1)), None)
+            body = next(iter(self.get_many(1)), None)
         return body
 
     @exclusive
-    def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
+    def get_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """Remove and return the first messages: up to `max_items`, of up to `max_bytes` together.
 
         The first one may be larger. Raises OSError if the files cannot be read, and StorageFailedError if a
@@ -153,13 +154,16 @@ class FifoQueue(LogEngine):
         self.steps.sync_if_due()
         return self.steps.head.fetch(max_items, max_bytes)
 
+    take = old_name(get)
+    take_many = old_name(get_many)
+
     def peek(self) -> bytes | None:
         """Return the first message, which stays; None if the queue is empty."""
         bodies = self.peek_many(1)
         return bodies[0] if bodies else None
 
     def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
-        """Return the first messages as `take_many` does, but leave them. `advance` removes them."""
+        """Return the first messages as `get_many` does, but leave them. `advance` removes them."""
         return self.steps.head.peek_many(max_items, max_bytes)
 
     def advance(self, count: int) -> None:

@@ -97,7 +97,7 @@ class FifoHead:
     # --- taking -----------------------------------------------------------------------------------
 
     def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
-        """Take messages as `FifoQueue.take_many`, leaving the sync policy to the caller."""
+        """Take messages as `FifoQueue.get_many`, leaving the sync policy to the caller."""
         self._check_reader()
         if self._peeked:
             bodies = self.peek_many(max_items, max_bytes)
@@ -110,7 +110,7 @@ class FifoHead:
 
     @exclusive
     def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
-        """Return messages as `FifoQueue.take_many`, but leave them. `advance` removes them."""
+        """Return messages as `FifoQueue.get_many`, but leave them. `advance` removes them."""
         self._check_reader()
         self._forgotten = 0
         missing = max_items - len(self._peeked)
@@ -228,7 +228,7 @@ class FifoHead:
     def read_on(self, max_items: int, max_bytes: int) -> tuple[QueuePosition, list[bytes]]:
         """Return to a worker the next messages after those that were read, and where the first one begins.
 
-        They are adjacent in one file; the list is empty if there are no more. Raises as `take_many`.
+        They are adjacent in one file; the list is empty if there are no more. Raises as `get_many`.
         """
         self.log.check_usable()
         bodies = self._fetch_stretch(max_items, max_bytes)
@@ -248,7 +248,7 @@ class FifoHead:
 
     @exclusive
     def has_message(self) -> bool:
-        """True if there is a message to take. Reads ahead to find out. Raises as `take_many`."""
+        """True if there is a message to get. Reads ahead to find out. Raises as `get_many`."""
         return bool(self._peeked) or self.fill() or self._tier.count > 0
 
     def _fetch(self, max_items: int, max_bytes: int) -> list[bytes]:

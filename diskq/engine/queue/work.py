@@ -43,6 +43,7 @@ from diskq.options import WorkOptions, checked_options
 from diskq.storage.callbacks import check_plain, check_result
 from diskq.storage.closing import Closing
 from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.old_names import HasOldNames, old_name
 
 __all__ = ["Exhausted", "FifoWork", "Lease", "MessageId", "WorkStatistics"]
 
@@ -121,7 +122,7 @@ class WorkStatistics:
     journal_bytes: int
 
 
-class FifoWork(Closing):
+class FifoWork(HasOldNames, Closing):
     """The work on a `FifoQueue`: messages are handed out as leases, and acknowledged in any order.
 
     One thread at a time may use the work and its queue: others get BusyError. Until `close` there is no other
@@ -205,12 +206,12 @@ class FifoWork(Closing):
 
     # --- handing out ------------------------------------------------------------------------------
 
-    def take(self) -> Lease | None:
-        """Return the next message; None if none may be handed out now. Raises as `take_many`."""
-        return next(iter(self.take_many(1)), None)
+    def get(self) -> Lease | None:
+        """Return the next message; None if none may be handed out now. Raises as `get_many`."""
+        return next(iter(self.get_many(1)), None)
 
     @exclusive
-    def take_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
+    def get_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
         """Return the next messages: up to `max_items`, of up to `max_bytes` together; the first may be
         larger.
 
@@ -221,9 +222,12 @@ class FifoWork(Closing):
         self._sync_if_due()
         return self.fetch(max_items, max_bytes)
 
+    take = old_name(get)
+    take_many = old_name(get_many)
+
     @exclusive
     def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
-        """Return messages as `take_many`, leaving the sync policy to the caller."""
+        """Return messages as `get_many`, leaving the sync policy to the caller."""
         self._check()
         self._wake_delayed()
         leases: list[Lease] = []
@@ -263,7 +267,7 @@ class FifoWork(Closing):
 
     @exclusive
     def has_message(self) -> bool:
-        """True if there may be a message to hand out. Reads ahead to find out. Raises as `take_many`."""
+        """True if there may be a message to hand out. Reads ahead to find out. Raises as `get_many`."""
         self._check()
         self._wake_delayed()
         if len(self._in_flight) >= self.options.max_in_flight:

@@ -164,7 +164,7 @@ def _of_stream(path: str, source: Source, pace: _Pace | None, most: int, places:
 
 def _first_time(reader: PartitionReader, start: int) -> int | None:
     reader.seek(start)
-    message = reader.take()
+    message = reader.read()
     return None if message is None else message.timestamp_ns
 
 

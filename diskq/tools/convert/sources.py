@@ -298,7 +298,7 @@ class _StreamReading(MessageSource):
 def _taken(reader: LogReader[M, Any, Any], end: int) -> Iterator[list[M]]:
     """What a log has before offset `end`, batch by batch; it may lose some, and step over `end` with them."""
     while reader.position < end:
-        found = reader.take_many(min(_MANY, end - reader.position), _BYTES)
+        found = reader.read_many(min(_MANY, end - reader.position), _BYTES)
         if not found:
             break
         yield [each for each in found if each.offset < end] if reader.losses else found

@@ -279,7 +279,7 @@ class _Store(Target):
     def write(self, batch: EntryBatch) -> None:
         for name, part in _by_name(batch):
             priorities = part.priorities or ()
-            self._store.enqueue_many(self._queue(name), part.values, priorities)  # type: ignore[arg-type]
+            self._store.put_many(self._queue(name), part.values, priorities)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self._store.close()

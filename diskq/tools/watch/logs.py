@@ -200,6 +200,6 @@ class JournalGauge:
                     reader.seek(first)
                 except OffsetOutOfRangeError:
                     return None
-                message = reader.take()
+                message = reader.read()
             self._oldest = first, None if message is None else message.timestamp_ns
         return self._oldest[1]

@@ -246,7 +246,7 @@ async def test_a_thread_that_makes_room_wakes_who_waits(tmp_path):
                     queue.put(BODY)
             has_filled.set()
             may_drain.wait(60)
-            while queue.take() is not None:
+            while queue.get() is not None:
                 pass
             queue.sync()
 

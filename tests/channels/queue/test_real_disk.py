@@ -77,7 +77,7 @@ async def fill_and_drain(directory: Path, word: str, bound: str) -> None:
         await queue.send(b"the last one")
         assert queue.repairs == ()
     with diskq.FifoQueue(directory, "q") as found:
-        assert found.take_many(10) == [b"the last one"]
+        assert found.get_many(10) == [b"the last one"]
         assert found.repairs == ()
 
 

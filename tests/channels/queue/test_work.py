@@ -620,14 +620,14 @@ class Run:
         known = model.waiting | {number: tried for number, (tried, _) in model.delayed.items()}
         now, shadow = trio.current_time(), after.copy()
         with diskq.FifoQueue("/q", "events", fs=shadow) as queue, diskq.FifoWork(queue) as work:
-            leases = work.take_many(1000)
+            leases = work.get_many(1000)
             delayed: dict[int, tuple[int, float]] = {}
             while work.next_due() < math.inf:
                 rest = work.next_due() - shadow.clock
                 assert 0 < rest <= DELAY
                 now += rest
                 shadow.clock += rest
-                late = work.take_many(1000)
+                late = work.get_many(1000)
                 delayed |= {int(lease.body.split(b".")[0]): (lease.attempts - 1, now) for lease in late}
                 leases += late
         leases.sort(key=lambda lease: lease.id)

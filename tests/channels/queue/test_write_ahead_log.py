@@ -285,6 +285,6 @@ def test_a_real_process_killed_at_any_moment_loses_nothing_it_was_told_is_in(
         rest = process.stdout.read().split(b"\n")[:-1]  # but a line that the kill cut short
         told = int(rest[-1]) if rest else lines * 100
     with diskq.FifoQueue(tmp_path, "events") as queue:
-        found = queue.take_many(10**7)
+        found = queue.get_many(10**7)
     assert found == [b"%d" % number for number in range(len(found))]
     assert len(found) >= told

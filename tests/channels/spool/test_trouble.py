@@ -157,7 +157,7 @@ async def test_a_letter_stays_until_its_message_is_on_stable_storage_again(autoj
             assert [letter.body for letter in letters.list()] == [b"1"]
         await until(lambda: len(spool.dead_letters) == 0)
         with diskq.FifoQueue("/q/spool", "spool", fs=disk.inner.crash()) as queue:
-            assert queue.take_many(10)[-1:] == [b"1"]
+            assert queue.get_many(10)[-1:] == [b"1"]
 
 
 # --- a disk that fails ----------------------------------------------------------------------------

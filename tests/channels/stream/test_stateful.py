@@ -277,7 +277,7 @@ class Run:
             with stream.open(index) as reader:
                 reader.seek_oldest()
                 part.first = reader.position
-                found = {message.offset: message.value for message in iter(reader.take, None)}
+                found = {message.offset: message.value for message in iter(reader.read, None)}
                 end = reader.position
             least = {"close": len(part.values), "kill": part.written, "power cut": part.synced}[how]
             assert least <= end <= len(part.values), (how, index)

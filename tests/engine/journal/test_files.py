@@ -85,7 +85,7 @@ def test_who_only_reads_finds_the_checksums_there_and_moves_nothing():
     flip(fs, data(), 40)
     with JournalReader(ROOT, fs=fs) as reader:
         reader.seek_oldest()
-        reader.take_many(1000)
+        reader.read_many(1000)
         assert [loss.offset for loss in reader.losses] == [0]
     assert fs.size_of(f"{OLD_PLACE}/{SUMS}") is not None
 

@@ -44,7 +44,7 @@ def test_from_every_offset_the_rest_is_read(size):
     with reader(fs) as found:
         for offset in range(9):
             assert found.position == offset
-            assert as_told([m for m in [found.take()] if m]) == told([item(offset)], offset)
+            assert as_told([m for m in [found.read()] if m]) == told([item(offset)], offset)
 
 
 def test_all_that_was_written_by_us_is_read_by_blocks_and_by_columns():
@@ -67,7 +67,7 @@ def test_a_message_without_a_key_has_none_whatever_the_one_before_had():
     fs = disk()
     lay_out(fs, [(b"key", 1, 0, b"a"), (b"", 2, 0, b"b"), (b"other", 3, 0, b"c"), (b"", 4, 0, b"d")])
     with reader(fs) as found:
-        assert [message.key for message in found.take_many(9)] == [b"key", b"", b"other", b""]
+        assert [message.key for message in found.read_many(9)] == [b"key", b"", b"other", b""]
 
 
 def test_reading_makes_nothing(tmp_path):
@@ -78,7 +78,7 @@ def test_reading_makes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "jnl").mkdir()
     with JournalReader(tmp_path) as found:
-        assert (found.take(), found.next_offset(), found.take_back(3)) == (None, 0, [])
+        assert (found.read(), found.next_offset(), found.read_back(3)) == (None, 0, [])
     assert [path.name for path in tmp_path.iterdir()] == ["jnl"]
 
 
@@ -114,15 +114,15 @@ def test_an_incomplete_message_is_waited_for_at_every_byte(before):
     laid_down = oracle.record(before, *item(before))
     at = fs.size(handle)
     with reader(fs) as found:
-        assert as_told(found.take_many(99)) == told(items(before))
+        assert as_told(found.read_many(99)) == told(items(before))
         assert found.tail == "END"
         for number in range(len(laid_down) - 1):
             fs.pwrite(handle, laid_down[number : number + 1], at + number)
-            assert found.take() is None
+            assert found.read() is None
             assert (found.tail, found.position, found.losses) == ("TORN", before, [])
         fs.pwrite(handle, laid_down[-1:], at + len(laid_down) - 1)
-        assert as_told(found.take_many(99)) == told([item(before)], before)
-        assert (found.take(), found.tail) == (None, "END")
+        assert as_told(found.read_many(99)) == told([item(before)], before)
+        assert (found.read(), found.tail) == (None, "END")
 
 
 def test_waiting_at_a_torn_tail_reads_nothing_again():
@@ -130,7 +130,7 @@ def test_waiting_at_a_torn_tail_reads_nothing_again():
     lay_out(fs.inner, items(3))
     fs.inner.write_durably(data(), fs.inner.read(data())[:-3])
     with reader(fs) as found:
-        found.take_many(99)
+        found.read_many(99)
         assert not found.fill()
         fs.calls.clear()
         for _ in range(5):
@@ -143,7 +143,7 @@ def test_bytes_of_no_message_at_the_end_are_told_from_a_torn_one():
     lay_out(fs, items(3))
     fs.write_durably(data(), fs.read(data()) + bytes(40))
     with reader(fs) as found:
-        assert as_told(found.take_many(99)) == told(items(3))
+        assert as_told(found.read_many(99)) == told(items(3))
         assert (found.tail, found.losses, found.position) == ("CORRUPT", [], 3)
 
 
@@ -153,14 +153,14 @@ def test_messages_come_as_they_are_written(size):
     with opened(fs, segment_size=size) as journal, reader(fs) as elsewhere, reader(fs) as here:
         here.live = journal.steps.live
         for number in range(12):
-            assert (elsewhere.take(), here.take()) == (None, None)
+            assert (elsewhere.read(), here.read()) == (None, None)
             journal.append(*given([item(number)])[0][1::-1], *given([item(number)])[0][2:])
-            assert as_told(elsewhere.take_many(9)) == told([item(number)], number)
+            assert as_told(elsewhere.read_many(9)) == told([item(number)], number)
             assert here.catch_up() or here.fill()
-            assert as_told(here.take_many(9)) == told([item(number)], number)
+            assert as_told(here.read_many(9)) == told([item(number)], number)
         journal.append_many(given(items(30, start=12)))
-        assert as_told(elsewhere.take_many(99)) == told(items(30, start=12), 12)
-        assert as_told(here.take_many(99)) == told(items(30, start=12), 12)
+        assert as_told(elsewhere.read_many(99)) == told(items(30, start=12), 12)
+        assert as_told(here.read_many(99)) == told(items(30, start=12), 12)
         assert elsewhere.losses == here.losses == []
 
 
@@ -170,9 +170,9 @@ def test_what_waits_in_memory_is_not_read():
         here.live = journal.steps.live
         journal.append(b"written")
         journal.append(b"held", durability="memory")
-        assert [message.value for message in here.take_many(9)] == [b"written"]
+        assert [message.value for message in here.read_many(9)] == [b"written"]
         journal.flush()
-        assert [message.value for message in here.take_many(9)] == [b"held"]
+        assert [message.value for message in here.read_many(9)] == [b"held"]
 
 
 # --- files that come and go -------------------------------------------------------------------
@@ -183,9 +183,9 @@ def test_a_segment_that_goes_while_it_is_read_is_read_to_its_end():
     lay_out(fs, items(9), 150)
     bases = sorted(int(name[:16], 16) for name in oracle.files(items(9), 150))
     with reader(fs) as found:
-        assert found.take() is not None
+        assert found.read() is not None
         fs.unlink(data(0))
-        assert as_told(found.take_many(99)) == told(items(9))[1:]
+        assert as_told(found.read_many(99)) == told(items(9))[1:]
     assert len(bases) > 2
 
 
@@ -194,14 +194,14 @@ def test_who_is_overtaken_is_told_what_is_there():
     lay_out(fs, items(9), 150)
     bases = sorted(int(name[:16], 16) for name in oracle.files(items(9), 150))
     with reader(fs) as found:
-        found.take_many(bases[1])
+        found.read_many(bases[1])
         for base in bases[:3]:
             fs.unlink(data(base))
         with pytest.raises(OffsetOutOfRangeError) as gone:
-            found.take()
+            found.read()
         assert (gone.value.offset, gone.value.first, gone.value.next) == (bases[1], bases[3], 9)
         found.seek(gone.value.first)
-        assert as_told(found.take_many(99)) == told(items(9))[bases[3] :]
+        assert as_told(found.read_many(99)) == told(items(9))[bases[3] :]
 
 
 def test_a_segment_that_is_missing_in_the_middle_is_told():
@@ -211,7 +211,7 @@ def test_a_segment_that_is_missing_in_the_middle_is_told():
     fs.unlink(data(bases[1]))
     with reader(fs) as found:
         expected = [m for m in told(items(9)) if not bases[1] <= m.offset < bases[2]]
-        assert as_told(found.take_many(99)) == expected
+        assert as_told(found.read_many(99)) == expected
         assert [(gap.offset, gap.count) for gap in found.losses] == [(bases[1], bases[2] - bases[1])]
 
 
@@ -220,26 +220,26 @@ def test_stray_files_disturb_nobody():
     fs = disk()
     lay_out(fs, items(3))
     with reader(fs) as found:
-        found.take_many(2)
+        found.read_many(2)
         fs.write_durably(f"{ROOT}/jnl/stray", b"")
-        assert as_told(found.take_many(99)) == told(items(3))[2:]
+        assert as_told(found.read_many(99)) == told(items(3))[2:]
         fs.unlink(f"{ROOT}/jnl/stray")
-        assert found.take() is None
+        assert found.read() is None
 
 
 def test_a_file_that_was_cut_below_the_reader_is_noticed():
     fs = disk()
     lay_out(fs, items(6))
     with reader(fs) as found:
-        found.take_many(99)
+        found.read_many(99)
         fs.write_durably(data(), oracle.encoded(items(4)))
         for _ in range(2):
             with pytest.raises(OffsetOutOfRangeError) as cut:
-                found.take()
+                found.read()
             assert (cut.value.offset, cut.value.next) == (6, 4)
         found.seek(4)
         fs.write_durably(data(), oracle.encoded(items(5)))
-        assert as_told(found.take_many(9)) == told(items(5))[4:]
+        assert as_told(found.read_many(9)) == told(items(5))[4:]
 
 
 @pytest.mark.parametrize("cut", [1, 25, 60])
@@ -252,7 +252,7 @@ def test_a_torn_segment_that_is_not_the_last_is_passed_over_and_told(cut):
     fs.write_durably(data(), fs.read(data())[:-cut])
     lost = 1 if cut < 60 else 2
     with reader(fs) as found:
-        assert as_told(found.take_many(99)) == told(items(9))[: end - lost] + told(items(9))[end:]
+        assert as_told(found.read_many(99)) == told(items(9))[: end - lost] + told(items(9))[end:]
         assert [(gap.offset, gap.count) for gap in found.losses] == [(end - lost, lost)]
 
 
@@ -279,7 +279,7 @@ def test_whatever_is_damaged_nothing_is_invented_and_all_else_is_told(draw):
         content[at : at + size] = hole if size > 3 else bytes(byte ^ 0x55 for byte in content[at : at + size])
         fs.write_durably(path, bytes(content))
     with reader(fs) as found:
-        messages = found.take_many(999)
+        messages = found.read_many(999)
         offsets = [message.offset for message in messages]
         missing = [n for gap in found.losses for n in range(gap.offset, gap.offset + gap.count)]
         assert sorted(offsets + missing) == list(range(found.position))
@@ -304,12 +304,12 @@ def test_from_every_offset_all_before_it_is_read_backward(size, is_ours):
         for step in (1, 2, 4, 99):
             with reader(fs, offset) as found:
                 taken: list[oracle.Message] = []
-                while more := found.take_back(step):
+                while more := found.read_back(step):
                     assert len(more) <= step
                     taken += as_told(more)
                     assert found.position == more[-1].offset
                 assert taken == told(items(9))[:offset][::-1]
-                assert as_told(found.take_many(99)) == told(items(9))
+                assert as_told(found.read_many(99)) == told(items(9))
 
 
 def test_the_last_ones_of_a_long_journal_are_read_without_the_rest():
@@ -317,7 +317,7 @@ def test_the_last_ones_of_a_long_journal_are_read_without_the_rest():
     lay_out(fs.inner, items(4000, 300))
     with reader(fs, 4000) as found:
         fs.calls.clear()
-        assert as_told(found.take_back(10)) == told(items(10, 300, 3990), 3990)[::-1]
+        assert as_told(found.read_back(10)) == told(items(10, 300, 3990), 3990)[::-1]
         read = sum(call.size or 0 for call in fs.calls if call.verb == "pread" and call.path == data())
     assert read < 10**6 < len(fs.inner.read(data()))
 
@@ -330,7 +330,7 @@ def test_backward_damage_is_told_as_well():
     fs.write_durably(data(), bytes(content))
     with reader(fs, 9) as found:
         taken: list[oracle.Message] = []
-        while more := found.take_back(3):
+        while more := found.read_back(3):
             taken += as_told(more)
         assert taken == told(items(9))[1:][::-1]
         assert {(gap.offset, gap.count) for gap in found.losses} == {(0, 1)}
@@ -340,9 +340,9 @@ def test_it_may_turn_round_at_any_time():
     fs = disk()
     lay_out(fs, items(9), 150)
     with reader(fs, 5) as found:
-        assert [m.offset for m in found.take_back(2)] == [4, 3]
-        assert [m.offset for m in found.take_many(3)] == [3, 4, 5]
-        assert [m.offset for m in found.take_back(4)] == [5, 4, 3, 2]
+        assert [m.offset for m in found.read_back(2)] == [4, 3]
+        assert [m.offset for m in found.read_many(3)] == [3, 4, 5]
+        assert [m.offset for m in found.read_back(4)] == [5, 4, 3, 2]
 
 
 def test_what_is_appended_goes_on_behind_what_was_read():
@@ -350,5 +350,5 @@ def test_what_is_appended_goes_on_behind_what_was_read():
     lay_out(fs, items(5), 150)
     with opened(fs, segment_size=150) as journal, reader(fs, 5) as found:
         journal.append_many(given(items(5, start=5)))
-        assert as_told(found.take_many(9)) == told(items(5, start=5), 5)
+        assert as_told(found.read_many(9)) == told(items(5, start=5), 5)
     assert stored(fs) == told(items(10))

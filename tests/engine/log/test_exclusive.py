@@ -16,11 +16,11 @@ from diskq.engine.queue.work import FifoWork
 from diskq.engine.stream.stream import Stream
 
 BY_HAND = {
-    FifoQueue: "put put_many take",
+    FifoQueue: "put put_many get",
     Stream: "append append_many",
     Journal: "append append_many",
-    PriorityStore: "enqueue enqueue_many dequeue dequeue_many ack ack_many nack nack_many",
-    FifoWork: "take",
+    PriorityStore: "put put_many get get_many ack ack_many nack nack_many",
+    FifoWork: "get",
     LogWriter: "",
 }
 LOOKS = {

@@ -28,7 +28,7 @@ class Log:
         self._messages = [Said(offset, when) for offset, when in enumerate(times)]
         self._broken = broken or set()
 
-    def take_many(self, max_items: int, max_bytes: int) -> list[Said]:
+    def read_many(self, max_items: int, max_bytes: int) -> list[Said]:
         if self.position in self._broken:
             self._broken.remove(self.position)
             raise OSError(5, "the disk says no")
@@ -48,7 +48,7 @@ def times(of: TimeOrder[Said]) -> list[tuple[int, int]]:
     """The time that each message gets, and its offset."""
     found = []
     while (time := of.peek()) is not None:
-        found.append((time, of.take().offset))
+        found.append((time, of.read().offset))
     return found
 
 
@@ -88,7 +88,7 @@ def test_what_could_not_be_read_is_read_when_it_is_asked_for_again():
     merged = order(Log([1, 2, 3], broken={0, 2}), Log([4]))
     with pytest.raises(OSError, match="says no"):
         merged.peek()
-    assert (merged.peek(), merged.take().offset, merged.peek(), merged.take().offset) == (1, 0, 2, 1)
+    assert (merged.peek(), merged.read().offset, merged.peek(), merged.read().offset) == (1, 0, 2, 1)
     with pytest.raises(OSError, match="says no"):
         merged.peek()
     assert times(merged) == [(3, 2), (4, 0)]

@@ -27,10 +27,10 @@ def test_a_store_in_use_is_told_of_and_not_touched():
     fs = disk()
     with opened(fs, soft_limit=60, snapshot_segments=99) as store:
         for number in range(4):
-            store.enqueue(store.queue(), bytes(10), number)
+            store.put(store.queue(), bytes(10), number)
         store.snapshot()
         for number in range(3):
-            store.enqueue(store.queue(), bytes(10), number)
+            store.put(store.queue(), bytes(10), number)
         before = fs.files()
         report = inspect_store(ROOT, fs=fs)
         assert fs.files() == before
@@ -65,7 +65,7 @@ def test_a_record_larger_than_a_window_is_told():
     fs = disk()
     with opened(fs) as store:
         for size in (5, 3_000_000, 7, 1_048_576, 1):
-            store.enqueue(store.queue(), bytes(size))
+            store.put(store.queue(), bytes(size))
     assert [len(each.payload or b"") for each in read_commands(ROOT, 0, fs=fs)] == [
         len(one) - 14 for one in large
     ]

@@ -73,7 +73,7 @@ def test_a_log_cut_anywhere_is_what_its_whole_records_say():
             assert state(store) == after(COMMANDS[:count])
             is_whole = cut in ENDS or cut > ENDS[-1]
             assert ("tail_truncated" in store.warnings) == (cut > 8 and not is_whole), cut
-            store.enqueue(store.queue(), b"new")
+            store.put(store.queue(), b"new")
         with opened(fs) as store:
             assert (store.warnings, store.repairs) == ({}, ())
             assert state(store) == after([*COMMANDS[:count], oracle.add("", 0, b"new")])
@@ -208,12 +208,12 @@ def ours(*, closes: bool = True) -> tuple[CrashFS, dict[int, bytes]]:
     store = opened(fs, soft_limit=150, snapshot_segments=99)
     queue = store.queue()
     for number, payload in SENT.items():
-        store.enqueue(queue, payload, number)
-    done = store.dequeue_many(queue, 2)
+        store.put(queue, payload, number)
+    done = store.get_many(queue, 2)
     store.ack_many(queue, done)
     more = store.create_queue("more")
-    store.enqueue(more, b"of another queue")
-    third = store.dequeue(queue)
+    store.put(more, b"of another queue")
+    third = store.get(queue)
     assert third is not None
     store.ack(queue, third)
     store.sync()
@@ -288,7 +288,7 @@ def test_a_log_that_was_closed_and_is_shorter_now_is_told(size):
         assert payloads(store) <= {*SENT.values(), b"of another queue"}
         assert {repair.path for repair in store.repairs} == {segment(last)}
         assert None in {repair.records for repair in store.repairs}
-        new = store.enqueue(store.queue(), b"new")
+        new = store.put(store.queue(), b"new")
         assert new not in left
     with opened(fs) as store:
         assert store.repairs == ()
@@ -298,13 +298,13 @@ def test_a_log_that_was_closed_and_is_shorter_now_is_told(size):
 def test_a_killed_store_whose_only_segment_was_emptied_begins_anew_and_says_so():
     fs = disk()
     store = opened(fs)
-    store.enqueue(store.queue(), b"gone")
+    store.put(store.queue(), b"gone")
     store.sync()
     fs = fs.kill()
     fs.rot(segment(0), b"")
     with opened(fs) as store:
         assert store.repairs
-        store.enqueue(store.queue(), b"new")
+        store.put(store.queue(), b"new")
     with opened(fs) as store:
         assert (store.repairs, payloads(store)) == ((), {b"new"})
 
@@ -336,9 +336,9 @@ def test_a_last_segment_of_which_a_snapshot_has_the_beginning_is_told_when_it_is
     fs = disk()
     store = opened(fs)
     queue = store.queue()
-    store.enqueue_many(queue, [b"in the snapshot"] * 3)
+    store.put_many(queue, [b"in the snapshot"] * 3)
     assert store.snapshot()
-    store.enqueue_many(queue, [b"in the log alone"] * 3)
+    store.put_many(queue, [b"in the log alone"] * 3)
     if closes:
         store.close()
     else:
@@ -356,7 +356,7 @@ def test_after_a_kill_a_segment_that_was_begun_since_the_last_barrier_is_missed(
     store = opened(fs, soft_limit=150, snapshot_segments=99)
     before = len(segments(fs))
     while len(segments(fs)) == before:
-        store.enqueue(store.queue(), b"." * 100, 0)
+        store.put(store.queue(), b"." * 100, 0)
     fs = fs.kill()
     last = max(segments(fs))
     if damage == "gone":
@@ -458,7 +458,7 @@ def test_a_repair_ends_the_log_at_the_damage_and_keeps_what_is_behind(at):
     with opened(fs, repairs_damage=True) as store:
         assert state(store) == after(COMMANDS[:at])
         assert [repair.path for repair in store.repairs] == [segment(each) for each in LOGS if each >= base]
-        store.enqueue(store.queue(), b"new")
+        store.put(store.queue(), b"new")
     assert list(segments(fs)) == [each for each in LOGS if each <= base]
     behind = {f"{each:019d}.log.bad": oracle.segment(LOGS[each]) for each in LOGS if each > base}
     cut = bytes(data[ENDS[at] - ENDS[base] + 8 :]).rstrip(b"\0")
@@ -536,13 +536,13 @@ def test_a_full_disk_refuses_and_the_state_is_whole():
         fs = failing_disk()
         with opened(fs, soft_limit=200, snapshot_segments=99) as store:
             queue = store.queue()
-            store.enqueue_many(queue, [b"%d" % n for n in range(4)])
-            record = store.dequeue(queue)
+            store.put_many(queue, [b"%d" % n for n in range(4)])
+            record = store.get(queue)
             assert record is not None
             fs.capacity(room)
             accepted = 4
             try:
-                store.enqueue_many(queue, [bytes(50)] * 12)
+                store.put_many(queue, [bytes(50)] * 12)
                 accepted += 12
             except DiskFullError as full:
                 accepted += full.accepted
@@ -557,7 +557,7 @@ def test_a_full_disk_refuses_and_the_state_is_whole():
             oracle.read_files(files(fs))
             if not is_acked:
                 store.ack(queue, record)
-            assert store.enqueue(queue, b"there is room again") == accepted + 1
+            assert store.put(queue, b"there is room again") == accepted + 1
         with opened(fs.inner.kill()) as store:
             assert len(state(store)[""].records) == accepted
 
@@ -568,33 +568,33 @@ def test_a_store_opens_on_the_disk_that_it_has_filled():
         fs.capacity(50_000)
         with pytest.raises(DiskFullError):  # noqa: PT012
             while True:
-                accepted += len(store.enqueue_many(store.queue(), [bytes(100)]))
+                accepted += len(store.put_many(store.queue(), [bytes(100)]))
     for _ in range(2):
         fs.capacity(0)  # somebody else was faster with what the close gave back
         with opened(fs) as store:
             queue = store.queue()
             assert (store.repairs, store.info(queue).ready) == ((), accepted)
-            records = store.dequeue_many(queue, accepted)
+            records = store.get_many(queue, accepted)
             with pytest.raises(DiskFullError):
                 store.ack(queue, records[0])
             store.nack_many(queue, records)
             assert store.info(queue).ready == accepted
     with opened(fs) as store:
         fs.capacity(None)
-        store.ack_many(store.queue(), store.dequeue_many(store.queue(), accepted))
-        store.enqueue(store.queue(), b"there is room again")
+        store.ack_many(store.queue(), store.get_many(store.queue(), accepted))
+        store.put(store.queue(), b"there is room again")
         assert store.info(store.queue()).stored == 1
 
 
 def test_what_is_held_in_memory_is_written_when_there_is_room():
     fs = failing_disk()
     with opened(fs) as store:
-        store.enqueue_many(store.queue(), [b"one", b"two"], 0, "memory")
+        store.put_many(store.queue(), [b"one", b"two"], 0, "memory")
         fs.fail("pwrite", path="*.log", error=errno.ENOSPC, times=None)
         with pytest.raises(DiskFullError):
             store.sync()
         with pytest.raises(DiskFullError):
-            store.enqueue(store.queue(), b"three")
+            store.put(store.queue(), b"three")
         assert store.unsynced_bytes
         fs.heal()
         store.sync()
@@ -611,7 +611,7 @@ def test_another_error_leaves_the_store_as_it_was(verb):
             count = 0
             for _ in range(12):
                 with contextlib.suppress(OSError):
-                    store.enqueue(store.queue(), bytes(10))
+                    store.put(store.queue(), bytes(10))
                     count += 1
             fs.heal()
             assert count >= 11

@@ -62,7 +62,7 @@ def test_any_state_is_read_and_written_again(queues, records, layout):
     fs = written(disk(), {10: []}, snapshot=at, metadata=metadata)
     with opened(fs) as store:
         assert state(store) == before
-        store.enqueue(store.queue(), b"more")
+        store.put(store.queue(), b"more")
         assert store.snapshot()
         after = state(store)
     assert oracle.read_snapshot(files(fs)["tflux.snapshot"], layout) == (10, after)
@@ -78,7 +78,7 @@ def test_pieces_of_a_large_one_are_read_one_after_the_other(monkeypatch):
     fs = written(disk(), {10: []}, snapshot=oracle.snapshot(9, 1, before))
     with opened(fs) as store:
         assert state(store) == before
-        store.enqueue(store.queue(), b"more")
+        store.put(store.queue(), b"more")
         assert store.snapshot()
         after = state(store)
     assert oracle.read_snapshot(files(fs)["tflux.snapshot"]) == (10, after)
@@ -101,7 +101,7 @@ def test_ids_go_on_behind_the_largest():
     told = {"": oracle.Queue(last_id=2, records={9: (1, b"nine")})}
     data = oracle.snapshot(9, 1, told)
     with opened(written(disk(), {10: []}, snapshot=data)) as store:
-        assert store.enqueue(store.queue(), b"") == 10
+        assert store.put(store.queue(), b"") == 10
 
 
 def test_every_flipped_bit_and_every_cut_is_found():
@@ -136,7 +136,7 @@ def test_a_damaged_one_is_kept_when_a_new_one_takes_its_place():
         assert store.warnings == {"snapshot_ignored": 1}
         assert store.snapshot()
         assert kept(fs) == {"tflux.snapshot.bad": b"what is this?"}
-        store.enqueue(store.queue(), b"y")
+        store.put(store.queue(), b"y")
         assert store.snapshot()
     assert len(kept(fs)) == 1
     assert len(stored(fs)[""].records) == 2
@@ -149,7 +149,7 @@ def test_one_is_taken_when_so_many_segments_are_complete():
     fs = disk()
     with opened(fs, soft_limit=50, snapshot_segments=3) as store:
         for number in range(1, 9):
-            store.enqueue(store.queue(), bytes(10))
+            store.put(store.queue(), bytes(10))
             expected = {1: 1, 2: 2, 3: 3, 4: 1, 5: 2, 6: 3, 7: 1, 8: 2}[number]
             assert len(segments(fs)) == expected
         assert store.statistics().snapshots == 2
@@ -160,9 +160,9 @@ def test_the_owner_takes_them_where_it_says_so():
     options = PriorityOptions(soft_limit=50, snapshot_segments=2)
     with PriorityStore(ROOT, options, fs=disk(), takes_snapshots=False) as store:
         assert not store.steps.wants_snapshot
-        store.enqueue_many(store.queue(), [bytes(10)] * 3)
+        store.put_many(store.queue(), [bytes(10)] * 3)
         for _ in range(3):
-            store.enqueue(store.queue(), bytes(10))
+            store.put(store.queue(), bytes(10))
         assert store.steps.wants_snapshot
         assert store.statistics().snapshots == 0
         snapshot = store.steps.begin_snapshot()
@@ -175,7 +175,7 @@ def test_the_owner_takes_them_where_it_says_so():
 def test_there_is_none_of_nothing_and_none_twice():
     with opened(disk()) as store:
         assert not store.snapshot()
-        store.enqueue(store.queue(), b"")
+        store.put(store.queue(), b"")
         assert store.snapshot()
         assert not store.snapshot()
 
@@ -184,8 +184,8 @@ def test_what_is_in_hand_and_what_is_hidden_is_in_it():
     fs = disk()
     with opened(fs) as store:
         queue = store.queue()
-        store.enqueue_many(queue, [b"in hand", b"ready"], [1, 2])
-        store.dequeue(queue)
+        store.put_many(queue, [b"in hand", b"ready"], [1, 2])
+        store.get(queue)
         store.steps.add(queue, *store.steps.checked(queue, [b"hidden"], 3), "synced")
         assert store.snapshot()
         found = oracle.read_snapshot(files(fs)["tflux.snapshot"])[1][""]
@@ -196,13 +196,13 @@ def test_the_store_goes_on_while_one_is_written():
     fs = disk()
     with opened(fs, soft_limit=200) as store:
         queue = store.create_queue("q")
-        store.enqueue_many(queue, [b"%d" % n for n in range(30)], [n % 3 for n in range(30)])
-        in_hand = store.dequeue_many(queue, 5)
+        store.put_many(queue, [b"%d" % n for n in range(30)], [n % 3 for n in range(30)])
+        in_hand = store.get_many(queue, 5)
         snapshot = store.steps.begin_snapshot()
         assert snapshot is not None
         store.ack_many(queue, in_hand[:3])
         store.nack_many(queue, in_hand[3:])
-        store.enqueue(queue, b"later", -1)
+        store.put(queue, b"later", -1)
         store.create_queue("new")
         store.delete_queue("q")
         snapshot.write()
@@ -220,13 +220,13 @@ def test_the_store_goes_on_while_one_is_written():
 def test_covered_segments_go_and_the_others_stay():
     fs = disk()
     with opened(fs, soft_limit=50, snapshot_segments=99) as store:
-        store.enqueue_many(store.queue(), [bytes(10)] * 2)
+        store.put_many(store.queue(), [bytes(10)] * 2)
         for _ in range(4):
-            store.enqueue(store.queue(), bytes(10))
+            store.put(store.queue(), bytes(10))
         snapshot = store.steps.begin_snapshot()
         assert snapshot is not None
         for _ in range(3):
-            store.enqueue(store.queue(), bytes(10))
+            store.put(store.queue(), bytes(10))
         before = list(segments(fs))
         snapshot.write()
         store.sync()
@@ -241,17 +241,17 @@ def test_covered_segments_go_and_the_others_stay():
 def test_a_full_disk_leaves_the_log_and_one_is_tried_again_later():
     fs = failing_disk()
     with opened(fs, soft_limit=300, snapshot_segments=2) as store:
-        store.enqueue_many(store.queue(), [bytes(50)] * 4)
+        store.put_many(store.queue(), [bytes(50)] * 4)
         fs.fail("pwrite", path="*/temp/*", error=errno.ENOSPC, times=None)
         with pytest.raises(DiskFullError, match="snapshot"):
             store.snapshot()
         assert not [path for path in files(fs) if path.startswith("temp")]
         while len(segments(fs)) < 4:
-            store.enqueue(store.queue(), bytes(50))
+            store.put(store.queue(), bytes(50))
         fs.heal()
         count = len(segments(fs))
         while len(segments(fs)) >= count:
-            store.enqueue(store.queue(), bytes(50))
+            store.put(store.queue(), bytes(50))
         assert store.statistics().snapshots == 1
     assert store.statistics().stored == len(stored(fs)[""].records)
 
@@ -259,7 +259,7 @@ def test_a_full_disk_leaves_the_log_and_one_is_tried_again_later():
 def test_an_error_while_writing_is_told_and_nothing_is_left():
     fs = failing_disk()
     with opened(fs) as store:
-        store.enqueue(store.queue(), b"x")
+        store.put(store.queue(), b"x")
         fs.fail("open", path="*/temp/*", error=errno.EMFILE)
         with pytest.raises(OSError, match="open files"):
             store.snapshot()
@@ -269,12 +269,12 @@ def test_an_error_while_writing_is_told_and_nothing_is_left():
 def test_a_name_that_is_not_durable_is_the_end():
     fs = failing_disk()
     store = opened(fs)
-    store.enqueue(store.queue(), b"x", 0, "synced")
+    store.put(store.queue(), b"x", 0, "synced")
     fs.fail("sync_directory", path=DATA, error=errno.EIO)
     with pytest.raises(StorageFailedError):
         store.snapshot()
     with pytest.raises(StorageFailedError):
-        store.enqueue(store.queue(), b"y")
+        store.put(store.queue(), b"y")
     store.close()
     with opened(fs.inner.kill()) as store:
         assert drain(store) == [(0, 1, b"x")]
@@ -284,13 +284,13 @@ def test_a_state_beyond_the_format_is_refused_before_it_is_written(monkeypatch):
     monkeypatch.setattr(storesnapshot, "_LARGEST_STATE", 1000)
     fs = disk()
     with opened(fs, soft_limit=100, snapshot_segments=1) as store:
-        store.enqueue_many(store.queue(), [bytes(500)] * 3)
+        store.put_many(store.queue(), [bytes(500)] * 3)
         with pytest.raises(UnsupportedFormatError, match="state of"):
             store.snapshot()
-        store.enqueue(store.queue(), b"and it goes on")
+        store.put(store.queue(), b"and it goes on")
         assert store.statistics().snapshots == 0
         queue = store.queue()
-        store.ack_many(queue, store.dequeue_many(queue, 3))
+        store.ack_many(queue, store.get_many(queue, 3))
         assert store.snapshot()
     assert len(stored(fs)[""].records) == 1
 

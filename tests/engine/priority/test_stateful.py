@@ -46,7 +46,7 @@ class StoreModel(RuleBasedStateMachine):
         name = self.a_name(data)
         model = self.models[name]
         payloads = [b"%d" % (model.last_id + 1 + i) * (i + 1) for i in range(len(keys))]
-        ids = self.store.enqueue_many(self.store.queue(name), payloads, keys, word)
+        ids = self.store.put_many(self.store.queue(name), payloads, keys, word)
         assert ids == range(model.last_id + 1, model.last_id + 1 + len(keys))
         model.last_id += len(keys)
         for each in zip(keys, ids, payloads, strict=True):
@@ -55,7 +55,7 @@ class StoreModel(RuleBasedStateMachine):
     @rule(data=st.data(), most=st.integers(1, 5))
     def receive(self, data: st.DataObject, most: int) -> None:
         name = self.a_name(data)
-        records = self.store.dequeue_many(self.store.queue(name), most)
+        records = self.store.get_many(self.store.queue(name), most)
         model = self.models[name]
         assert [(r.priority, r.id, r.payload) for r in records] == model.ready[:most]
         del model.ready[:most]

@@ -90,7 +90,7 @@ def test_a_queue_has_any_name_of_visible_characters(name):
     fs = disk()
     with opened(fs) as store:
         assert store.create_queue(name) is store.queue(name)
-        store.enqueue(store.queue(name), b"message")
+        store.put(store.queue(name), b"message")
     with opened(fs) as store:
         assert drain(store, name) == [(0, 1, b"message")]
     assert set(stored(fs)) == {"", name}
@@ -138,7 +138,7 @@ def test_implementations_and_ranges_are_kept(implementation, code, key_range):
     fs = disk()
     with opened(fs) as store:
         store.create_queue("q", implementation=implementation, key_range=key_range)
-        store.enqueue_many(store.queue("q"), [b"last", b"first"], [key_range[1], key_range[0]])
+        store.put_many(store.queue("q"), [b"last", b"first"], [key_range[1], key_range[0]])
         assert store.snapshot()
     with opened(fs) as store:
         info = store.info(store.queue("q"))
@@ -176,8 +176,8 @@ def test_queues_are_told_apart():
     with opened(disk()) as store:
         store.create_queue("b", implementation="QA", key_range=(0, 5), max_size=9)
         store.create_queue("a")
-        store.enqueue_many(store.queue("b"), [b"four", b"more"], 3)
-        store.dequeue(store.queue("b"))
+        store.put_many(store.queue("b"), [b"four", b"more"], 3)
+        store.get(store.queue("b"))
         assert [info.name for info in store.queues()] == ["", "a", "b"]
         assert store.info(store.queue("b")) == QueueInfo(
             name="b",
@@ -214,23 +214,23 @@ def test_a_deleted_queue_is_gone_with_what_it_held():
     fs = disk()
     with opened(fs) as store:
         queue = store.create_queue("q")
-        store.enqueue_many(queue, [b"one", b"two"])
-        record = store.dequeue(queue)
+        store.put_many(queue, [b"one", b"two"])
+        record = store.get(queue)
         assert record is not None
         store.delete_queue("q")
         for act in (store.queue, store.delete_queue):
             with pytest.raises(QueueNotFoundError):
                 act("q")
         with pytest.raises(QueueNotFoundError):
-            store.enqueue(queue, b"three")
+            store.put(queue, b"three")
         with pytest.raises(QueueNotFoundError):
-            store.dequeue(queue)
+            store.get(queue)
         lsn = store.next_lsn
         store.ack(queue, record)
         assert store.next_lsn == lsn, "nothing is written for it"
         assert record.is_settled
         store.create_queue("q")
-        assert store.enqueue(store.queue("q"), b"again") == 1
+        assert store.put(store.queue("q"), b"again") == 1
     with opened(fs) as store:
         assert drain(store, "q") == [(0, 1, b"again")]
 
@@ -247,8 +247,8 @@ def test_messages_come_out_by_priority_and_then_in_turn_also_after_a_restart(imp
     expected = sorted(zip(keys, range(1, count + 1), bodies, strict=True))
     with opened(fs) as store:
         queue = store.create_queue("q", implementation=implementation, key_range=(-3, 3))
-        assert store.enqueue_many(queue, bodies, keys) == range(1, count + 1)
-        half = store.dequeue_many(queue, count // 2)
+        assert store.put_many(queue, bodies, keys) == range(1, count + 1)
+        half = store.get_many(queue, count // 2)
         assert [(r.priority, r.id, r.payload) for r in half] == expected[: count // 2]
     with opened(fs) as store:
         queue = store.queue("q")
@@ -258,7 +258,7 @@ def test_messages_come_out_by_priority_and_then_in_turn_also_after_a_restart(imp
     with opened(fs) as store:
         assert drain(store, "q") == []
         assert store.info(store.queue("q")).last_id == count
-        assert store.enqueue(store.queue("q"), b"next") == count + 1, "ids are not given twice"
+        assert store.put(store.queue("q"), b"next") == count + 1, "ids are not given twice"
 
 
 @pytest.mark.parametrize("key", [0, 1, -1, 2**63 - 1, -(2**63), 32457])
@@ -266,7 +266,7 @@ def test_messages_come_out_by_priority_and_then_in_turn_also_after_a_restart(imp
 def test_any_key_and_any_payload(key, payload):
     fs = disk()
     with opened(fs) as store:
-        assert store.enqueue(store.queue(), payload, key) == 1
+        assert store.put(store.queue(), payload, key) == 1
     assert stored(fs)[""].ordered() == [(key, 1, payload)]
     with opened(fs) as store:
         assert drain(store) == [(key, 1, payload)]
@@ -275,7 +275,7 @@ def test_any_key_and_any_payload(key, payload):
 
 def test_equal_messages_are_two():
     with opened(disk()) as store:
-        store.enqueue_many(store.queue(), [b"same", b"same"], 5)
+        store.put_many(store.queue(), [b"same", b"same"], 5)
         assert drain(store) == [(5, 1, b"same"), (5, 2, b"same")]
 
 
@@ -283,10 +283,10 @@ def test_what_is_given_back_is_where_it_was_here_and_after_a_restart():
     fs = disk()
     with opened(fs) as store:
         queue = store.queue()
-        store.enqueue_many(queue, [b"one", b"two"], 1)
-        first = store.dequeue(queue)
+        store.put_many(queue, [b"one", b"two"], 1)
+        first = store.get(queue)
         assert first is not None
-        store.enqueue(queue, b"three", 1)
+        store.put(queue, b"three", 1)
         lsn = store.next_lsn
         store.nack(queue, first)
         assert store.next_lsn == lsn, "nothing is written"
@@ -300,8 +300,8 @@ def test_what_is_in_hand_comes_back_after_a_restart():
     fs = disk()
     with opened(fs) as store:
         queue = store.queue()
-        store.enqueue_many(queue, [b"one", b"two", b"three"], [3, 2, 1])
-        three, two = store.dequeue_many(queue, 2)
+        store.put_many(queue, [b"one", b"two", b"three"], [3, 2, 1])
+        three, two = store.get_many(queue, 2)
         store.ack(queue, two)
         assert store.snapshot()
         assert not three.is_settled
@@ -317,10 +317,10 @@ def test_a_queue_holds_so_many_and_no_more(limit):
     with opened(disk()) as store:
         queue = store.create_queue("q", max_size=limit)
         for _ in range(limit):
-            store.enqueue(queue, b"message")
+            store.put(queue, b"message")
         lsn = store.next_lsn
         with pytest.raises(QueueFullError, match=str(limit)) as caught:
-            store.enqueue(queue, b"message")
+            store.put(queue, b"message")
         assert (caught.value.limit, caught.value.stored) == (limit, limit)
         assert store.next_lsn == lsn
 
@@ -328,13 +328,13 @@ def test_a_queue_holds_so_many_and_no_more(limit):
 def test_what_is_in_hand_counts():
     with opened(disk()) as store:
         queue = store.create_queue("q", max_size=1)
-        store.enqueue(queue, b"message")
-        record = store.dequeue(queue)
+        store.put(queue, b"message")
+        record = store.get(queue)
         assert record is not None
         with pytest.raises(QueueFullError):
-            store.enqueue(queue, b"message")
+            store.put(queue, b"message")
         store.ack(queue, record)
-        store.enqueue(queue, b"message")
+        store.put(queue, b"message")
 
 
 def test_a_batch_that_does_not_fit_is_refused_as_a_whole():
@@ -350,9 +350,9 @@ def test_a_batch_that_does_not_fit_is_refused_as_a_whole():
         ]
         for bodies, keys, error in batches:
             with pytest.raises(error):
-                store.enqueue_many(queue, bodies, keys)
+                store.put_many(queue, bodies, keys)
         assert store.next_lsn == 1
-        assert store.enqueue_many(queue, [], 99) == range(1, 1)
+        assert store.put_many(queue, [], 99) == range(1, 1)
 
 
 @pytest.mark.parametrize(
@@ -362,10 +362,10 @@ def test_priorities_are_inside_the_range_ends_included(key, is_in):
     with opened(disk()) as store:
         queue = store.create_queue("q", key_range=(-5, 4))
         if is_in:
-            assert store.enqueue(queue, b"", key) == 1
+            assert store.put(queue, b"", key) == 1
         else:
             with pytest.raises(PriorityRangeError, match="-5 to 4"):
-                store.enqueue(queue, b"", key)
+                store.put(queue, b"", key)
 
 
 @pytest.mark.parametrize("key", [2**63, -(2**63) - 1])
@@ -373,25 +373,25 @@ def test_a_priority_has_64_bits(key):
     with opened(disk()) as store:
         for keys in (key, [key]):
             with pytest.raises(PriorityRangeError):
-                store.enqueue_many(store.queue(), [b""], keys)
+                store.put_many(store.queue(), [b""], keys)
 
 
 @pytest.mark.parametrize("limit", [0, 1, 10, 1024])
 def test_a_message_has_so_many_bytes_and_no_more(limit):
     with opened(disk()) as store:
         queue = store.create_queue("q", max_message_size=limit)
-        store.enqueue(queue, bytes(limit))
-        store.enqueue(queue, bytes(max(0, limit - 1)))
+        store.put(queue, bytes(limit))
+        store.put(queue, bytes(max(0, limit - 1)))
         with pytest.raises(MessageSizeError):
-            store.enqueue(queue, bytes(limit + 1))
+            store.put(queue, bytes(limit + 1))
 
 
 def test_the_store_has_a_limit_of_its_own():
     with opened(disk(), max_message_size=5) as store:
         queue = store.create_queue("q", max_message_size=99)
-        store.enqueue(queue, bytes(5))
+        store.put(queue, bytes(5))
         with pytest.raises(MessageSizeError):
-            store.enqueue(queue, bytes(6))
+            store.put(queue, bytes(6))
 
 
 def test_a_queue_may_hold_more_than_its_limits_when_it_is_loaded():
@@ -400,7 +400,7 @@ def test_a_queue_may_hold_more_than_its_limits_when_it_is_loaded():
     with opened(fs) as store:
         assert state(store) == {"": full}
         with pytest.raises(QueueFullError):
-            store.enqueue(store.queue(), b"")
+            store.put(store.queue(), b"")
         assert drain(store) == [(-4, 3, b"other"), (99, 7, b"large")]
 
 
@@ -408,17 +408,17 @@ def test_a_queue_may_hold_more_than_its_limits_when_it_is_loaded():
 def test_a_message_is_bytes(what):
     with opened(disk()) as store:
         with pytest.raises(TypeError, match="bytes"):
-            store.enqueue(store.queue(), what)
-        store.enqueue_many(store.queue(), [bytearray(b"a"), memoryview(b"b")])
+            store.put(store.queue(), what)
+        store.put_many(store.queue(), [bytearray(b"a"), memoryview(b"b")])
         assert [payload for _, _, payload in drain(store)] == [b"a", b"b"]
 
 
 def test_priorities_are_as_many_whole_numbers_as_messages():
     with opened(disk()) as store:
         with pytest.raises(ValueError, match="2 messages and 1 priorities"):
-            store.enqueue_many(store.queue(), [b"a", b"b"], [1])
+            store.put_many(store.queue(), [b"a", b"b"], [1])
         with pytest.raises(TypeError, match="whole number"):
-            store.enqueue_many(store.queue(), [b"a"], [1.5])  # type: ignore[list-item]
+            store.put_many(store.queue(), [b"a"], [1.5])  # type: ignore[list-item]
 
 
 # --- settling -------------------------------------------------------------------------------------
@@ -427,8 +427,8 @@ def test_priorities_are_as_many_whole_numbers_as_messages():
 def test_a_message_is_settled_once():
     with opened(disk()) as store:
         queue = store.queue()
-        store.enqueue_many(queue, [b"1", b"2", b"3"])
-        one, two, three = store.dequeue_many(queue, 3)
+        store.put_many(queue, [b"1", b"2", b"3"])
+        one, two, three = store.get_many(queue, 3)
         store.ack(queue, one)
         store.nack(queue, two)
         lsn = store.next_lsn
@@ -449,8 +449,8 @@ def test_a_message_is_settled_once():
 def test_a_message_is_settled_in_its_queue():
     with opened(disk()) as store:
         other = store.create_queue("other")
-        store.enqueue(other, b"message")
-        record = store.dequeue(other)
+        store.put(other, b"message")
+        record = store.get(other)
         assert record is not None
         assert record.queue == "other"
         with pytest.raises(LeaseError):
@@ -460,10 +460,10 @@ def test_a_message_is_settled_in_its_queue():
 
 def test_bytes_bound_a_batch():
     with opened(disk()) as store:
-        store.enqueue_many(store.queue(), [bytes(10), bytes(4), bytes(4), bytes(4)])
-        sizes = [[len(r.payload) for r in store.dequeue_many(store.queue(), 9, 8)] for _ in range(4)]
+        store.put_many(store.queue(), [bytes(10), bytes(4), bytes(4), bytes(4)])
+        sizes = [[len(r.payload) for r in store.get_many(store.queue(), 9, 8)] for _ in range(4)]
         assert sizes == [[10], [4, 4], [4], []]
-        assert store.dequeue(store.queue()) is None
+        assert store.get(store.queue()) is None
 
 
 # --- durability -----------------------------------------------------------------------------------
@@ -500,7 +500,7 @@ def test_a_deleted_queue_hides_nothing():
 def test_a_word_is_what_a_crash_leaves(word):
     fs = disk()
     store = opened(fs)
-    store.enqueue(store.queue(), b"message", 0, word)
+    store.put(store.queue(), b"message", 0, word)
     after = fs.kill() if word == "written" else fs.crash(random.Random(1))
     with opened(after) as store:
         assert drain(store) == [(0, 1, b"message")]
@@ -510,17 +510,17 @@ def test_in_memory_it_waits_and_is_seen():
     fs = disk()
     with opened(fs) as store:
         queue = store.queue()
-        store.enqueue_many(queue, [b"one", b"two"], 0, "memory")
-        record = store.dequeue(queue)
+        store.put_many(queue, [b"one", b"two"], 0, "memory")
+        record = store.get(queue)
         assert record is not None
         store.ack(queue, record, "memory")
         assert not store.log.is_flushed
         assert segments(fs) == {0: []}
         assert store.next_lsn == 3
-        store.enqueue(queue, b"three")
+        store.put(queue, b"three")
         assert store.log.is_flushed, "what came first is written first"
         assert stored(fs)[""].ordered() == [(0, 2, b"two"), (0, 3, b"three")]
-        store.enqueue(queue, b"four", 0, "memory")
+        store.put(queue, b"four", 0, "memory")
     assert stored(fs)[""].last_id == 4
 
 
@@ -528,29 +528,29 @@ def test_a_barrier_is_due_by_count_and_by_time():
     now = 0.0
     options = PriorityOptions(sync_every=3, sync_timeout=5.0)
     with PriorityStore(ROOT, options, fs=disk(), clock=lambda: now) as store:
-        store.enqueue_many(store.queue(), [b"1", b"2"])
+        store.put_many(store.queue(), [b"1", b"2"])
         assert store.unsynced_bytes
         assert store.log.deadline() == 5.0
-        store.enqueue(store.queue(), b"3")
+        store.put(store.queue(), b"3")
         assert not store.unsynced_bytes
-        store.enqueue(store.queue(), b"4")
+        store.put(store.queue(), b"4")
         now = 5.0
-        store.enqueue(store.queue(), b"5")
+        store.put(store.queue(), b"5")
         assert not store.unsynced_bytes
 
 
 def test_what_is_unsynced_is_bounded():
     with opened(disk(), max_unsynced=200) as store:
-        store.enqueue(store.queue(), bytes(100))
+        store.put(store.queue(), bytes(100))
         assert store.steps.obstacle(100) == "unsynced"
-        store.enqueue(store.queue(), bytes(100))
+        store.put(store.queue(), bytes(100))
         assert store.steps.obstacle(10) is None or store.unsynced_bytes < 200
 
 
 def test_commands_are_durable_up_to_the_last_barrier():
     with opened(disk()) as store:
         assert store.steps.is_durable(-1)
-        store.enqueue_many(store.queue(), [b""] * 3)
+        store.put_many(store.queue(), [b""] * 3)
         assert not store.steps.is_durable(0)
         store.sync()
         assert store.steps.is_durable(2)
@@ -591,7 +591,7 @@ def test_a_closed_store_does_not_tell_its_queues():
 def test_a_batch_over_many_segments_keeps_few_of_them_open():
     fs = failing_disk()
     with opened(fs, soft_limit=100, hard_limit=100, snapshot_segments=10**6) as store:
-        store.enqueue_many(store.queue(), [bytes(100)] * 400)
+        store.put_many(store.queue(), [bytes(100)] * 400)
         assert store.statistics().segments >= 400
     most = now = 0
     for call in fs.calls:
@@ -605,7 +605,7 @@ def test_no_handle_is_left_open():
     for seed in range(3):
         with opened(fs, soft_limit=100, snapshot_segments=2) as store:
             for number in range(20 + seed):
-                store.enqueue(store.queue(), b"%d" % number)
+                store.put(store.queue(), b"%d" % number)
         assert not fs._handles
 
 
@@ -616,15 +616,15 @@ def test_a_store_in_the_documents_layout_is_so_in_all_its_files():
     fs = disk()
     with opened(fs, layout="document") as store:
         store.create_queue("q")
-        store.enqueue_many(store.queue("q"), [b"a", b"bc", b"def", b""], [4, 3, 2, 1])
+        store.put_many(store.queue("q"), [b"a", b"bc", b"def", b""], [4, 3, 2, 1])
         assert store.snapshot()
-        store.enqueue(store.queue(), b"x")
+        store.put(store.queue(), b"x")
     assert files(fs)["tflux.metadata"] == oracle.metadata(layout="document")
     assert oracle.read_snapshot(files(fs)["tflux.snapshot"], "document")[0] == 4
     with opened(fs) as store:
         assert store.layout == "document"
         assert set(store.warnings) == {"document_layout"}
-        store.enqueue(store.queue(), b"yz", -1)
+        store.put(store.queue(), b"yz", -1)
         assert store.repairs == ()
     assert stored(fs, "document")[""].ordered() == [(-1, 2, b"yz"), (0, 1, b"x")]
 
@@ -645,7 +645,7 @@ def test_what_others_began_is_gone_on_with(layout):
     fs = written(disk(), {0: commands}, layout=layout)
     with opened(fs) as store:
         assert store.layout == ("document" if layout == "docin" else "aligned")
-        store.enqueue(store.queue("q"), b"ours", 0)
+        store.put(store.queue("q"), b"ours", 0)
     with opened(fs) as store:
         assert drain(store, "q") == [(0, 3, b"ours"), (1, 1, b"odd"), (1, 2, b"4444")]
 
@@ -654,7 +654,7 @@ def test_what_others_began_is_gone_on_with(layout):
 def test_records_have_the_term_of_the_metadata(term):
     fs = written(disk(), {0: [oracle.delete("x")]}, metadata=oracle.metadata(term, 7))
     with opened(fs) as store:
-        store.enqueue(store.queue(), b"")
+        store.put(store.queue(), b"")
         assert store.snapshot()
     assert [record.term for record in segments(fs)[0]] == [1, term]
     assert files(fs)["tflux.metadata"] == oracle.metadata(term, 7), "it is as it was"
@@ -675,10 +675,10 @@ def test_taskflux_settings_are_honoured():
     with opened(fs) as store:
         settings = store.steps.settings
         assert (settings.soft_limit, settings.hard_limit, settings.snapshot_segments) == (100, 200, 3)
-        store.enqueue_many(store.queue(), [bytes(30)] * 4)
+        store.put_many(store.queue(), [bytes(30)] * 4)
     assert list(segments(fs)) == [0, 3]
     with opened(fs, soft_limit=10**6) as store:
-        store.enqueue_many(store.queue(), [bytes(30)] * 4)
+        store.put_many(store.queue(), [bytes(30)] * 4)
     assert list(segments(fs))[:2] == [0, 3], "what the caller chose comes first"
 
 
@@ -687,7 +687,7 @@ def test_the_data_directory_is_where_the_settings_say(named):
     fs = disk()
     fs.write_durably(f"{ROOT}/taskflux.settings.json", b'{"DataDirectory": "%s"}' % named.encode())
     with opened(fs) as store:
-        store.enqueue(store.queue(), b"")
+        store.put(store.queue(), b"")
     root = "/elsewhere" if named == "/elsewhere" else f"{ROOT}/inside"
     assert fs.size_of(f"{root}/data/tflux.metadata") == 24
 
@@ -711,7 +711,7 @@ def test_what_is_appended_is_read_back_in_order(count, soft):
     fs = disk()
     with opened(fs, soft_limit=soft) as store:
         for number in range(count):
-            store.enqueue(store.queue(), b"message %d" % number, number)
+            store.put(store.queue(), b"message %d" % number, number)
     found = [record.command for records in segments(fs).values() for record in records]
     assert found == [oracle.add("", number, b"message %d" % number) for number in range(count)]
     for _ in range(2):
@@ -724,7 +724,7 @@ def test_a_segment_is_left_when_it_is_larger_than_the_soft_limit():
     fs = disk()
     with opened(fs, soft_limit=100, snapshot_segments=99) as store:
         for number in range(7):
-            store.enqueue(store.queue(), bytes(10))  # records of 44 bytes
+            store.put(store.queue(), bytes(10))  # records of 44 bytes
             # 8 + 3 * 44 > 100: not before that, and only when there is more to write.
             assert list(segments(fs)) == [0, 3, 6][: number // 3 + 1]
 
@@ -732,10 +732,10 @@ def test_a_segment_is_left_when_it_is_larger_than_the_soft_limit():
 def test_a_batch_goes_on_in_the_next_segment_at_the_hard_limit():
     fs = disk()
     with opened(fs, soft_limit=90, hard_limit=180, snapshot_segments=99) as store:
-        assert store.enqueue_many(store.queue(), [bytes(10)] * 11) == range(1, 12)
+        assert store.put_many(store.queue(), [bytes(10)] * 11) == range(1, 12)
         sizes = {base: len(records) for base, records in segments(fs).items()}
         assert sizes == {0: 4, 4: 4, 8: 3}  # 8 + 4 * 44 >= 180
-        records = store.dequeue_many(store.queue(), 11)
+        records = store.get_many(store.queue(), 11)
         store.ack_many(store.queue(), records)
     assert stored(fs)[""] == oracle.Queue(last_id=11)
 
@@ -743,7 +743,7 @@ def test_a_batch_goes_on_in_the_next_segment_at_the_hard_limit():
 def test_an_empty_segment_is_never_left():
     fs = disk()
     with opened(fs, soft_limit=0, hard_limit=0, snapshot_segments=99) as store:
-        store.enqueue_many(store.queue(), [b"a", b"b"])
+        store.put_many(store.queue(), [b"a", b"b"])
     assert [len(records) for records in segments(fs).values()] == [1, 1]
 
 
@@ -751,8 +751,8 @@ def test_what_is_held_in_memory_is_rolled_too():
     fs = disk()
     with opened(fs, soft_limit=100, hard_limit=120, snapshot_segments=99) as store:
         for _ in range(9):
-            store.enqueue(store.queue(), bytes(10), 0, "memory")
-        store.enqueue_many(store.queue(), [bytes(10)] * 9, 0, "memory")
+            store.put(store.queue(), bytes(10), 0, "memory")
+        store.put_many(store.queue(), [bytes(10)] * 9, 0, "memory")
     assert sum(map(len, segments(fs).values())) == 18
     assert all(len(records) <= 4 for records in segments(fs).values())
 
@@ -761,12 +761,12 @@ def test_what_is_held_in_memory_is_rolled_too():
 def test_zeros_are_written_ahead_and_cut_when_they_are_not_needed(soft):
     fs = disk()
     with opened(fs, preallocate=True, soft_limit=soft, hard_limit=2 * soft, snapshot_segments=99) as store:
-        store.enqueue(store.queue(), b"message")
+        store.put(store.queue(), b"message")
         size = len(fs.read(segment(0)))
         assert soft <= size < 2 * soft
         assert len(segments(fs)[0]) == 1, "what is ahead is no record"
         while store.statistics().segments == 1:
-            store.enqueue(store.queue(), bytes(soft // 9))
+            store.put(store.queue(), bytes(soft // 9))
         assert len(fs.read(segment(0))) < size + soft // 9 + 50
     assert fs.files()[segment(store.next_lsn - 1)].endswith(bytes(4))
     assert len(fs.files()[segment(store.next_lsn - 1)]) < soft // 2
@@ -778,7 +778,7 @@ def test_the_log_goes_on_behind_a_snapshot(base):
     fs = written(disk(), {base: []}, snapshot=snapshot)
     with opened(fs) as store:
         assert store.next_lsn == base
-        store.enqueue(store.queue(), b"")
+        store.put(store.queue(), b"")
         assert store.next_lsn == base + 1
     assert list(segments(fs)) == [base]
 

@@ -27,10 +27,10 @@ def test_what_a_store_in_use_holds_is_seen_and_not_touched():
     fs = disk()
     with opened(fs, soft_limit=60, snapshot_segments=99) as store:
         mail = store.create_queue("mail", max_size=9)
-        store.enqueue_many(mail, [b"b", b"a", b"c"], [2, 1, 2])
+        store.put_many(mail, [b"b", b"a", b"c"], [2, 1, 2])
         store.snapshot()
-        store.enqueue(store.queue(), b"late", 7)
-        taken = store.dequeue(mail)
+        store.put(store.queue(), b"late", 7)
+        taken = store.get(mail)
         before = fs.files()
         look = look_at_store(ROOT, fs=fs)
         assert fs.files() == before
@@ -47,13 +47,13 @@ def test_a_state_of_before_is_seen_until_a_snapshot_covers_it():
     fs = disk()
     with opened(fs, soft_limit=60, snapshot_segments=99) as store:
         for number in range(6):
-            store.enqueue(store.queue(), b"%d" % number, number)
+            store.put(store.queue(), b"%d" % number, number)
         for until in range(-1, 6):
             look = look_at_store(ROOT, fs=fs, until=until)
             assert look.lsn == until
             assert [payload for _, _, payload in told(look)[""]] == [b"%d" % n for n in range(until + 1)]
         store.snapshot()
-        store.enqueue(store.queue(), b"6", 6)
+        store.put(store.queue(), b"6", 6)
         assert look_at_store(ROOT, fs=fs, until=3).lsn == 5
         assert len(told(look_at_store(ROOT, fs=fs, until=3))[""]) == 6
 
@@ -84,7 +84,7 @@ def test_a_snapshot_that_comes_in_between_is_no_damage(nth, tmp_path):
     options = PriorityOptions(soft_limit=60, snapshot_segments=99)
     with PriorityStore(tmp_path, options) as store:
         for number in range(6):
-            store.enqueue(store.queue(), bytes(9), number)
+            store.put(store.queue(), bytes(9), number)
         snapshot = store.steps.begin_snapshot()
         assert snapshot is not None
         snapshot.write()
@@ -103,9 +103,9 @@ def test_a_look_beside_a_writer_is_always_a_beginning_of_its_log(tmp_path):
         with PriorityStore(tmp_path, options) as store:
             queue = store.queue()
             for number in itertools.count():
-                store.enqueue(queue, b"%d" % number, number)
+                store.put(queue, b"%d" % number, number)
                 if number >= 20:
-                    store.ack_many(queue, store.dequeue_many(queue, 1))
+                    store.ack_many(queue, store.get_many(queue, 1))
                 if is_over.is_set():
                     return
 

@@ -68,7 +68,7 @@ def test_all_files_are_counted_and_stay_within_it():
                 try:
                     b.put(bytes(number % 500))
                 except DiskFullError:
-                    b.take_many(20)
+                    b.get_many(20)
             assert size_on(fs) <= 512 * KIB, budget.statistics()
         statistics = budget.statistics()
         assert statistics.granted <= 512 * KIB - statistics.headroom
@@ -82,7 +82,7 @@ def test_what_waits_to_be_removed_is_counted_until_a_barrier_has_removed_it():
     with a, b:
         filled(a)
         before = budget.statistics().granted
-        a.take_many(600)  # whole files of it: they go with the next barrier
+        a.get_many(600)  # whole files of it: they go with the next barrier
         assert budget.statistics().granted == before
         a.sync()
         assert budget.statistics().granted < before - 500 * KIB
@@ -156,7 +156,7 @@ def test_a_full_disk_leaves_all_members_whole_and_they_go_on_when_there_is_room(
     assert 100 < sum(map(len, sent)) < 400
     assert reasons == {"the disk is full"}
     used = budget.statistics().used
-    first = queues[0].take_many(150)
+    first = queues[0].get_many(150)
     queues[0].sync()  # consumed files are gone: there is room again
     assert budget.statistics().used < used - 30 * KIB
     assert put(1, b"again")
@@ -257,7 +257,7 @@ def test_what_its_retention_does_not_keep_goes_when_room_is_wanted():
         opened(fs, "a", budget=budget, on_full="reject") as a,
     ):
         kept = filled(a) - 600
-        a.take_many(600)
+        a.get_many(600)
         a.sync()
         assert appended(its, 5000) == 5000
         assert size_on(fs) <= 1024 * KIB

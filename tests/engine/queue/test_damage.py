@@ -80,7 +80,7 @@ def queue() -> Queue:
             sent.append(rng.randbytes(rng.randrange(60, 200)))
             queue.put(sent[-1])
         for _ in range(CONSUMED):
-            queue.take()
+            queue.get()
     starts, blocks = [], []
     for number in range(FILES):
         at, places = 0, []
@@ -98,7 +98,7 @@ def queue() -> Queue:
 def reopened(fs: RamFS) -> tuple[list[bytes], tuple[Repair, ...]]:
     """What is received from it, and what is told."""
     with opened(fs, max_bytes_per_file=FILE_SIZE) as queue:
-        received = queue.take_many(10_000)
+        received = queue.get_many(10_000)
         assert queue.depth == 0
     return received, queue.repairs
 

@@ -48,7 +48,7 @@ def test_an_error_while_reading_removes_nothing_and_sets_nothing_aside(verb, err
             received: list[bytes] = []
             while len(received) < len(sent):
                 try:
-                    received += queue.take_many(at_once)
+                    received += queue.get_many(at_once)
                 except OSError as failure:
                     failed += failure.errno == error
             assert received == sent, nth
@@ -62,7 +62,7 @@ def test_a_sync_does_not_mind_that_the_next_file_cannot_be_read():
     with opened(fs, **ONE_PER_FILE) as queue:
         queue.put_many(bodies(3))
         queue.sync()
-        queue.take()
+        queue.get()
         fs.fail("open", error=errno.EMFILE, path="*.dat", times=None)
         queue.sync()
         fs.heal()
@@ -110,10 +110,10 @@ def test_what_is_held_in_memory_and_finds_no_room_can_be_taken_all_the_same():
         queue.put(b"written")
         queue.put(b"held", durability="memory")
         fs.capacity(0)
-        assert queue.take() == b"written"
+        assert queue.get() == b"written"
         with pytest.raises(DiskFullError):
             queue.sync()
-        assert queue.take() == b"held"
+        assert queue.get() == b"held"
         queue.sync()  # nobody needs the room any more
 
 
@@ -221,7 +221,7 @@ def test_a_torn_tail_that_finds_no_room_aside_stays_and_the_queue_goes_on_in_the
     fs.capacity(0)
     with opened(fs) as queue:
         assert queue.depth == 3
-        assert queue.take() == body(0)
+        assert queue.get() == body(0)
         fs.heal()
         queue.put(b"next")
         assert drained(queue) == [*bodies(2, start=1), b"next"]
@@ -244,7 +244,7 @@ def test_consuming_makes_room_on_a_full_disk():
             while True:
                 queue.put(body(50))
         beyond = queue.statistics().sent - 50
-        taken = queue.take_many(30)
+        taken = queue.get_many(30)
         queue.sync()
         queue.put(b"there is room")
         assert taken + drained(queue) == [*bodies(50), *[body(50)] * beyond, b"there is room"]
@@ -257,7 +257,7 @@ def test_metadata_that_finds_no_room_is_owed_and_nobody_is_bothered():
         fs.fail("pwrite", error=errno.ENOSPC, path="*.tmp", times=None)
         queue.sync()
         queue.put(b"two", durability="synced")
-        assert queue.take() == b"one"
+        assert queue.get() == b"one"
         queue.sync()
         assert not [name for name in listed(fs) if name.endswith(".tmp")]
         assert drained(opened(fs.inner.crash()))[-1:] == [b"two"]
@@ -301,7 +301,7 @@ def test_a_broken_promise_is_final_and_told_by_every_call(verb, path):
         lambda: queue.put(b"more"),
         lambda: queue.put(b"more", durability="memory"),
         lambda: queue.put_many([b"more"]),
-        queue.take,
+        queue.get,
         queue.peek,
         queue.sync,
         queue.flush,
@@ -313,7 +313,7 @@ def test_a_broken_promise_is_final_and_told_by_every_call(verb, path):
         assert again.value is failed.value
     queue.close()
     with opened(fs) as queue:
-        assert queue.take_many(100)[:2] == [b"synced", b"written"]
+        assert queue.get_many(100)[:2] == [b"synced", b"written"]
 
 
 def test_closing_a_broken_queue_writes_nothing_and_lets_go_of_everything():
@@ -403,7 +403,7 @@ class Witness:
             self.synced = len(self.accepted)
 
     def take(self, queue: FifoQueue, count: int) -> None:
-        received = queue.take_many(count)
+        received = queue.get_many(count)
         assert received == self.accepted[self.taken : self.taken + len(received)]
         self.taken += len(received)
 

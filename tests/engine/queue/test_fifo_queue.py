@@ -58,7 +58,7 @@ def test_a_message_comes_out_as_it_went_in():
         assert queue.depth == 0
         queue.put(b"test")
         assert queue.depth == 1
-        assert queue.take() == b"test"
+        assert queue.get() == b"test"
         assert queue.depth == 0
 
 
@@ -72,11 +72,11 @@ def test_messages_come_out_in_the_order_in_which_they_went_in():
 
 def test_an_empty_queue_gives_none_and_stays_usable():
     with opened(disk()) as queue:
-        assert queue.take() is None
+        assert queue.get() is None
         assert queue.peek() is None
-        assert queue.take_many(10) == []
+        assert queue.get_many(10) == []
         queue.put(b"")
-        assert queue.take() == b""
+        assert queue.get() == b""
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
@@ -148,23 +148,23 @@ def ten():
 
 
 def test_take_many_takes_at_most_so_many(ten):
-    assert ten.take_many(6) == bodies(6, 10)
-    assert ten.take_many(6) == bodies(4, 10, start=6)
-    assert ten.take_many(6) == []
+    assert ten.get_many(6) == bodies(6, 10)
+    assert ten.get_many(6) == bodies(4, 10, start=6)
+    assert ten.get_many(6) == []
 
 
 def test_take_many_takes_at_most_so_many_bytes(ten):
-    assert ten.take_many(10, max_bytes=69) == bodies(6, 10)
-    assert ten.take_many(10, max_bytes=40) == bodies(4, 10, start=6)
+    assert ten.get_many(10, max_bytes=69) == bodies(6, 10)
+    assert ten.get_many(10, max_bytes=40) == bodies(4, 10, start=6)
 
 
 def test_one_is_taken_however_large_it_is(ten):
-    assert ten.take_many(10, max_bytes=1) == bodies(1, 10)
-    assert ten.take_many(10, max_bytes=0) in ([], bodies(1, 10, start=1))
+    assert ten.get_many(10, max_bytes=1) == bodies(1, 10)
+    assert ten.get_many(10, max_bytes=0) in ([], bodies(1, 10, start=1))
 
 
 def test_none_wanted_is_none_taken(ten):
-    assert ten.take_many(0) == []
+    assert ten.get_many(0) == []
     assert ten.peek_many(0) == []
     assert ten.depth == 10
 
@@ -180,7 +180,7 @@ def test_peeking_shows_the_message_that_is_taken_next():
         for number, expected in enumerate(sent):
             assert queue.peek() == expected
             assert queue.depth == 10 - number
-            assert queue.take() == expected
+            assert queue.get() == expected
             assert queue.depth == 9 - number
         queue.empty()
 
@@ -189,14 +189,14 @@ def test_peeking_twice_shows_the_same_message():
     """TestDiskQueuePeek/peek-read: peeking twice gives the same message; read then advances."""
     with opened(disk()) as queue:
         queue.put_many([b"one", b"two"])
-        assert [queue.peek(), queue.peek(), queue.take(), queue.peek()] == [b"one", b"one", b"one", b"two"]
+        assert [queue.peek(), queue.peek(), queue.get(), queue.peek()] == [b"one", b"one", b"one", b"two"]
 
 
 def test_after_a_take_peeking_shows_the_next():
     """TestDiskQueuePeek/read-peek: after a read, peek shows the next message and leaves depth."""
     with opened(disk()) as queue:
         queue.put_many([b"one", b"two", b"three"])
-        queue.take()
+        queue.get()
         assert queue.peek() == b"two"
         assert queue.depth == 2
 
@@ -224,8 +224,8 @@ def test_advance_goes_no_further_than_was_peeked(ten):
 
 def test_taking_begins_with_what_was_peeked_at(ten):
     ten.peek_many(4)
-    assert ten.take() == body(0, 10)
-    assert ten.take_many(6) == bodies(6, 10, start=1)
+    assert ten.get() == body(0, 10)
+    assert ten.get_many(6) == bodies(6, 10, start=1)
     assert drained(ten) == bodies(3, 10, start=7)
 
 
@@ -290,10 +290,10 @@ def test_the_queue_does_what_a_list_would_do(acts):
             model += batch
             assert queue.put_many(batch) == len(batch)
         elif act == "take":
-            assert queue.take() == (model.pop(0) if model else None)
+            assert queue.get() == (model.pop(0) if model else None)
             peeked = max(0, peeked - 1)
         elif act == "take_many":
-            assert queue.take_many(value) == model[:value]
+            assert queue.get_many(value) == model[:value]
             del model[:value]
             peeked = max(0, peeked - value)
         elif act == "peek_many":
@@ -305,7 +305,7 @@ def test_the_queue_does_what_a_list_would_do(acts):
             del model[:value]
             peeked -= value
         elif act == "take_bytes":
-            taken = queue.take_many(1000, value)
+            taken = queue.get_many(1000, value)
             assert taken == by_bytes(model, value)[: len(taken)]
             assert taken or not model or not value
             del model[: len(taken)]
@@ -350,7 +350,7 @@ def test_a_file_is_left_before_it_would_grow_past_its_limit():
         assert size(fs, data(0)) == 10 * record
         for depth in range(11, 0, -1):
             assert queue.depth == depth
-            assert queue.take() == body(11 - depth, 10)
+            assert queue.get() == body(11 - depth, 10)
 
 
 def test_a_message_larger_than_the_limit_has_a_file_of_its_own():
@@ -402,7 +402,7 @@ def test_empty_removes_all_files_and_goes_on_in_the_next():
     fs = disk()
     with opened(fs, max_bytes_per_file=100) as queue:
         queue.put_many(bodies(100, 10))
-        queue.take_many(3)
+        queue.get_many(3)
         assert queue.depth == 97
         files = queue.statistics().files
         queue.empty()
@@ -428,7 +428,7 @@ def test_metadata_follows_writing_and_reading():
         queue.sync()
         assert told(fs) == (1, (0, 0), (0, 1004))
         queue.put(b"y" * 1000)
-        assert queue.take() == b"x" * 1000
+        assert queue.get() == b"x" * 1000
         fs.clock += 0.05
         assert queue.log.note()
         queue.sync()
@@ -438,7 +438,7 @@ def test_metadata_follows_writing_and_reading():
 def test_whoever_calls_after_the_timeout_pays_for_the_sync(tmp_path):
     """Nobody else does: the queue has no thread. The messages before pass without looking at the policy."""
     with FifoQueue(tmp_path, "q", QueueOptions(sync_timeout=0.01, sync_every=10**9)) as queue:
-        for act in (lambda: queue.put(b"one"), queue.take):
+        for act in (lambda: queue.put(b"one"), queue.get):
             barriers = queue.statistics().barriers
             end = time.monotonic() + 30
             while queue.statistics().barriers == barriers:
@@ -472,9 +472,9 @@ def test_after_so_many_messages_were_consumed_the_next_call_makes_a_sync(every):
         for _ in range(2):
             barriers = queue.statistics().barriers
             for _ in range(every):
-                queue.take()
+                queue.get()
             assert queue.statistics().barriers == barriers
-            queue.take()
+            queue.get()
             assert queue.statistics().barriers == barriers + 1
             queue.sync()
 
@@ -511,7 +511,7 @@ def test_what_is_consumed_is_removed_with_the_next_barrier():
     fs = disk()
     with opened(fs, max_bytes_per_file=200) as queue:
         queue.put_many(bodies(10))
-        queue.take_many(5)
+        queue.get_many(5)
         queue.sync()
         assert listed(fs)[1:] == [f"q.diskqueue.{number:06d}.dat" for number in range(5, 10)] + [
             "q.diskqueue.meta.dat"
@@ -538,7 +538,7 @@ def test_four_writers_and_four_readers_lose_nothing_and_read_nothing_twice(tmp_p
     def read(queue: FifoQueue) -> None:
         while True:
             with mutex:
-                message = queue.take()
+                message = queue.get()
                 if message is None:
                     return
                 received.append(message)
@@ -566,7 +566,7 @@ def test_a_consumer_that_keeps_up_leaves_no_files_behind():
     with opened(fs, max_bytes_per_file=300) as queue:
         for number in range(100):
             queue.put(body(number))
-            assert queue.take() == body(number)
+            assert queue.get() == body(number)
         queue.sync()
         assert listed(fs) == [".diskq", "q.diskqueue.000049.dat", "q.diskqueue.meta.dat"]
         assert not queue.repairs
@@ -581,7 +581,7 @@ def test_close_makes_everything_durable():
     with opened(fs) as queue:
         queue.put_many(bodies(5))
         queue.put(b"held", durability="memory")
-        queue.take()
+        queue.get()
     assert contents(fs.crash()) == [*bodies(4, start=1), b"held"]
 
 
@@ -597,7 +597,7 @@ def test_delete_removes_everything_but_the_lock():
     assert contents(fs.crash()) == []
     with opened(fs) as queue:
         queue.put(b"again")
-        assert queue.take() == b"again"
+        assert queue.get() == b"again"
 
 
 def test_after_empty_a_crash_brings_nothing_back_and_loses_nothing_new():
@@ -632,7 +632,7 @@ def test_a_name_that_nsqd_could_have_made_is_a_name(tmp_path, name):
     with FifoQueue(tmp_path, name) as queue:
         queue.put(name.encode())
     with FifoQueue(tmp_path, name) as queue:
-        assert queue.take() == name.encode()
+        assert queue.get() == name.encode()
     assert (tmp_path / f"{name}.diskqueue.000000.dat").exists()
 
 
@@ -792,9 +792,9 @@ def test_the_compiled_calls_and_a_python_disk_make_the_same_files(tmp_path):
             for index in range(300):
                 queue.put(body(index, index))
                 if index % 3 == 0:
-                    queue.take()
+                    queue.get()
             queue.put_many(bodies(1000))
-            queue.take_many(100)
+            queue.get_many(100)
         files.append(
             {
                 path.relative_to(directory): path.read_bytes()
@@ -836,7 +836,7 @@ def test_memory_messages_can_be_taken_before_they_are_written():
     with opened(disk(), durability="memory") as queue:
         queue.put(b"one")
         assert queue.peek() == b"one"
-        assert queue.take() == b"one"
+        assert queue.get() == b"one"
 
 
 def test_much_that_waits_is_written_without_being_asked_for():
@@ -892,7 +892,7 @@ def test_messages_go_on_while_a_barrier_is_paid_and_are_not_covered_by_it():
     queue.put_many(bodies(5))
     ticket = queue.log.prepare(full=True)
     queue.put(b"later")
-    assert queue.take() == body(0)
+    assert queue.get() == body(0)
     is_replaced = ticket.barrier.execute(fs)
     queue.put(b"later still")
     queue.log.complete(ticket, is_replaced)
@@ -947,7 +947,7 @@ def test_a_full_queue_rejects_and_takes_again_when_there_is_room():
         assert queue.depth == len(sent) > 300
         with pytest.raises(DiskFullError, match="max_bytes=65536"):
             queue.put(body(len(sent)))
-        assert queue.take_many(200) == sent[:200]
+        assert queue.get_many(200) == sent[:200]
         queue.put(b"there is room")
         assert drained(queue) == [*sent[200:], b"there is room"]
 
@@ -1037,7 +1037,7 @@ def test_a_queue_that_stays_full_stays_in_few_files(on_full):
                     queue.put(body(number, 1000))
                     break
                 except DiskFullError:
-                    queue.take()
+                    queue.get()
         files = [path for path in fs.files() if path.endswith(".dat") and path != meta()]
     assert len(files) <= 10
 
@@ -1087,7 +1087,7 @@ def test_a_bounded_queue_loses_from_its_head_alone_and_only_where_that_is_the_po
             if forgotten:
                 queue.advance(forgotten)
         elif act == "take_many":
-            taken = queue.take_many(value)
+            taken = queue.get_many(value)
             assert taken == model[:value]
             del model[:value]
             peeked = max(0, peeked - value)
@@ -1144,7 +1144,7 @@ def test_statistics_count_what_happened_since_the_open():
         assert (before.depth, before.sent, before.received) == (20, 0, 0)
         assert (before.files, before.barriers) == (5, 1)
         queue.put_many(bodies(3))
-        queue.take_many(7)
+        queue.get_many(7)
         queue.peek_many(5)
         statistics = queue.statistics()
         assert (statistics.depth, statistics.sent, statistics.received) == (16, 3, 7)

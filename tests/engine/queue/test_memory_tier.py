@@ -59,10 +59,10 @@ def test_what_is_received_in_time_is_never_written():
         for number in range(10_000):
             queue.put(body(number))
             if number % 3 == 2:
-                assert queue.take_many(3) == bodies(3, start=number - 2)
+                assert queue.get_many(3) == bodies(3, start=number - 2)
         queue.put_many(bodies(100))
-        assert queue.take() == body(9999)
-        assert queue.take_many(1000) == bodies(100)
+        assert queue.get() == body(9999)
+        assert queue.get_many(1000) == bodies(100)
         assert fs.operations == before, fs.journal
         assert queue.statistics().sent == queue.statistics().received == 10_100
         assert queue.statistics().barriers == 1, "that of the open"
@@ -78,7 +78,7 @@ def test_what_is_peeked_at_and_received_in_time_is_never_written():
         assert queue.peek_many(4) == bodies(4)
         assert queue.depth == 10
         queue.advance(3)
-        assert queue.take() == body(3)
+        assert queue.get() == body(3)
         with pytest.raises(ValueError, match="cannot advance"):
             queue.advance(1)
         assert queue.peek_many(100, 250) == bodies(2, start=4)
@@ -147,7 +147,7 @@ def test_order_is_kept_over_memory_and_files(file_size):
     fs = disk()
     with first(fs, memory_size=2 * KIB, max_bytes_per_file=file_size) as queue:
         queue.put_many(bodies(100))
-        assert queue.take_many(10) == bodies(10)
+        assert queue.get_many(10) == bodies(10)
         for number in range(100, 120):
             queue.put(body(number))
         assert drained(queue) == bodies(110, start=10)
@@ -161,7 +161,7 @@ def test_closing_writes_what_waits_and_nothing_that_was_received():
     fs = disk()
     with first(fs) as queue:
         queue.put_many(bodies(10))
-        queue.take_many(4)
+        queue.get_many(4)
     assert written(fs) == records(*bodies(6, start=4))
     assert contents(fs) == bodies(6, start=4)
 
@@ -183,7 +183,7 @@ def test_a_stronger_word_keeps_its_promise_and_its_place(word):
     fs = disk()
     with first(fs) as queue:
         queue.put_many(bodies(3))
-        queue.take()
+        queue.get()
         queue.put(b"strong", word)
         after = fs.kill() if word == "written" else fs.crash()
         assert contents(after) == [*bodies(2, start=1), b"strong"]
@@ -198,8 +198,8 @@ def test_a_sync_that_is_due_leaves_memory_alone():
     with first(fs, memory_size=KIB, sync_every=5) as queue:
         queue.put_many(bodies(20))
         barriers = queue.statistics().barriers
-        queue.take_many(5)
-        queue.take_many(5)
+        queue.get_many(5)
+        queue.get_many(5)
         assert queue.statistics().barriers > barriers
         assert queue.statistics().memory_bytes > 0
         assert drained(queue) == bodies(10, start=10)
@@ -210,8 +210,8 @@ def test_the_depth_of_the_metadata_is_that_of_the_files():
     with first(fs, memory_size=KIB, sync_every=5) as queue:
         queue.put_many(bodies(20))
         in_files = 20 - queue.steps.tier.count
-        queue.take_many(5)
-        queue.take_many(1)  # a barrier was due
+        queue.get_many(5)
+        queue.get_many(1)  # a barrier was due
         assert queue.depth == 14
         assert fs.read(meta()).startswith(b"%d\n" % (in_files - 5))
 
@@ -267,7 +267,7 @@ def test_what_is_peeked_at_may_begin_in_the_files_and_end_in_memory():
         assert queue.peek_many(8) == bodies(8)
         assert queue.peek_many(100, 650) == bodies(6)
         queue.advance(4)
-        assert queue.take_many(2) == bodies(2, start=4)
+        assert queue.get_many(2) == bodies(2, start=4)
         assert queue.peek_many(2) == bodies(2, start=6)
         queue.sync()
         queue.advance(2)
@@ -278,8 +278,8 @@ def test_a_large_message_of_the_files_keeps_its_place_before_those_in_memory():
     with first(disk()) as queue:
         queue.put_many([b"a", bytes(500)], "written")
         queue.put(b"b")
-        assert queue.take_many(10, 100) == [b"a"]
-        assert queue.take_many(10, 1000) == [bytes(500), b"b"]
+        assert queue.get_many(10, 100) == [b"a"]
+        assert queue.get_many(10, 1000) == [bytes(500), b"b"]
 
 
 def test_emptying_takes_memory_too_and_what_is_peeked_at():
@@ -319,7 +319,7 @@ def test_a_full_disk_loses_nothing_while_the_process_lives():
             with pytest.raises(DiskFullError):
                 queue.sync()
         assert queue.depth == 12
-        assert queue.take_many(4) == bodies(4), "consumers go on"
+        assert queue.get_many(4) == bodies(4), "consumers go on"
         queue.put_many(bodies(4, start=12))
         assert queue.depth == 12, "and what they left is room"
         with pytest.raises(DiskFullError) as told:
@@ -384,7 +384,7 @@ def test_a_failed_disk_promises_nothing_any_more():
     with pytest.raises(StorageFailedError):
         queue.put(b"more")
     with pytest.raises(StorageFailedError):
-        queue.take_many(1)
+        queue.get_many(1)
     queue.close()
 
 
@@ -412,7 +412,7 @@ def test_the_bound_on_disk_leaves_room_for_what_is_in_memory(on_full, length, me
         if rng.random() < 0.2:
             queue.sync()
         if rng.random() < 0.3:
-            taken = queue.take_many(rng.randrange(200))
+            taken = queue.get_many(rng.randrange(200))
             while expected and taken and expected[0] != taken[0]:
                 assert on_full == "drop_oldest"
                 expected.popleft()
@@ -462,9 +462,9 @@ def test_memory_and_files_are_one_queue(seed):
             model += batch
             queue.put_many(batch, word)
         elif act == "take":
-            assert queue.take() == (model.popleft() if model else None)
+            assert queue.get() == (model.popleft() if model else None)
         elif act == "take_many":
-            taken = queue.take_many(rng.randrange(1, 30), rng.choice([1, 500, 10**9]))
+            taken = queue.get_many(rng.randrange(1, 30), rng.choice([1, 500, 10**9]))
             assert taken or not model
             assert taken == [model.popleft() for _ in taken]
         elif act == "peek":
@@ -526,7 +526,7 @@ def test_what_waits_in_memory_has_its_room_in_a_shared_budget(on_full):
         except DiskFullError as full:
             models[index] += batch[: full.accepted]
         index = rng.randrange(3)
-        for message in queues[index].take_many(rng.randrange(30)):
+        for message in queues[index].get_many(rng.randrange(30)):
             at = models[index].index(message)
             assert at == 0 or on_full == "drop_oldest"
             del models[index][: at + 1]

@@ -53,7 +53,7 @@ def three_files() -> tuple[CrashFS, list[bytes]]:
     fs = disk()
     with opened(fs, max_bytes_per_file=1000) as queue:
         queue.put_many(bodies(25))
-        queue.take_many(5)
+        queue.get_many(5)
     return fs.kill(), bodies(20, start=5)
 
 
@@ -103,7 +103,7 @@ def test_metadata_of_an_earlier_time_brings_messages_again_and_loses_none():
     earlier = fs.read(meta())
     with opened(fs, max_bytes_per_file=1000) as queue:
         queue.put_many(bodies(20, start=5))
-        queue.take_many(2)
+        queue.get_many(2)
     fs = fs.kill()
     fs.write_durably(meta(), earlier)
     assert contents(fs) == bodies(25)
@@ -115,7 +115,7 @@ def test_metadata_of_a_time_when_files_were_there_that_are_consumed_skips_to_tho
         queue.put_many(bodies(25))
     earlier = fs.read(meta())
     with opened(fs, max_bytes_per_file=1000) as queue:
-        queue.take_many(12)
+        queue.get_many(12)
     fs = fs.kill()
     fs.write_durably(meta(), earlier)
     with opened(fs) as queue:
@@ -170,7 +170,7 @@ def test_after_a_kill_all_is_there_and_the_depth_is_right():
     queue.put_many(bodies(5))
     for number in range(5, 25):
         queue.put(body(number))
-    queue.take_many(3)
+    queue.get_many(3)
     with opened(fs.kill()) as queue:
         assert not queue.repairs
         expected = bodies(queue.depth, start=25 - queue.depth)
@@ -331,7 +331,7 @@ def test_a_file_with_damage_is_kept_though_another_process_consumes_the_rest_of_
     flip(fs, data(0), 10)
     damaged = fs.read(data(0))
     queue = opened(fs, max_bytes_per_file=9000)
-    queue.take()
+    queue.get()
     assert queue.repairs
     if ending == "closed":
         queue.close()
@@ -396,7 +396,7 @@ def test_a_consumed_file_is_removed_only_after_the_position_behind_it_is_durable
     with opened(fs, max_bytes_per_file=200) as queue:
         queue.put_many(bodies(5))
         fs.calls.clear()
-        queue.take_many(3)
+        queue.get_many(3)
         queue.sync()
     acts = [(call.verb, call.path) for call in fs.calls]
     renamed = acts.index(("rename", next(path for verb, path in acts if verb == "rename")))
@@ -410,7 +410,7 @@ def in_turn(tmp_path) -> tuple[Path, list[bytes]]:
     """A directory that we wrote and a peer then appended to, and what is in it."""
     with FifoQueue(tmp_path, "q", QueueOptions(max_bytes_per_file=10_000)) as queue:
         queue.put_many(bodies(150))
-        queue.take_many(10)
+        queue.get_many(10)
     told = nsq_oracle.read_meta(tmp_path, "q")
     path = nsq_oracle.data_path(tmp_path, "q", told.write_file)
     path.write_bytes(path.read_bytes() + records(*bodies(20, start=150)))
@@ -425,7 +425,7 @@ def test_a_directory_of_somebody_else_is_taken_as_it_is(tmp_path):
     with FifoQueue(tmp_path, "q") as queue:
         assert not queue.repairs
         assert queue.depth == 70
-        assert queue.take_many(10) == bodies(10, start=30)
+        assert queue.get_many(10) == bodies(10, start=30)
     assert nsq_oracle.read_dir(tmp_path, "q") == bodies(60, start=40)
 
 
@@ -536,7 +536,7 @@ def test_the_messages_around_damage_in_somebody_elses_files_are_delivered():
         assert drained(queue) == expected
         assert queue.depth == 0
         queue.put(body(99, 20))
-        assert queue.take() == body(99, 20)
+        assert queue.get() == body(99, 20)
     fs = disk()
     put_files(fs, [records(body(100, 20)) + bytes(4) + records(body(101, 20))], b"3\n0,0\n0,52\n")
     with opened(fs, **options) as queue:
@@ -556,7 +556,7 @@ def test_a_file_cut_under_an_open_queue_costs_what_was_cut_off(is_synced):
                     queue.sync()
                 truncate(fs, data(number), cut)
                 expected = [*bodies(first + cut // 104), *bodies(25 - last, start=last)]
-                assert queue.take_many(100) == expected
+                assert queue.get_many(100) == expected
                 assert queue.depth == 0
                 (repair,) = queue.repairs
                 assert (repair.path, repair.kept) == (data(number), cut // 104 * 104)
@@ -588,7 +588,7 @@ def test_strict_raises_at_what_would_be_repaired_and_changes_nothing(damage):
     fs = disk()
     with opened(fs, max_bytes_per_file=1000) as queue:
         queue.put_many(bodies(25))
-        queue.take()
+        queue.get()
     fs = fs.kill()
     DAMAGES[damage](fs)
     before = fs.files()

@@ -104,7 +104,7 @@ def three_files() -> CrashFS:
     fs = disk()
     with opened(fs, max_bytes_per_file=9_000) as queue:
         queue.put_many(bodies(200))
-        queue.take_many(20)
+        queue.get_many(20)
     return fs
 
 
@@ -133,7 +133,7 @@ def test_who_has_the_queue_open_does_not_notice():
         assert messages(fs) == bodies(50)
         queue.put_many(bodies(50, start=50))
         assert messages(fs) == bodies(100)
-        assert queue.take_many(1000) == bodies(100)
+        assert queue.get_many(1000) == bodies(100)
 
 
 def test_what_was_taken_since_the_last_barrier_is_still_seen():
@@ -141,7 +141,7 @@ def test_what_was_taken_since_the_last_barrier_is_still_seen():
     with opened(fs) as queue:
         queue.put_many(bodies(9))
         queue.sync()
-        queue.take_many(4)
+        queue.get_many(4)
         assert messages(fs) == bodies(9)
         queue.sync()
         assert messages(fs) == bodies(5, start=4)
@@ -412,7 +412,7 @@ def left_behind(draw: Any) -> RamFS:
                     bodies(count, draw(st.sampled_from([0, 9, 100, 900])), queue.steps.accepted_total)
                 )
             elif act == "take":
-                queue.take_many(draw(st.integers(1, 60)))
+                queue.get_many(draw(st.integers(1, 60)))
             else:
                 queue.sync()
     if draw(st.booleans()):
@@ -444,7 +444,7 @@ def test_what_is_seen_is_what_the_next_open_delivers(left, parts):
     lost = sum(gap.count for gap in losses) + sum(repair.records or 0 for repair in look(left).repairs)
     assert left.files() == before
     with opened(left) as queue:
-        assert [body for _, body in found] == queue.take_many(10**6)
+        assert [body for _, body in found] == queue.get_many(10**6)
         assert lost == queue.statistics().lost
     numbers = [number for number, _ in found]
     assert numbers == sorted(set(numbers))
@@ -473,7 +473,7 @@ def test_a_file_that_was_consumed_since_is_told():
     snapshot = look(fs)
     planned = snapshot.plan(3)
     with opened(fs) as queue:
-        queue.take_many(100)
+        queue.get_many(100)
     with pytest.raises(QueueMovedError, match=r"000000\.dat: its messages were consumed"):
         read(fs, planned[0])
     with pytest.raises(QueueMovedError):
@@ -500,7 +500,7 @@ def test_a_file_that_was_open_is_read_to_its_end_though_it_is_removed():
         first = reader.columns(500)
         assert first is not None
         with opened(fs) as queue:
-            queue.take_many(100)
+            queue.get_many(100)
         rest = list(iter(reader.columns, None))
     assert sum(found.records for _, found in (first, *rest)) == part[0].records
 
@@ -528,7 +528,7 @@ BESIDE = """
             queue.put_many([b"%010d" % i * 12 for i in range(number, number + 100)])
             number += 100
             if queue.depth > 2000:
-                queue.take_many(700)
+                queue.get_many(700)
 """
 
 

@@ -59,18 +59,18 @@ def attempts(leases: list[Lease]) -> dict[int, int]:
 
 def test_messages_are_handed_out_in_order_and_once():
     with opened(filled(10)) as queue, FifoWork(queue) as work:
-        first = work.take()
+        first = work.get()
         assert first is not None
         assert (first.body, first.attempts, first.id) == (body(0), 1, MessageId(0, 0))
-        assert numbers(work.take_many(4)) == [1, 2, 3, 4]
-        assert numbers(work.take_many(100)) == [5, 6, 7, 8, 9]
-        assert work.take() is None
+        assert numbers(work.get_many(4)) == [1, 2, 3, 4]
+        assert numbers(work.get_many(100)) == [5, 6, 7, 8, 9]
+        assert work.get() is None
 
 
 def test_the_read_position_goes_over_what_is_acknowledged_and_no_further():
     fs = filled(6)
     with opened(fs) as queue, FifoWork(queue) as work:
-        leases = work.take_many(6)
+        leases = work.get_many(6)
         work.ack([leases[0], leases[2], leases[3]])
         queue.sync()
         assert b"\n0,%d\n" % RECORD in fs.read(meta())
@@ -85,7 +85,7 @@ def test_the_read_position_goes_over_what_is_acknowledged_and_no_further():
 
 def test_a_lease_is_ended_once():
     with opened(filled(4)) as queue, FifoWork(queue) as work:
-        one, two, three, four = work.take_many(4)
+        one, two, three, four = work.get_many(4)
         work.ack(one)
         work.nack(two)
         for ended in (one, two):
@@ -100,7 +100,7 @@ def test_a_lease_is_ended_once():
             work.ack([three, b"no lease"])  # type: ignore[list-item]
         work.ack([three, four])
         assert work.statistics().acknowledged == 3
-        again = work.take()
+        again = work.get()
         assert again is not None
         assert again.body == two.body
         with pytest.raises(diskq.LeaseError):
@@ -111,17 +111,17 @@ def test_a_lease_is_ended_once():
 def test_ids_are_the_same_after_a_restart_and_ordered():
     fs = filled(10, max_bytes_per_file=3 * RECORD)
     with opened(fs) as queue, FifoWork(queue) as work:
-        ids = [lease.id for lease in work.take_many(10)]
+        ids = [lease.id for lease in work.get_many(10)]
     assert ids == sorted(ids)
     assert str(ids[4]) == f"1:{RECORD}"
     with opened(fs) as queue, FifoWork(queue) as work:
-        assert [lease.id for lease in work.take_many(10)] == ids
+        assert [lease.id for lease in work.get_many(10)] == ids
 
 
 def test_files_go_when_the_head_has_left_them():
     fs = filled(10, max_bytes_per_file=2 * RECORD)
     with opened(fs) as queue, FifoWork(queue) as work:
-        leases = work.take_many(10)
+        leases = work.get_many(10)
         work.ack(leases[1:])
         queue.sync()
         assert fs.size_of(data(0)) is not None
@@ -132,13 +132,13 @@ def test_files_go_when_the_head_has_left_them():
 
 def test_messages_come_while_others_are_worked_on():
     with opened(disk()) as queue, FifoWork(queue) as work:
-        assert work.take() is None
+        assert work.get() is None
         queue.put(body(0))
         queue.put(body(1), "memory")
-        first, second = work.take_many(10)
+        first, second = work.get_many(10)
         work.ack(second)
         queue.put(body(2))
-        assert numbers(work.take_many(10)) == [2]
+        assert numbers(work.get_many(10)) == [2]
         work.ack(first)
         assert queue.depth == 1
 
@@ -148,35 +148,35 @@ def test_messages_come_while_others_are_worked_on():
 
 def test_no_more_than_so_many_are_in_flight():
     with opened(filled(10)) as queue, worked(queue, max_in_flight=3) as work:
-        leases = work.take_many(10)
+        leases = work.get_many(10)
         assert numbers(leases) == [0, 1, 2]
         assert not work.has_message()
-        assert work.take() is None
+        assert work.get() is None
         work.ack(leases[1])
-        assert numbers(work.take_many(10)) == [3]
+        assert numbers(work.get_many(10)) == [3]
 
 
 def test_reading_goes_no_further_ahead_than_so_many_messages():
     with opened(filled(10)) as queue, worked(queue, max_ahead=4) as work:
-        leases = work.take_many(10)
+        leases = work.get_many(10)
         work.ack(leases[1:])
-        assert work.take() is None
+        assert work.get() is None
         assert not work.has_message()
         work.ack(leases[0])
-        assert numbers(work.take_many(10)) == [4, 5, 6, 7]
+        assert numbers(work.get_many(10)) == [4, 5, 6, 7]
 
 
 def test_nor_than_so_many_bytes_and_one_message():
     with opened(filled(10)) as queue, worked(queue, max_ahead_bytes=299) as work:
         leases = []
-        while lease := work.take():
+        while lease := work.get():
             leases.append(lease)
         assert numbers(leases) == [0, 1, 2]
         work.ack(leases[1:])
-        assert work.take() is None
+        assert work.get() is None
         assert work.statistics().ahead_bytes == 300
         work.ack(leases[0])
-        assert numbers(work.take_many(10)) == [3, 4, 5]
+        assert numbers(work.get_many(10)) == [3, 4, 5]
 
 
 def test_a_portion_has_no_more_than_so_many_bytes_but_one_message():
@@ -186,7 +186,7 @@ def test_a_portion_has_no_more_than_so_many_bytes_but_one_message():
         queue.put_many(large)
         with FifoWork(queue) as work:
             portions = []
-            while leases := work.take_many(10, 120):
+            while leases := work.get_many(10, 120):
                 portions.append(len(leases))
             assert portions == [2, 1, 1]
             assert work.statistics().handed_out == 4
@@ -195,7 +195,7 @@ def test_a_portion_has_no_more_than_so_many_bytes_but_one_message():
 
 def test_what_is_acknowledged_is_let_go_of():
     with opened(filled(10)) as queue, FifoWork(queue) as work:
-        leases = work.take_many(10)
+        leases = work.get_many(10)
         work.ack(leases[1:])
         statistics = work.statistics()
         assert (statistics.in_flight, statistics.done, statistics.ahead) == (1, 9, 10)
@@ -207,35 +207,35 @@ def test_what_is_acknowledged_is_let_go_of():
 
 def test_what_is_given_back_comes_before_what_was_not_handed_out_and_its_attempts_are_counted():
     with opened(filled(6)) as queue, FifoWork(queue) as work:
-        leases = work.take_many(4)
+        leases = work.get_many(4)
         work.nack([leases[2], leases[0]])
-        again = work.take_many(3)
+        again = work.get_many(3)
         assert attempts(again) == {0: 2, 2: 2, 4: 1}
         assert numbers(again) == [0, 2, 4]
         work.release(again[:1])
-        (third,) = work.take_many(1)
+        (third,) = work.get_many(1)
         assert third.attempts == 2, "as if it had not been handed out"
 
 
 def test_a_delayed_one_comes_when_its_time_has_come():
     fs = filled(3)
     with opened(fs) as queue, FifoWork(queue) as work:
-        leases = work.take_many(3)
+        leases = work.get_many(3)
         work.nack(leases[0], delay=5.0)
         work.nack(leases[1], delay=2.0)
         assert work.next_due() == 2.0
-        assert work.take() is None
+        assert work.get() is None
         fs.clock = 2.0
-        assert attempts(work.take_many(3)) == {1: 2}
+        assert attempts(work.get_many(3)) == {1: 2}
         fs.clock = 5.0
-        assert attempts(work.take_many(3)) == {0: 2}
+        assert attempts(work.get_many(3)) == {0: 2}
         assert work.next_due() == math.inf
 
 
 @pytest.mark.parametrize("delay", [-1.0, math.nan, math.inf, 5_000_000.0])
 def test_a_delay_that_is_none(delay: float):
     with opened(filled(1)) as queue, FifoWork(queue) as work:
-        lease = work.take()
+        lease = work.get()
         assert lease is not None
         with pytest.raises(ValueError, match="a delay is"):
             work.nack(lease, delay)
@@ -246,26 +246,26 @@ def test_leaving_gives_back_what_is_in_flight_and_no_attempt_is_lost():
     fs = filled(5)
     with opened(fs) as queue:
         with FifoWork(queue) as work:
-            leases = work.take_many(4)
+            leases = work.get_many(4)
             work.ack(leases[1])
             work.nack(leases[2])
         with pytest.raises(diskq.LeaseError):
             work.ack(leases[0])
         with pytest.raises(ValueError, match="is over"):
-            work.take()
+            work.get()
         with FifoWork(queue) as work:
-            assert attempts(work.take_many(9)) == {0: 1, 2: 2, 3: 1, 4: 1}
+            assert attempts(work.get_many(9)) == {0: 1, 2: 2, 3: 1, 4: 1}
     with opened(fs) as queue, FifoWork(queue) as work:
-        assert attempts(work.take_many(9)) == {0: 1, 2: 2, 3: 1, 4: 1}
+        assert attempts(work.get_many(9)) == {0: 1, 2: 2, 3: 1, 4: 1}
 
 
 def test_after_that_a_plain_reader_sees_all_from_the_head_on():
     with opened(filled(5)) as queue:
         with FifoWork(queue) as work:
-            leases = work.take_many(5)
+            leases = work.get_many(5)
             work.ack([leases[0], leases[2], leases[4]])
         assert queue.depth == 4
-        assert queue.take_many(9) == bodies(4, start=1)
+        assert queue.get_many(9) == bodies(4, start=1)
         statistics = queue.statistics()
         assert (statistics.depth, statistics.received) == (0, 5)
 
@@ -275,18 +275,18 @@ def test_and_who_peeked_before_sees_it_again():
         assert queue.peek_many(3) == bodies(3)
         queue.advance(1)
         with FifoWork(queue) as work:
-            leases = work.take_many(2)
+            leases = work.get_many(2)
             assert numbers(leases) == [1, 2]
             work.ack(leases[0])
             assert queue.depth == 3
         assert queue.depth == 3
-        assert queue.take_many(9) == bodies(3, start=2)
+        assert queue.get_many(9) == bodies(3, start=2)
         assert queue.statistics().received == 5
 
 
 def test_nobody_else_reads_meanwhile():
     with opened(filled(5)) as queue, FifoWork(queue):
-        for read in (queue.take, queue.peek, lambda: queue.take_many(2), lambda: FifoWork(queue)):
+        for read in (queue.get, queue.peek, lambda: queue.get_many(2), lambda: FifoWork(queue)):
             with pytest.raises(ValueError, match="is being worked on"):
                 read()
         assert not queue.steps.tail.pass_on([b"x"])
@@ -301,39 +301,39 @@ def test_a_process_that_dies_of_a_message_tried_it():
     for attempt in range(1, 5):
         queue = opened(fs)
         work = FifoWork(queue)
-        (first,) = work.take_many(1)
+        (first,) = work.get_many(1)
         assert (first.body, first.attempts) == (body(0), attempt)
         fs = abandoned(queue, fs)
     with opened(fs) as queue, FifoWork(queue) as work:
-        assert attempts(work.take_many(9)) == {0: 5, 1: 1, 2: 1}
+        assert attempts(work.get_many(9)) == {0: 5, 1: 1, 2: 1}
 
 
 def test_attempts_and_acknowledgements_survive_a_power_cut_once_they_are_synced():
     fs = filled(6)
     with opened(fs) as queue:
         work = FifoWork(queue)
-        leases = work.take_many(5)
+        leases = work.get_many(5)
         work.ack([leases[1], leases[3]])
         work.nack(leases[2])
-        (again,) = work.take_many(1)
+        (again,) = work.get_many(1)
         assert again.body == body(2)
         queue.sync()
         work.ack(leases[0])
         after = fs.crash()
     with opened(after) as queue, FifoWork(queue) as work:
-        assert attempts(work.take_many(9)) == {0: 2, 2: 3, 4: 2, 5: 1}
+        assert attempts(work.get_many(9)) == {0: 2, 2: 3, 4: 2, 5: 1}
 
 
 def test_what_was_acknowledged_before_a_kill_is_durable_once_the_queue_is_open_again():
     fs = filled(4)
     queue = opened(fs)
     work = FifoWork(queue)
-    work.ack(work.take_many(3)[1])
+    work.ack(work.get_many(3)[1])
     fs = abandoned(queue, fs)
     with opened(fs):
         after = fs.crash()
     with opened(after) as queue, FifoWork(queue) as work:
-        assert attempts(work.take_many(9)) == {0: 2, 2: 2, 3: 1}
+        assert attempts(work.get_many(9)) == {0: 2, 2: 2, 3: 1}
 
 
 def test_after_so_many_attempts_somebody_else_has_it():
@@ -342,15 +342,15 @@ def test_after_so_many_attempts_somebody_else_has_it():
     with opened(fs) as queue:
         with worked(queue, lambda lease: taken.append((lease.body, lease.attempts)), max_attempts=2) as work:
             for _ in range(2):
-                (first,) = work.take_many(1)
+                (first,) = work.get_many(1)
                 assert taken == []
                 work.nack(first)
             assert taken == [(body(0), 2)]
-            assert numbers(work.take_many(9)) == [1, 2]
+            assert numbers(work.get_many(9)) == [1, 2]
             assert work.statistics().exhausted == 1
         assert queue.depth == 2
     with opened(fs) as queue:
-        assert queue.take_many(9) == [body(1), body(2)]
+        assert queue.get_many(9) == [body(1), body(2)]
 
 
 def test_also_where_the_process_died_each_time():
@@ -358,11 +358,11 @@ def test_also_where_the_process_died_each_time():
     fs = filled(2)
     for _ in range(2):
         queue = opened(fs)
-        worked(queue).take_many(1)
+        worked(queue).get_many(1)
         fs = abandoned(queue, fs)
     with opened(fs) as queue:
         with worked(queue, lambda lease: taken.append((lease.body, lease.attempts)), max_attempts=2) as work:
-            assert numbers(work.take_many(9)) == [1]
+            assert numbers(work.get_many(9)) == [1]
         assert taken == [(body(0), 2)]
 
 
@@ -371,23 +371,23 @@ def test_where_he_does_not_want_it_it_stays():
         raise ZeroDivisionError
 
     with opened(filled(2)) as queue, worked(queue, refuse, max_attempts=1) as work:
-        first = work.take()
+        first = work.get()
         assert first is not None
         with pytest.raises(ZeroDivisionError):
             work.nack(first)
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
-                work.take_many(9)
+                work.get_many(9)
         assert work.statistics().returned == 1
         assert work.statistics().in_flight == 0
         work._exhausted = None
-        assert attempts(work.take_many(9)) == {0: 2, 1: 1}
+        assert attempts(work.get_many(9)) == {0: 2, 1: 1}
 
 
 def test_without_him_it_is_handed_out_again_and_again():
     with opened(filled(1)) as queue, worked(queue, max_attempts=1) as work:
         for attempt in range(1, 5):
-            lease = work.take()
+            lease = work.get()
             assert lease is not None
             assert lease.attempts == attempt
             work.nack(lease)
@@ -401,13 +401,13 @@ def rest_after_restart(step: float, **passed: float) -> float:
     fs = filled(2)
     queue = opened(fs)
     work = FifoWork(queue)
-    first, _ = work.take_many(2)
+    first, _ = work.get_many(2)
     work.nack(first, delay=60.0)
     fs = abandoned(queue, fs)
     fs.clock += passed.get("clock", 0.0)
     fs.epoch += step
     with opened(fs) as queue, FifoWork(queue) as work:
-        found = attempts(work.take_many(9))
+        found = attempts(work.get_many(9))
         assert found == {1: 2} or (found == {0: 2, 1: 2} and work.next_due() == math.inf)
         return 0.0 if 0 in found else work.next_due() - fs.clock
 
@@ -425,14 +425,14 @@ def test_a_clock_that_stepped_makes_nobody_wait_for_longer():
 def test_what_is_known_is_kept_while_it_is_not_reached():
     fs = filled(30)
     with opened(fs) as queue, FifoWork(queue) as work:
-        leases = work.take_many(30)
+        leases = work.get_many(30)
         work.ack(leases[20])
         work.nack(leases[25])
     for _ in range(3):
         with opened(fs) as queue, worked(queue, max_ahead=4) as work:
-            assert numbers(work.take_many(2)) == [0, 1]
+            assert numbers(work.get_many(2)) == [0, 1]
     with opened(fs) as queue, FifoWork(queue) as work:
-        found = attempts(work.take_many(30))
+        found = attempts(work.get_many(30))
         assert sorted(found) == [*range(20), *range(21, 30)]
         assert found[25] == 2
         assert {found[number] for number in found if number != 25} == {1}
@@ -441,9 +441,9 @@ def test_what_is_known_is_kept_while_it_is_not_reached():
 def test_the_head_passes_what_was_acknowledged_before_though_nobody_asks_for_more():
     with opened(filled(9, max_bytes_per_file=2 * RECORD)) as queue:
         with FifoWork(queue) as work:
-            work.ack(work.take_many(7)[2:])
+            work.ack(work.get_many(7)[2:])
         with FifoWork(queue) as work:
-            work.ack(work.take_many(2))
+            work.ack(work.get_many(2))
             assert queue.depth == 2
 
 
@@ -452,7 +452,7 @@ def test_an_acknowledged_message_is_in_its_file_before_the_journal_says_so():
     queue = opened(fs)
     work = FifoWork(queue)
     queue.put(body(0), "memory")
-    lease = work.take()
+    lease = work.get()
     assert lease is not None
     assert fs.size_of(data(0)) == 0
     work.ack(lease)
@@ -464,15 +464,15 @@ def test_an_acknowledged_message_is_in_its_file_before_the_journal_says_so():
 
 def test_an_emptied_queue_has_nothing_to_give_back():
     with opened(filled(4)) as queue, FifoWork(queue) as work:
-        leases = work.take_many(3)
+        leases = work.get_many(3)
         work.nack(leases[2])
         work.nack(leases[1], delay=5.0)
         queue.empty()
         assert queue.depth == 0
         work.ack(leases[0])  # it was dealt with, and is gone
-        assert work.take() is None
+        assert work.get() is None
         queue.put(body(9))
-        (new,) = work.take_many(9)
+        (new,) = work.get_many(9)
         assert (new.body, new.attempts) == (body(9), 1)
 
 
@@ -482,13 +482,13 @@ def test_the_oldest_may_be_given_up_while_they_are_worked_on():
         for number in range(100):
             queue.put(body(number, 1000))
             if number == 20:
-                leases = work.take_many(12)
+                leases = work.get_many(12)
                 work.ack(leases[3])
         dropped = queue.statistics().dropped
         assert dropped > 20
         work.ack(leases[0])
         work.nack(leases[1])
-        rest = work.take_many(200)
+        rest = work.get_many(200)
         assert [int(lease.body[:8]) for lease in rest] == list(range(dropped + 1, 100)), (
             "one was acknowledged"
         )
@@ -501,7 +501,7 @@ def test_what_was_lost_to_damage_is_told_once():
     with opened(fs) as queue:
         for _ in range(3):
             with FifoWork(queue) as work:
-                found = numbers(work.take_many(1000))
+                found = numbers(work.get_many(1000))
                 assert found == sorted(set(found))
         assert len(queue.repairs) == 1
         assert queue.depth == len(found) == 200 - queue.statistics().lost
@@ -511,36 +511,36 @@ def test_a_journal_of_files_that_somebody_cut_takes_nothing_from_those_who_come(
     fs = filled(4)
     queue = opened(fs)
     work = FifoWork(queue)
-    work.ack(work.take_many(4)[1:])
+    work.ack(work.get_many(4)[1:])
     fs = abandoned(queue, fs)
     truncate(fs, data(0), 2 * RECORD)
     with opened(fs) as queue:
         queue.put_many(bodies(2, start=7))
     with opened(fs) as queue, FifoWork(queue) as work:
-        assert numbers(work.take_many(9)) == [0, 7, 8]
+        assert numbers(work.get_many(9)) == [0, 7, 8]
 
 
 def test_after_a_peer_nothing_is_known():
     fs = filled(4)
     with opened(fs) as queue, FifoWork(queue) as work:
-        work.ack(work.take_many(4)[1:])
+        work.ack(work.get_many(4)[1:])
     # nsqd begins anew at file 0, and its messages lie where ours lay.
     others = bodies(4, start=70)
     fs.write_durably(data(0), b"".join(map(frame, others)))
     fs.write_durably(meta(), b"4\n0,0\n0,%d\n" % (4 * RECORD))
     with opened(fs) as queue, FifoWork(queue) as work:
-        assert [lease.body for lease in work.take_many(9)] == others
+        assert [lease.body for lease in work.get_many(9)] == others
 
 
 def test_after_plain_reading_what_was_read_is_passed_over():
     fs = filled(6)
     with opened(fs) as queue:
         with FifoWork(queue) as work:
-            leases = work.take_many(6)
+            leases = work.get_many(6)
             work.ack([leases[2], leases[4]])
-        assert queue.take_many(2) == bodies(2)
+        assert queue.get_many(2) == bodies(2)
         with FifoWork(queue) as work:
-            assert numbers(work.take_many(9)) == [3, 5]
+            assert numbers(work.get_many(9)) == [3, 5]
 
 
 # --- full and failing disks -----------------------------------------------------------------------
@@ -552,18 +552,18 @@ def test_a_full_disk_keeps_nobody_from_working():
         queue.put_many(bodies(8))
         queue.sync()
         with FifoWork(queue) as work:
-            leases = work.take_many(2)
+            leases = work.get_many(2)
             work.ack(leases[1])
             fs.capacity(0)
-            leases += work.take_many(4)
+            leases += work.get_many(4)
             work.ack(leases[3])
             work.ack(leases[0])
             fs.capacity(None)
-            assert work.take() is not None
+            assert work.get() is not None
         queue.sync()
         after = fs.inner.crash()
     with opened(after) as queue, FifoWork(queue) as work:
-        assert numbers(work.take_many(9)) == [2, 4, 5, 6, 7]
+        assert numbers(work.get_many(9)) == [2, 4, 5, 6, 7]
 
 
 def test_a_disk_that_fails_is_told():
@@ -571,7 +571,7 @@ def test_a_disk_that_fails_is_told():
     queue = opened(fs)
     queue.put_many(bodies(3))
     work = FifoWork(queue)
-    lease = work.take()
+    lease = work.get()
     assert lease is not None
     fs.fail("pwrite", error=errno.EIO, path="*.acks")
     with pytest.raises(diskq.StorageFailedError):
@@ -583,22 +583,22 @@ def test_a_closed_queue_ends_the_work():
     fs = filled(3)
     queue = opened(fs)
     work = FifoWork(queue)
-    leases = work.take_many(3)
+    leases = work.get_many(3)
     work.ack(leases[1])
     queue.close()
     with pytest.raises(ValueError, match="is over"):
-        work.take()
+        work.get()
     with pytest.raises(diskq.LeaseError):
         work.ack(leases[0])
     work.close()
     with opened(fs) as queue, FifoWork(queue) as work:
-        assert attempts(work.take_many(9)) == {0: 1, 2: 1}
+        assert attempts(work.get_many(9)) == {0: 1, 2: 1}
 
 
 def test_acknowledgements_are_counted_by_the_sync_policy():
     fs = filled(12)
     with opened(fs, sync_every=4) as queue, FifoWork(queue) as work:
-        leases = work.take_many(12)
+        leases = work.get_many(12)
         queue.sync()
         before = queue.statistics().barriers
         work.ack(leases[5])
@@ -619,7 +619,7 @@ def test_the_files_are_what_go_reads_at_every_step(tmp_path: Path):
     with diskq.FifoQueue(tmp_path, "q", diskq.QueueOptions(max_bytes_per_file=5 * RECORD)) as queue:
         queue.put_many(bodies(40))
         with FifoWork(queue) as work:
-            leases = work.take_many(40)
+            leases = work.get_many(40)
             rng.shuffle(leases)
             for lease in leases[:36]:
                 work.ack(lease)
@@ -629,4 +629,4 @@ def test_the_files_are_what_go_reads_at_every_step(tmp_path: Path):
                 assert nsq_oracle.read_meta(tmp_path, "q").depth == queue.depth
     nsq_oracle.consume(tmp_path, "q", 1)  # a Go program takes one, and knows of no journal
     with diskq.FifoQueue(tmp_path, "q") as queue, FifoWork(queue) as work:
-        assert numbers(work.take_many(99)) == list(range(min(left) + 1, 40))
+        assert numbers(work.get_many(99)) == list(range(min(left) + 1, 40))

@@ -52,7 +52,7 @@ def test_they_are_no_messages(which: str, size: int) -> None:
         assert [(each.path, each.dropped, each.records) for each in queue.repairs] == [
             (path(number), size, 0)
         ]
-        assert [queue.take() for _ in BODIES] == BODIES
+        assert [queue.get() for _ in BODIES] == BODIES
         assert queue.depth == 0
 
 
@@ -86,7 +86,7 @@ def test_empty_messages_that_were_staged_are(body: bytes) -> None:
     assert verify(Store("queue", DIRECTORY, NAME), fs=fs).messages == 3
     with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
         assert queue.repairs == ()
-        assert [queue.take() for _ in range(4)] == [body, b"", b"", None]
+        assert [queue.get() for _ in range(4)] == [body, b"", b"", None]
 
 
 @pytest.mark.parametrize("size", [1, 4, 8])
@@ -98,7 +98,7 @@ def test_empty_messages_that_were_staged_are_though_a_part_of_them_was_written(s
     append(fs, 0, bytes(size))
     with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
         assert queue.repairs == ()
-        assert [queue.take() for _ in range(4)] == [b"1", b"", b"", None]
+        assert [queue.get() for _ in range(4)] == [b"1", b"", b"", None]
 
 
 def test_zeros_behind_empty_messages_that_were_staged_are_no_messages() -> None:
@@ -109,14 +109,14 @@ def test_zeros_behind_empty_messages_that_were_staged_are_no_messages() -> None:
     append(fs, 0, bytes(8 + 12))
     with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
         assert [(each.dropped, each.records) for each in queue.repairs] == [(12, 0)]
-        assert [queue.take() for _ in range(4)] == [b"1", b"", b"", None]
+        assert [queue.get() for _ in range(4)] == [b"1", b"", b"", None]
 
 
 def test_frames_that_another_program_appends_after_a_close_are_delivered() -> None:
     fs, last = filled()
     append(fs, last, nsq_oracle.frame(b"theirs"))
     with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
-        assert [queue.take() for _ in range(len(BODIES) + 1)] == [*BODIES, b"theirs"]
+        assert [queue.get() for _ in range(len(BODIES) + 1)] == [*BODIES, b"theirs"]
 
 
 @pytest.mark.parametrize("size", [4, 24, 512])
@@ -134,5 +134,5 @@ def test_after_a_kill_all_who_look_agree_with_the_open(size: int) -> None:
     assert [body for part in seen.plan() for _, body in read(fs, part, path=DIRECTORY)[0]] == BODIES
     with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
         assert [(each.dropped, each.records) for each in queue.repairs] == [(size, 0)]
-        assert [queue.take() for _ in BODIES] == BODIES
+        assert [queue.get() for _ in BODIES] == BODIES
         assert queue.depth == 0

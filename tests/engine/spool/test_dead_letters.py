@@ -39,7 +39,7 @@ def opened(fs: CrashFS | FaultFS[CrashFS]) -> DeadLetters:
 
 def spooled(fs: CrashFS) -> list[bytes]:
     with diskq.FifoQueue(PATH, "spool", fs=fs.copy()) as queue:
-        return queue.take_many(100)
+        return queue.get_many(100)
 
 
 @pytest.mark.parametrize("reason", ["HTTP 400", "", "two\nlines", 'quo"tes', "Zürich \U0001f600", "x" * 4000])

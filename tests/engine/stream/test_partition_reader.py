@@ -91,7 +91,7 @@ def test_a_batch_ends_at_its_bounds_and_holds_one_message_at_least(with_checksum
     found: list[Message] = []
     with reader(partition.fs) as its:
         its.seek_oldest()
-        while batch := its.take_many(25, max_bytes):
+        while batch := its.read_many(25, max_bytes):
             size = sum(len(message.key) + len(message.value) for message in batch)
             assert len(batch) == 1 or (size <= max_bytes and len(batch) <= 25)
             found += batch
@@ -103,7 +103,7 @@ def test_a_batch_goes_on_into_the_next_segment(with_checksums):
     partition = laid(100, 10, with_checksums=with_checksums)
     with reader(partition.fs) as its:
         its.seek_oldest()
-        assert its.take_many(95) == partition.messages[:95]
+        assert its.read_many(95) == partition.messages[:95]
 
 
 @both_encodings
@@ -144,7 +144,7 @@ def test_any_offset_is_found(varuint, with_checksums):
         for offset in range(301):
             its.seek(offset)
             assert its.position == offset
-            assert its.take_many(2) == partition.messages[offset : offset + 2]
+            assert its.read_many(2) == partition.messages[offset : offset + 2]
     assert not its.losses
 
 
@@ -165,7 +165,7 @@ def test_an_offset_is_found_without_reading_what_lies_before_it(with_checksums):
             its.seek(offset)
             loaded_to_seek, loaded = loaded, 0
             assert loaded_to_seek < 300_000
-            assert offsets(its.take_many(1)) == [offset][: 20_000 - offset]
+            assert offsets(its.read_many(1)) == [offset][: 20_000 - offset]
             loaded = 0
 
 
@@ -183,7 +183,7 @@ def test_offsets_beyond_the_ends_are_errors_that_tell_the_ends():
             assert its.position == 25
         assert offsets(rest(its)) == [25, 26, 27, 28, 29]
         its.seek(30)
-        assert its.take() is None
+        assert its.read() is None
         its.seek_oldest()
         assert its.position == 20
 
@@ -206,23 +206,23 @@ def test_where_the_active_segment_is_empty_the_newest_is_waited_for(with_checksu
     with reader(partition.fs) as its:
         assert its.next_offset() == 20
         its.seek_newest()
-        assert (its.position, its.take()) == (20, None)
+        assert (its.position, its.read()) == (20, None)
         its.seek_active()
-        assert (its.position, its.take()) == (20, None)
+        assert (its.position, its.read()) == (20, None)
 
 
 def test_where_the_only_segment_is_empty_the_newest_is_waited_for():
     fs = RamFS({data(7): b"", index(7): b"", timeindex(7): b""})
     with reader(fs) as its:
         its.seek_newest()
-        assert (its.position, its.first_offset(), its.next_offset(), its.take()) == (7, 7, 7, None)
+        assert (its.position, its.first_offset(), its.next_offset(), its.read()) == (7, 7, 7, None)
 
 
 def test_a_segment_of_which_only_the_data_file_was_made_is_empty():
     fs = RamFS({data(0): b""})
     with reader(fs) as its:
         its.seek_oldest()
-        assert its.take() is None
+        assert its.read() is None
 
 
 # --- files, and how many of them are held ---------------------------------------------------------
@@ -236,7 +236,7 @@ def test_no_more_than_three_files_are_held_and_none_is_left_open(with_checksums)
     with reader(partition.fs) as its:
         its.seek_oldest()
         for _ in range(200):
-            assert its.take() is not None
+            assert its.read() is not None
             most = max(most, len(partition.fs._handles))
         its.seek_newest()
         its.next_offset()
@@ -272,7 +272,7 @@ def test_what_retention_removes_is_read_to_its_end_by_who_has_it_open():
     partition = laid(30, 10)
     with reader(partition.fs) as its:
         its.seek(4)
-        assert offsets(its.take_many(1)) == [4]
+        assert offsets(its.read_many(1)) == [4]
         for path in (data(0), index(0), timeindex(0), sums(0)):
             partition.fs.unlink(path)
         assert offsets(rest(its)) == list(range(5, 30))
@@ -284,11 +284,11 @@ def test_a_reader_that_was_overtaken_is_told_where_it_can_go_on(with_checksums):
     partition = laid(40, 10, with_checksums=with_checksums)
     with reader(partition.fs) as its:
         its.seek(4)
-        assert offsets(its.take_many(1)) == [4]
+        assert offsets(its.read_many(1)) == [4]
         for base in (0, 10, 20):
             for path in (data(base), index(base), timeindex(base)):
                 partition.fs.unlink(path)
-        assert offsets(its.take_many(5)) == list(range(5, 10))
+        assert offsets(its.read_many(5)) == list(range(5, 10))
         for _ in range(2):
             with pytest.raises(OffsetOutOfRangeError) as told:
                 its.fill()
@@ -304,9 +304,9 @@ def test_a_batch_that_was_overtaken_within_is_handed_out_first():
         assert its.fill()
         for base in (0, 10, 20):
             partition.fs.unlink(data(base))
-        assert offsets(its.take_many(30)) == list(range(4, 10))
+        assert offsets(its.read_many(30)) == list(range(4, 10))
         with pytest.raises(OffsetOutOfRangeError):
-            its.take_many(30)
+            its.read_many(30)
 
 
 def test_a_segment_that_is_gone_from_the_middle_is_told_as_lost():
@@ -614,7 +614,7 @@ def test_every_offset_is_found_whatever_byte_of_the_index_is_rotten(with_checksu
         with reader(fs) as its:
             for offset in range(12):
                 its.seek(offset)
-                assert its.take() == partition.messages[offset]
+                assert its.read() == partition.messages[offset]
         assert not its.losses
 
 
@@ -693,7 +693,7 @@ def test_an_index_that_is_mended_under_a_reader_costs_it_nothing():
     peer.push_all(triples(5, start=5))
     with reader(fs) as its:
         its.seek_oldest()
-        found = its.take_many(7) + rest(its)
+        found = its.read_many(7) + rest(its)
         del fs.now[index()][5 * 24 : 5 * 24 + 4]
         peer.push_all(triples(5, start=10))
         found += rest(its)
@@ -721,7 +721,7 @@ def test_what_a_stream_appends_is_read_once_and_in_order(varuint, is_in_this_thr
                 sent += batch
                 stream.append_many(items(batch))
                 if rng.random() < 0.5:
-                    found += its.take_many(rng.randrange(30))
+                    found += its.read_many(rng.randrange(30))
                 if rng.random() < 0.05:
                     stream.sync()
             stream.sync()
@@ -877,7 +877,7 @@ def test_what_retention_takes_from_under_a_reader_is_told_and_all_else_read_once
         while not is_last:
             is_last = fs.is_over
             try:
-                while (message := its.take()) is not None:
+                while (message := its.read()) is not None:
                     found.append(message)
             except OffsetOutOfRangeError as overtaken:
                 skipped += range(overtaken.offset, overtaken.first)

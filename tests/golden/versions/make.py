@@ -111,7 +111,7 @@ def queue_closed(path: str) -> Told:
     options = diskq.QueueOptions(max_bytes_per_file=200)
     with diskq.FifoQueue(path, "orders", options) as queue:
         queue.put_many(raw(sent))
-        queue.take_many(25)
+        queue.get_many(25)
     return tell(kind="queue", ended="closed", name="orders", sent=sent, synced=60, gone=25, taken=25)
 
 
@@ -121,7 +121,7 @@ def queue_empty(path: str) -> Told:
     sent = texts("order", 10)
     with diskq.FifoQueue(path, "orders") as queue:
         queue.put_many(raw(sent))
-        queue.take_many(10)
+        queue.get_many(10)
     return tell(kind="queue", ended="closed", name="orders", sent=sent, synced=10, gone=10, taken=10)
 
 
@@ -161,7 +161,7 @@ def queue_killed_engine(path: str) -> Told:
     sent = texts("order", 50)
     queue = diskq.FifoQueue(path, "orders", diskq.QueueOptions(**NEVER))
     queue.put_many(raw(sent[:20]), "synced")
-    queue.take_many(5)
+    queue.get_many(5)
     queue.put_many(raw(sent[20:]))
     killed(kind="queue", name="orders", sent=sent, synced=20, gone=0, taken=5)
 
@@ -188,7 +188,7 @@ def leases_closed(path: str) -> Told:
     with diskq.FifoQueue(path, "tasks") as queue:
         queue.put_many(raw(sent))
         with diskq.FifoWork(queue) as work:
-            leases = work.take_many(20)
+            leases = work.get_many(20)
             work.ack(leases[1:12:2])
             work.nack(leases[0])
     return tell(kind="leases", ended="closed", name="tasks", sent=sent, acked=sent[1:12:2], maybe=[])
@@ -499,8 +499,8 @@ def _priority(path: str, **options: Any) -> Told:
         for name, records, numbers in (("__sys", main, range(40)), ("mail", mail, range(100, 112))):
             queue = store.queue() if name == "__sys" else store.queue(name)
             for priority, payload in _jobs(*numbers):
-                records[store.enqueue(queue, payload.encode(), priority)] = (priority, payload)
-        taken = store.dequeue_many(store.queue(), 7)
+                records[store.put(queue, payload.encode(), priority)] = (priority, payload)
+        taken = store.get_many(store.queue(), 7)
         store.ack_many(store.queue(), taken[:5])
         for record in taken[:5]:
             del main[record.id]

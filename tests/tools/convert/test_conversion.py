@@ -299,7 +299,7 @@ def test_one_queue_of_several_may_be_chosen(tmp_path: Path) -> None:
 def test_stores_keep_what_their_queues_allow(tmp_path: Path) -> None:
     with PriorityStore(tmp_path / "t", PriorityOptions(preallocate=False)) as store:
         store.create_queue("q", implementation="QA", max_size=9, max_message_size=99, key_range=(1, 5))
-        store.enqueue(store.queue("q"), b"v", 2)
+        store.put(store.queue("q"), b"v", 2)
     converted(Store("jobs", f"{tmp_path}/t"), tmp_path / "to", "taskflux")
     with PriorityStore(tmp_path / "to") as store:
         info = next(info for info in store.queues() if info.name == "q")

@@ -42,8 +42,8 @@ def a_journal(path: Path) -> Store:
 
 def a_store(path: Path) -> Store:
     with PriorityStore(path, PriorityOptions(preallocate=False)) as store:
-        store.enqueue_many(store.create_queue("mail"), [b"late", b"soon"], [7, -1])
-        store.enqueue(store.queue(), b"any")
+        store.put_many(store.create_queue("mail"), [b"late", b"soon"], [7, -1])
+        store.put(store.queue(), b"any")
     return Store("jobs", str(path))
 
 
@@ -54,7 +54,7 @@ def values(source: Store | LinesFile, **selection: object) -> list[bytes]:
 def test_a_queue_is_read_from_its_head(tmp_path: Path) -> None:
     store = a_queue(tmp_path)
     with FifoQueue(tmp_path, "q") as queue:
-        queue.take()
+        queue.get()
     assert list(entries(store)) == [Entry(b"1", queue="q"), Entry(b"2", queue="q")]
 
 
@@ -156,7 +156,7 @@ def test_it_is_the_same_again_whatever_was_written_meanwhile(tmp_path: Path, kin
         first = [entry for batch in reading.batches() for entry in batch.entries()]
         if kind == "jobs":
             with PriorityStore(tmp_path, PriorityOptions(preallocate=False)) as store:
-                store.enqueue(store.queue("mail"), b"more", -9)
+                store.put(store.queue("mail"), b"more", -9)
         else:
             make(tmp_path)
         assert [entry for batch in reading.batches() for entry in batch.entries()] == first
@@ -168,7 +168,7 @@ def test_messages_that_were_taken_out_meanwhile_are_an_error(tmp_path: Path) -> 
     with FifoQueue(tmp_path, "q", options) as queue:
         queue.put_many([b"%d" % number for number in range(9)])
         with open_reading(Store("queue", str(tmp_path), "q")) as reading:
-            queue.take_many(9)
+            queue.get_many(9)
             queue.sync()
             with pytest.raises(QueueMovedError):
                 list(reading.batches())

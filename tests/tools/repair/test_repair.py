@@ -213,11 +213,11 @@ def test_messages_keep_their_offsets(kind, tmp_path):
     repair(store, apply=True)
     found = {}
     if kind == "journal":
-        found = {message.offset: message.value for message in diskq.JournalReader(store.path).take_many(99)}
+        found = {message.offset: message.value for message in diskq.JournalReader(store.path).read_many(99)}
     else:
         fs = OsFileSystem()
         with PartitionReader(fs, StreamFiles(fs, store.path).partition(0)) as reader:
-            found = {message.offset: message.value for message in reader.take_many(99)}
+            found = {message.offset: message.value for message in reader.read_many(99)}
     assert found
     assert all(value == body(offset) for offset, value in found.items())
 
@@ -257,13 +257,13 @@ def test_acknowledgements_move_along(tmp_path):
     with FifoQueue(tmp_path, "events", diskq.QueueOptions(max_bytes_per_file=100_000)) as queue:
         queue.put_many([body(number) for number in range(400)])
         with FifoWork(queue, diskq.WorkOptions(max_in_flight=500, max_ahead=500)) as work:
-            leases = work.take_many(400)
+            leases = work.get_many(400)
             work.ack([lease for number, lease in enumerate(leases) if number % 2])
     flip(tmp_path / "events.diskqueue.000000.dat", 6000)
     repair(Store("queue", str(tmp_path), "events"), apply=True)
     options = diskq.WorkOptions(max_in_flight=500, max_ahead=500)
     with FifoQueue(tmp_path, "events") as queue, FifoWork(queue, options) as work:
-        left = [lease.body for lease in work.take_many(400)]
+        left = [lease.body for lease in work.get_many(400)]
     assert left
     assert set(left) <= {body(number) for number in range(0, 400, 2)}
 

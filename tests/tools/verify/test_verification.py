@@ -57,7 +57,7 @@ def a_store(path: Path) -> Path:
     options = PriorityOptions(preallocate=False, soft_limit=16_000, hard_limit=32_000)
     with PriorityStore(path, options, takes_snapshots=False) as store:
         for start in range(0, COUNT, 50):
-            store.enqueue_many(store.queue(), BODIES[start : start + 50])
+            store.put_many(store.queue(), BODIES[start : start + 50])
     return min((path / "data" / "log").glob("*.log"))
 
 
@@ -180,7 +180,7 @@ def test_a_byte_of_a_snapshot_is_damage_where_the_log_does_not_begin_before_it(t
 
 def test_a_byte_of_a_snapshot_is_a_note_where_the_log_has_it_all(tmp_path):
     with PriorityStore(tmp_path, PriorityOptions(preallocate=False)) as store:
-        store.enqueue_many(store.queue(), BODIES)
+        store.put_many(store.queue(), BODIES)
         assert store.snapshot()
     flip(tmp_path / "data" / "tflux.snapshot", 9_000)
     found = looked_at(tmp_path)
@@ -263,7 +263,7 @@ def test_what_a_peer_has_left_of_a_file_that_it_began_anew_is_counted_where_the_
     found = looked_at(tmp_path)
     assert found.verdict == "damaged"
     with FifoQueue(tmp_path, "q") as queue:
-        assert found.messages == len(queue.take_many(10_000)) == 300 + 1 - queue.statistics().lost
+        assert found.messages == len(queue.get_many(10_000)) == 300 + 1 - queue.statistics().lost
         assert queue.statistics().lost > 0
 
 
@@ -444,7 +444,7 @@ from diskq.options import QueueOptions
 with FifoQueue(path, "q", QueueOptions(max_bytes_per_file=200_000)) as thing:
     while not done():
         thing.put_many([body] * 50)
-        thing.take_many(40)
+        thing.get_many(40)
         thing.flush()
 """,
     "stream": """
@@ -472,8 +472,8 @@ options = PriorityOptions(soft_limit=200_000, hard_limit=400_000, snapshot_segme
 with PriorityStore(path, options) as thing:
     queue = thing.queue()
     while not done():
-        thing.enqueue_many(queue, [body] * 50)
-        thing.ack_many(queue, thing.dequeue_many(queue, 40))
+        thing.put_many(queue, [body] * 50)
+        thing.ack_many(queue, thing.get_many(queue, 40))
 """,
 }
 # A peer has no lock that anybody can see. This one always has half a message in the file.

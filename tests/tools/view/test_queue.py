@@ -52,7 +52,7 @@ def test_names_are_those_of_files_of_queues_and_of_nothing_else(data):
 def test_a_closed_queue_is_exactly_what_its_files_say(data):
     with FifoQueue(data, "q", QueueOptions(max_bytes_per_file=30)) as queue:
         queue.put_many([b"x" * 10] * 5)
-        queue.take_many(3)
+        queue.get_many(3)
     view = look(str(data), "q")
     assert (view.depth, view.is_exact, view.files) == (2, True, 2)
     assert (view.read, view.write) == ((1, 14), (2, 14))

@@ -62,7 +62,7 @@ def test_a_queue_is_as_deep_as_it_was_recorded_and_what_came_since(tmp_path: Pat
         for _ in range(3):
             queue.put_many([b"y" * 77] * 100)
             assert sample(look(watch)).depth == queue.depth
-        queue.take_many(120)
+        queue.get_many(120)
         queue.sync()
         assert sample(look(watch)).depth == queue.depth == 430
 
@@ -127,11 +127,11 @@ def test_a_store_is_read_once_and_then_followed(tmp_path: Path) -> None:
     with PriorityStore(tmp_path) as store:
         store.create_queue("mail")
         mail = store.queue("mail")
-        store.enqueue(mail, b"early", 1)
+        store.put(mail, b"early", 1)
         store.sync()
         watch = StoreWatch([tmp_path])
         look(watch)
-        store.enqueue_many(mail, [b"x"] * 100, 5)
+        store.put_many(mail, [b"x"] * 100, 5)
         store.sync()
         found = sample(look(watch))
     assert found.depth == 101
@@ -148,7 +148,7 @@ def test_rates_are_differences_over_the_seconds_between(tmp_path: Path, clock: C
         watch = StoreWatch([tmp_path], fs=clock)
         assert look(watch).messages_in is None
         queue.put_many([b"x" * 96] * 200)
-        queue.take_many(50)
+        queue.get_many(50)
         queue.sync()
         clock.now += 2
         found = look(watch)
@@ -327,7 +327,7 @@ def filled(kind: str, path: Path) -> Path:
             journal.append(b"x")
     else:
         with PriorityStore(path) as store:
-            store.enqueue(store.queue(), b"x", 1)
+            store.put(store.queue(), b"x", 1)
     return path
 
 

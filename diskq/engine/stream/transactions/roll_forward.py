@@ -200,7 +200,7 @@ def _there(stream: TransactionTarget, fs: FileSystem, intent: Intent, partition:
         expected = _staged(stream, fs, intent, partition, share.skip + at - share.start, varuint)
         seen = 0
         while at < share.offsets.stop:
-            message = reader.take()
+            message = reader.read()
             for gap in reader.losses[seen:]:
                 if gap.start == gap.end:
                     return max(at, gap.offset) - share.start  # nobody was given these offsets
