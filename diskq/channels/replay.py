@@ -1,9 +1,9 @@
-# A stream or a journal again, at the pace at which it came, or faster. Law: a message is handed over when
-# its time has come, never before; until then it is nobody's: who is cancelled while he waits loses nothing.
+# Replays a stream or a journal at its original pace, or faster. Law: a message is returned when it is due,
+# never before; until then it is not taken, so that a cancelled receiver loses nothing.
 #
-# When that is, is counted from the start: the sum of all gaps so far, in whole nanoseconds, divided by the
-# speed. So late wake-ups do not add up: an hour of messages takes an hour. What comes before what, where
-# times step back or are missing, is engine/log/time_order.py's.
+# The due time is counted from the start: the sum of all gaps so far, in whole nanoseconds, divided by the
+# speed. So late wake-ups do not add up: an hour of messages takes an hour. engine/log/time_order.py defines
+# the order of messages if times step back or are missing.
 
 from __future__ import annotations
 
@@ -45,39 +45,39 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayStatistics:
-    """A replay at one moment."""
+    """Figures of a replay at one moment."""
 
     position: dict[int, int]
-    """Of each partition (a journal is partition 0) the offset of the message that comes next."""
+    """The offset of the next message, by partition (a journal is partition 0)."""
     delivered: int
     left: int
-    """Messages that are still to come, as far as offsets tell."""
+    """Messages still to come, by the difference of offsets."""
     timestamp_ns: int | None
-    """When the last message that was delivered was written, ns since 1970; None: none, or it does not say."""
+    """The timestamp of the last delivered message, in ns since 1970; None: no message, or no timestamp."""
     behind: float
-    """Seconds since the next message was due; 0.0 where it is not due, or not known, or there is no pace."""
+    """Seconds since the next message was due; 0.0 if it is not due, or not known, or there is no pace."""
     rate: float
-    """Messages per second, since the first one was asked for."""
+    """Messages per second, since the first call of a receive method."""
 
 
 class _Schedule:
-    """When each message is due, on Trio's clock."""
+    """Computes when each message is due, on Trio's clock."""
 
     def __init__(self, speed: float | None, max_gap: float | None, late: Late) -> None:
         self._speed = speed
         self._max_gap = None if max_gap is None or speed is None else round(max_gap * speed * _SECOND)
         self._keeps_gaps = late == "keep_gaps"
-        self._origin: float | None = None  # when the first message was asked for, and what was put off since
-        self._before = UNTIMED  # the time of the message before
-        self._elapsed = 0  # ns, from the first message to that one, as the messages tell
+        self._origin: float | None = None  # the time of the first receive, plus the delays since
+        self._before = UNTIMED  # the time of the previous message
+        self._elapsed = 0  # ns between the first message and that one, by their timestamps
 
     @property
     def max_gap(self) -> int | None:
-        """In the messages' own time, ns."""
+        """In nanoseconds of the messages' own time."""
         return self._max_gap
 
     def asked(self, next_time: int, now: float) -> None:
-        """Somebody is there for the message with this time."""
+        """Note that a receiver waits for the message with this time."""
         if self._origin is None:
             self._origin = now
         elif self._keeps_gaps:
@@ -100,17 +100,17 @@ class _Schedule:
 
 
 class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
-    """Receives messages when their time comes. Made by `replay`.
+    """Receives messages when they are due. Made by `replay`.
 
     Any number of tasks may receive at once; each message is handed to one of them. Every async method is a
-    cancellation point, and a schedule point at least every 100 µs of running; where one raises `Cancelled`,
+    cancellation point, and a schedule point at least every 100 µs of running; if one raises `Cancelled`,
     nothing was received.
     """
 
     def __init__(self, order: TimeOrder[AnyMessage], schedule: _Schedule) -> None:
         self._order = order
         self._schedule = schedule
-        self._lock = trio.StrictFIFOLock()  # held by the one who waits for the next message
+        self._lock = trio.StrictFIFOLock()  # held by the task that waits for the next message
         self._sleep = trio.CancelScope()
         self._is_closed = False
         self._own_thread = OwnThread("this replay")
@@ -124,19 +124,20 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
     # --- receiving --------------------------------------------------------------------------------
 
     async def receive(self) -> AnyMessage:
-        """The next message, when its time has come. Receivers are served in order of arrival.
+        """Return the next message; waits until it is due. Receivers are served in order of arrival.
 
-        `Cancelled` means: nothing was received. Raises trio.EndOfChannel behind the last message,
-        OffsetOutOfRangeError where what comes next was removed meanwhile, OSError where it cannot be read:
-        nothing was received then, either.
+        `Cancelled` means: nothing was received. Raises trio.EndOfChannel after the last message,
+        OffsetOutOfRangeError if the next message was removed meanwhile, OSError if it cannot be read: nothing
+        was received then either.
         """
         return (await self.receive_many(1))[0]
 
     @enable_ki_protection
     async def receive_many(self, max_items: int, *, max_bytes: int = _MANY_BYTES) -> list[AnyMessage]:
-        """The next message, when its time has come, and behind it those whose time has come as well.
+        """Return the next message and the later ones that are also due; waits until the first one is due.
 
-        At most `max_items`, keys and values of together about `max_bytes`. Raises as `receive`.
+        At most `max_items` messages, with about `max_bytes` of keys and values in all. Raises as `receive`;
+        `Cancelled` means: nothing was received.
         """
         if max_items < 1:
             raise ValueError(f"max_items is at least 1, got {max_items}")
@@ -146,7 +147,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
             messages = [self._take()]
             size = _size(messages[0])
             now = trio.current_time()
-            # What cannot be read is told to who asks for it next: these are in our hands.
+            # A message that cannot be read raises in the next call: these are already taken.
             with contextlib.suppress(DiskqError, OSError):
                 while len(messages) < max_items and size < max_bytes and self._is_due(now):
                     messages.append(self._take())
@@ -156,7 +157,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
 
     @enable_ki_protection
     def receive_nowait(self) -> AnyMessage:
-        """As `receive`; raises trio.WouldBlock where no message is due now, or others wait for it."""
+        """Do as `receive` without waiting; raises trio.WouldBlock if no message is due, or others wait."""
         self._check()
         if self._lock.locked():
             raise trio.WouldBlock
@@ -170,7 +171,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         return message
 
     def _ask(self) -> int:
-        """The next message's time, now that somebody is there for it. Raises trio.EndOfChannel."""
+        """Note a receiver for the next message, and return its time. Raises trio.EndOfChannel."""
         self._check()
         next_time = self._order.peek()
         if next_time is None:
@@ -189,7 +190,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
             self._check()
 
     def _is_due(self, now: float) -> bool:
-        """Is there a next message, and has its time come?"""
+        """True if there is a next message, and it is due."""
         next_time = self._order.peek()
         self._next_due = math.inf if next_time is None else self._schedule.due(next_time)
         return self._next_due <= now
@@ -208,19 +209,19 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
 
     @property
     def position(self) -> dict[int, int]:
-        """Of each partition (a journal is partition 0) the offset of the message that comes next.
+        """The offset of the next message, by partition (a journal is partition 0).
 
-        As `start` it has another replay go on here.
+        Another replay with this as its `start` continues here.
         """
         return self._order.position
 
     @property
     def losses(self) -> tuple[SkippedBytes, ...]:
-        """What could not be read since the open, because it was damaged."""
+        """The damaged ranges that were skipped since the open."""
         return tuple(self._order.losses)
 
     def statistics(self) -> ReplayStatistics:
-        """The replay as it is now. Cheap, and from any thread."""
+        """Return figures of the replay as it is now. Cheap; may be called from any thread."""
         now, due, began = self._clock.current_time(), self._next_due, self._began
         seconds = 0.0 if began is None else now - began
         return ReplayStatistics(
@@ -233,7 +234,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         )
 
     def close(self) -> None:
-        """Let go of the files, and wake who waits with ClosedResourceError. Idempotent."""
+        """Close the files, and wake waiting tasks with ClosedResourceError. Idempotent."""
         self._own_thread.check()
         self._is_closed = True
         self._sleep.cancel()
@@ -253,27 +254,28 @@ def _size(message: AnyMessage) -> int:
 
 
 class replay(Opening[Replay]):  # noqa: N801 (it is used as a function)
-    """Read the stream or the journal at `path` at its own pace: an async context manager, gives a `Replay`.
+    """Replay the stream or the journal at `path` at its own pace: an async context manager for a `Replay`.
 
-    All that is there when it is opened comes, its partitions as one, by time, and each partition in its
-    order: spaced as the messages' timestamps are, divided by `speed`. 1.0 is the original pace, 10.0 ten
-    times that; None is no pace: as fast as it can be read. The first message comes at once.
+    It gives all messages that are present at the open, merged from all partitions by time, each partition in
+    its order. The gaps between messages are those of their timestamps, divided by `speed`: 1.0 is the
+    original pace, 10.0 is ten times as fast, None is as fast as it can be read. The first message comes at
+    once.
 
-    `start` and `partitions` are as `open_consumer` has them, and of a journal as `open_scanner` does. `end`
-    is "close" (behind what is there now), the last offset to be delivered, or a moment: where a replay would
-    begin whose `start` it is; or a mapping of partitions to such, as `start` may be. So two of them, one
-    behind the other, have each message once.
+    `start` and `partitions` are as in `open_consumer`; for a journal, `start` is as in `open_scanner`. `end`
+    is "close" (after the present messages), the last offset to deliver, a moment (the replay ends where one
+    with that `start` would begin), or a mapping of partitions to these. So the `end` of one replay as the
+    `start` of another gives each message once.
 
-    `max_gap` is the longest silence, in seconds of waiting. `late` tells what comes of it when a receiver
-    takes longer than messages are apart: with "catch_up" the replay keeps to its schedule, and what has
-    become due comes at once; with "keep_gaps" the rest is put off, and no two messages are closer than they
-    were.
+    `max_gap` is the longest gap, in seconds of waiting. `late` applies when a receiver takes longer than the
+    gap between messages: with "catch_up" the replay keeps to its schedule, and messages that are due come at
+    once; with "keep_gaps" the rest is delayed, and no two messages are closer than they were.
 
-    A message whose time is earlier than one before it in its partition comes with that one; one without a
-    time comes with the one before it. With `max_gap`, a step back by more than that begins anew there.
+    A message with an earlier time than one before it in its partition comes together with that one; a message
+    without a time comes with the one before it. With `max_gap`, a step back by more than that starts a new
+    sequence there.
 
-    Nothing is locked, made or changed. Raises StreamNotFoundError where there is neither a stream nor a
-    journal, OffsetOutOfRangeError for an offset that is not there, TypeError or ValueError (a naive
+    Nothing is locked, made or changed. Raises StreamNotFoundError if there is neither a stream nor a
+    journal, OffsetOutOfRangeError for an offset that does not exist, TypeError or ValueError (a naive
     datetime), UnsupportedFormatError, OSError.
     """
 
@@ -330,7 +332,7 @@ class replay(Opening[Replay]):  # noqa: N801 (it is used as a function)
     def _open_stream(self) -> list[Lane[AnyMessage]]:
         stream = StreamReader(self._path, fs=self._fs)
         lanes: list[Lane[AnyMessage]] = []
-        with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+        with contextlib.ExitStack() as opened:  # everything is closed again if a step fails
             for index in stream.partitions() if self._partitions is None else self._partitions:
                 reader = stream.open(index)
                 opened.callback(reader.close)

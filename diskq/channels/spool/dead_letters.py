@@ -1,5 +1,5 @@
-# The dead letters of a spool that is open. Law: the event loop never waits for them, one act is done at a
-# time, and none of them keeps deliveries waiting for anything but the disk.
+# The dead letters of a spool that is open. Law: the event loop never waits for their files, one operation
+# runs at a time, and deliveries wait for an operation only as long as the disk takes.
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Args = TypeVarTuple("Args")
 
 
 class SpoolDeadLetters:
-    """The messages that could not be delivered, for who has the spool open. Made by `open_spool`."""
+    """The messages that an open spool could not deliver. Made by `open_spool`."""
 
     def __init__(
         self, engine: DeadLetters, put_back: Callable[[list[bytes]], Coroutine[Any, Any, None]]
@@ -29,33 +29,39 @@ class SpoolDeadLetters:
         self._turn = trio.Lock()
 
     def __len__(self) -> int:
-        """How many there are; a crash may have left some twice."""
+        """Return the number of dead letters; a crash may have left some twice."""
         return len(self._engine)
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong with the letters' files: at the open, and by whoever read them since."""
+        """The damage found in the dead letters' files, at the open and by later reads."""
         return self._engine.repairs
 
     async def list(self) -> DeadLetterList:
-        """All of them, in the order in which they were given up. Reads them all, in a thread."""
+        """Return all dead letters, in the order in which they were given up. Reads them in a thread.
+
+        `Cancelled` changes nothing.
+        """
         async with self._turn:
             return await self._run(self._engine.list)
 
     async def replay(self, ids: Collection[str] | None = None) -> int:
-        """Put the messages of these letters, or of all, at the spool's tail. Returns how many.
+        """Put the messages of these dead letters, or of all, at the spool's tail. Returns how many.
 
-        They are messages like any other then, with new ids. Durable before the letters go: `Cancelled`,
-        or a crash, in between leaves both. Raises KeyError for an id that is not there, and as `send_many`.
+        They become ordinary messages with new ids. They are durable before the dead letters are removed:
+        `Cancelled` or a crash in between leaves both. Raises KeyError for an unknown id, and as `send_many`.
         """
         async with self._turn:
             letters = await self._run(self._engine.select, ids)
-        # Not in turn: a full spool makes room by delivering, for which it may need its letters.
+        # Without the lock: a full spool frees space by delivering, which may add dead letters.
         await self._put_back([letter.body for letter in letters])
         return await self._remove(letters)
 
     async def purge(self, ids: Collection[str] | None = None) -> int:
-        """Remove these letters, or all, for good. Returns how many. Raises KeyError, DiskFullError."""
+        """Remove these dead letters, or all, for good. Returns how many. Raises KeyError, DiskFullError.
+
+        `Cancelled` means: none was removed.
+        """
         async with self._turn:
             letters = await self._run(self._engine.select, ids)
         return await self._remove(letters)
@@ -67,7 +73,7 @@ class SpoolDeadLetters:
         return len(gone)
 
     async def add(self, letters: Collection[DeadLetter]) -> None:
-        """Durable when it returns. Raises DiskFullError: some of them may be in all the same."""
+        """Add dead letters. Durable when this returns. Raises DiskFullError: some of them may be in then."""
         async with self._turn:
             await self._run(self._engine.add, letters)
 

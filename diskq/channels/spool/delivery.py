@@ -1,8 +1,8 @@
-# The task that delivers. Law: one batch at a time, in order; it leaves the queue when `deliver` has returned,
-# or letters for what cannot be delivered are durable; whatever else happens, it stays where it is.
+# The task that delivers. Law: one batch at a time, in order; a batch leaves the queue after `deliver`
+# returned, or after its undeliverable messages are durable as dead letters; in all other cases it stays.
 #
-# The first try of a batch costs no more than the call. Only after a failure is `stamina` asked how long to
-# wait, and goes on being asked until the batch is through.
+# The first try of a batch costs no more than the call. Only after a failure does `stamina` decide how long to
+# wait, until the batch is done.
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Deliver = Callable[[Batch], Awaitable[object]]
 """Returns when the destination has the batch. May raise `Retry` and `Permanent`."""
 
 _LONGEST_ERROR = 500
-# What could not be read is tried again after so many seconds.
+# Seconds until the next attempt after a failed read.
 _READ_AGAIN = 1.0
 
 
 class Misuse(Exception):
-    """`deliver` is not what it has to be: no other try would help, whatever `retry_on` says."""
+    """`deliver` is not a usable function: no other try would help, whatever `retry_on` says."""
 
     def __init__(self, mistake: Exception) -> None:
         super().__init__(mistake)
@@ -45,7 +45,7 @@ class Misuse(Exception):
 
 
 class Delivery:
-    """Delivers what is in one queue, until it is cancelled."""
+    """Delivers the messages of one queue, until it is cancelled."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Delivery:
         options: SpoolOptions,
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change` is called when there is something new to be said of it."""
+        """`on_change` is called when the status changes."""
         self._loop = loop
         self._cursor = cursor
         self._letters = letters
@@ -68,13 +68,16 @@ class Delivery:
         self._complaint: tuple[type[BaseException], str] | None = None  # what was logged last
         self.pacing = Pacing(options)
         self._task: trio.lowlevel.Task | None = None
-        self._mistake: RuntimeError | None = None  # of `deliver`, which has been told
+        self._mistake: RuntimeError | None = None  # raised in `deliver` by `refuse_inside`
         self.delivered = self.buried = self.failed_tries = 0
         self.last_error: str | None = None
 
     @enable_ki_protection
     async def run(self) -> None:
-        """Deliver for ever. Raises what `deliver` raised, where that is not to be tried again."""
+        """Deliver until cancelled. Raises an error of `deliver` that is not to be tried again.
+
+        `Cancelled` means: the batch stays in the queue, and its interrupted try is not counted.
+        """
         loop, cursor, options = self._loop, self._cursor, self._options
         self._task = trio.lowlevel.current_task()
         point = trio.lowlevel.checkpoint if loop.is_strict else trio.lowlevel.checkpoint_if_cancelled
@@ -87,12 +90,12 @@ class Delivery:
             except StorageFailedError as failure:
                 loop.broke(failure)
             except OSError as failure:
-                # Too many open files, say: what cannot be read now is there all the same.
+                # For example, too many open files: the messages are still there.
                 self._complain(failure)
                 await self.pacing.sleep(trio.sleep, _READ_AGAIN)
                 continue
             if not bodies:
-                loop.release(0)  # what was there a moment ago was given up for room
+                loop.release(0)  # the messages were given up meanwhile, to free space
                 continue
             cursor.take_up(bodies)
             is_done = False
@@ -102,13 +105,13 @@ class Delivery:
             finally:
                 self._release(is_done)
             if options.commit == "synced":
-                # Where the disk is full its queue says so; and deliveries go on.
+                # The queue reports a full disk; deliveries go on.
                 with contextlib.suppress(DiskFullError):
                     await loop.barrier(with_metadata=True)
             self._on_change()
 
     def refuse_inside(self, call: str) -> None:
-        """Raises RuntimeError in `deliver`, and in tasks that it waits for: `call` waits for its end."""
+        """Raise RuntimeError inside `deliver`, and in its child tasks: `call` would wait for it to end."""
         task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
         while task is not None:
             if task is self._task:
@@ -121,10 +124,10 @@ class Delivery:
             task = None if nursery is None else nursery.parent_task
 
     async def _wait_for_messages(self) -> None:
-        """Return when there is one; with `linger`, when there is a batch of them or time is up."""
+        """Return when there is a message; with `linger`, when there is a full batch or time is up."""
         loop, options = self._loop, self._options
         was_idle = not loop.engine.head.depth
-        await loop.take(lambda: True)  # nobody else takes: what is there stays there
+        await loop.take(lambda: True)  # no other task takes, so the message stays there
         if was_idle:
             self._cursor.note_arrival()
             self._on_change()
@@ -145,7 +148,7 @@ class Delivery:
     # --- one batch --------------------------------------------------------------------------------
 
     async def _see_through(self) -> None:
-        """Return when nothing of the batch at the head is left to be delivered."""
+        """Deliver the batch at the head, or make dead letters of it: return when nothing of it is left."""
         try:
             await self._try()
             return
@@ -157,12 +160,12 @@ class Delivery:
                 return
             except Again as again:
                 # Retrying was switched off for the whole process (`stamina.set_active`, a test's
-                # `set_testing`). A spool that gave up would not keep what it is there to keep.
+                # `set_testing`). A spool must not give up because of that.
                 pending = None
                 await self.pacing.sleep(trio.sleep, again.after or self._options.backoff_initial)
 
     async def _try_again(self, pending: Again | None) -> None:
-        """Try until it is through. Raises Again where stamina will not go on."""
+        """Try until the batch is done. Raises Again if stamina gives up."""
         pacing, attempts = self.pacing, tries(_wait_after, self._options)
         attempt: Attempt | None = None
 
@@ -171,7 +174,7 @@ class Delivery:
             attempt = await anext(attempts)
 
         while True:
-            # Ended by `resume`, it is asked again, and does not wait then.
+            # After `resume` ended the wait, stamina is called again, and does not wait then.
             while not await pacing.sleep(wait):
                 pass
             assert attempt is not None
@@ -207,7 +210,7 @@ class Delivery:
             except Exception as raised:
                 await self._judge(batch, _single(raised))
             except BaseException:
-                cursor.take_back_try()  # nobody knows what would have come of it
+                cursor.take_back_try()  # its outcome is unknown
                 raise
             else:
                 self._succeeded()
@@ -216,7 +219,7 @@ class Delivery:
 
     @disable_ki_protection
     async def _call(self, batch: Batch) -> None:
-        """A ^C ends what is the user's, and nothing of ours halfway."""
+        """Call `deliver` so that a ^C can end it, but none of diskq's own code."""
         result = self._deliver(batch)
         try:
             awaitable = check_awaitable("deliver", self._deliver, result)
@@ -230,7 +233,7 @@ class Delivery:
         return limit is not None and self._cursor.failed_attempts >= limit
 
     async def _judge(self, batch: Batch, raised: Exception) -> None:
-        """What a failed try means. Returns where what is left may be tried at once; raises Again."""
+        """Handle a failed try. Returns if the rest may be tried at once; raises Again to wait first."""
         if isinstance(raised, Misuse):
             raise raised.mistake
         if raised is self._mistake:
@@ -271,7 +274,7 @@ class Delivery:
         self.pacing.succeeded()
 
     def _complain(self, failure: BaseException) -> None:
-        """Remember what went wrong, and log it if it is something else than before."""
+        """Remember a failure, and log it if it differs from the one before."""
         text = text_of(failure)
         complaint = type(failure), text
         self.last_error = f"{type(failure).__name__}: {text}"[:_LONGEST_ERROR]
@@ -295,9 +298,9 @@ class Delivery:
         await self._bury(batch, range(len(batch)), f"gave up after {batch.attempts} attempts: {reason}")
 
     async def _bury(self, batch: Batch, items: Sequence[int], reason: str) -> None:
-        """Make dead letters of them. Raises Again where there is no room for letters."""
+        """Make dead letters of these items. Raises Again if there is no space for dead letters."""
         try:
-            with trio.CancelScope(shield=True):  # a short act, of which nothing is left half done
+            with trio.CancelScope(shield=True):  # short, and must not be left half done
                 await self._letters.add(self._cursor.dead_letters(batch, items, reason))
         except DiskFullError as full:
             self._complain(full)
@@ -317,19 +320,19 @@ class Delivery:
 
 
 def _wait_after(again: Exception) -> bool | float:
-    """For stamina: is it to be tried again, and after how long?"""
+    """Return whether stamina tries again, or after how many seconds."""
     if not isinstance(again, Again):
         return False
     return True if again.after is None else float(again.after)
 
 
 def _single(raised: Exception) -> Exception:
-    """What a nursery inside `deliver` has wrapped, if it is one exception."""
+    """Return the single exception that a nursery inside `deliver` wrapped in a group."""
     while isinstance(raised, ExceptionGroup) and len(raised.exceptions) == 1:
         raised = raised.exceptions[0]
     return raised
 
 
 def _places(batch: Batch, items: Iterable[int]) -> list[int]:
-    """Raises IndexError for one that is not in the batch."""
+    """Return the items as sorted indexes. Raises IndexError for one that is not in the batch."""
     return sorted({range(len(batch))[item] for item in items})

@@ -1,7 +1,7 @@
-# When a destination may be tried: not while somebody has paused the spool, not faster than its rate, and
-# after many failures in a row not for a while (a circuit that is open).
+# When a destination may be tried: not while the spool is paused by hand, not faster than its rate, and not
+# for a while after many failures in a row (a circuit breaker that is open).
 #
-# Law: whoever waits here can be sent on by `resume`, and nothing is in anybody's hands meanwhile.
+# Law: `resume` ends every wait here, and no message is taken during a wait.
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from diskq.options import SpoolOptions
 
 __all__ = ["Pacing"]
 
-# A pause is longer by up to this part of it: many spools that were cut off together come back one by one.
+# A pause is longer by up to this fraction, so that spools that lost a destination together return one by one.
 _SPREAD = 0.1
 
 
 class Pacing:
-    """One spool's. Times are Trio's."""
+    """The pacing of one spool. Times are on Trio's clock."""
 
     def __init__(self, options: SpoolOptions) -> None:
         self._options = options
@@ -29,20 +29,20 @@ class Pacing:
         self._sleep: trio.CancelScope | None = None
         self._free_at = -float("inf")  # when the rate allows the next batch
         self.failures = 0
-        """In a row."""
+        """The number of failures in a row."""
         self.next_try_at: float | None = None
-        """Not before then. None: nothing is known to be in the way but, perhaps, a hand."""
+        """The time before which no try begins. None: no time is set, but the spool may be paused by hand."""
 
     @property
     def is_paused(self) -> bool:
         return self._is_held or self._is_open
 
     def pause(self) -> None:
-        """Begin no try any more, until `resume`."""
+        """Begin no further try until `resume`."""
         self._is_held = True
 
     def resume(self) -> None:
-        """Try now: whatever was waited for, it has been waited for long enough."""
+        """End every pause and wait: try now."""
         self._is_held = self._is_open = False
         self._resumed.set()
         self._resumed = trio.Event()
@@ -52,7 +52,7 @@ class Pacing:
     # --- before a try, and after it ---------------------------------------------------------------
 
     async def turn(self, items: int) -> None:
-        """Return when so many messages may be tried. A cancellation point only where it waits."""
+        """Return when `items` messages may be tried. It is a cancellation point only if it waits."""
         rate = self._options.rate
         while True:
             while self._is_held:
@@ -72,14 +72,14 @@ class Pacing:
         self._is_open = False
 
     def failed(self) -> float | None:
-        """Seconds that the destination is to be left alone; None: the back-off decides."""
+        """Note a failure. Returns the pause in seconds before the next try; None: the back-off decides."""
         self.failures += 1
         limit = self._options.pause_after
         self._is_open = limit is not None and self.failures >= limit
         return self._options.pause * random.uniform(1, 1 + _SPREAD) if self._is_open else None
 
     async def sleep(self, call: Callable[..., Awaitable[object]], *args: object) -> bool:
-        """Wait for a call, which is a kind of sleep. False: `resume` has ended it."""
+        """Await a call that sleeps. False: `resume` ended it."""
         with trio.CancelScope() as self._sleep:
             await call(*args)
         was_resumed, self._sleep = self._sleep.cancelled_caught, None

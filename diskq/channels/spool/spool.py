@@ -1,8 +1,8 @@
-# The spool: accept now, deliver when the destination is there.
+# The spool: accept now, deliver when the destination is reachable.
 #
-# A queue's loop, and two tasks of the block's own: one delivers, one writes down how things are. What the
-# first cannot go on with ends the block. Law: the files are closed before the block is left, whoever is
-# cancelled; what was accepted and not delivered is there when it is opened again.
+# A queue's loop, and two tasks of the block's own: one delivers, one writes the status. An error with which
+# delivery cannot go on ends the block. Law: the files are closed before the block is left, also if it is
+# cancelled; messages that were accepted and not delivered are still there at the next open.
 
 from __future__ import annotations
 
@@ -43,58 +43,58 @@ __all__ = ["Spool", "SpoolStatistics", "open_spool"]
 
 log = Log("spool")
 
-# The status is written at most once in so many seconds, and ages are known to so many.
+# Seconds: the status is written at most once in this time, and ages are accurate to it.
 _TICK = 1.0
-# Rates are of the last so many ticks.
+# The number of ticks over which rates are computed.
 _RATED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolStatistics:
-    """A spool at one moment. Durations in seconds."""
+    """Figures of a spool at one moment. Durations are in seconds."""
 
     depth: int
-    """Messages that wait to be delivered; those of the batch that is being tried are among them."""
+    """Messages that wait to be delivered, including those of the batch that is being tried."""
     bytes: int
-    """On disk, the dead letters not among them."""
+    """Bytes on disk, without the dead letters."""
     oldest_age: float | None
-    """How long the oldest of them has waited: never less than it has, and a second more or, after a long
-    time, some percent. None: there is none."""
+    """How long the oldest message has waited: never too low, and too high by up to a second or, after a long
+    time, some percent. None: no message waits."""
     delivered: int
-    """Messages, since it was opened, as `accepted`, `buried` and `failed_tries`."""
+    """Messages since the open; `accepted`, `buried` and `failed_tries` count since then as well."""
     accepted: int
     buried: int
     """Messages that became dead letters."""
     failed_tries: int
     dead_letters: int
-    """How many there are."""
+    """The number of dead letters now."""
     failures: int
-    """In a row, to this moment."""
+    """Failures in a row up to now."""
     attempts: int
     """Tries of the first batch so far."""
     last_error: str | None
-    """What the last failure said. None: the last try was a success, or there was none."""
+    """The text of the last failure. None: the last try succeeded, or there was none."""
     is_paused: bool
-    """By hand, or because too many tries in a row failed."""
+    """Paused by hand, or because too many tries in a row failed."""
     next_try_in: float | None
-    """Not before. None: nothing is being waited for, or a hand."""
+    """Seconds until the next try at the earliest. None: nothing delays it, or it is paused by hand."""
     arrival_rate: float
-    """Messages accepted a second, of the last ten seconds or so."""
+    """Messages accepted per second, over about the last ten seconds."""
     delivery_rate: float
-    """Messages delivered a second, of the last ten seconds or so."""
+    """Messages delivered per second, over about the last ten seconds."""
     repairs: tuple[Repair, ...]
     barrier_seconds: Durations
-    """How long barriers took on the disk: a sync of files and directories, or several."""
+    """How long barriers took on the disk: each is one or several syncs of files and directories."""
 
 
 T = TypeVar("T")
 
 
 class Spool(Leaving, trio.abc.SendChannel[bytes]):
-    """Messages on their way to a destination that may not be there. Made by `open_spool`.
+    """Accepts messages, and delivers them to a destination that may be away. Made by `open_spool`.
 
     Any number of tasks may send at once. Every async method is a cancellation point, and a schedule
-    point once per `checkpoint_slice`; where one raises `Cancelled`, nothing was sent.
+    point once per `checkpoint_slice`; if one raises `Cancelled`, nothing was sent.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         self._engine = loop.engine
         self._cursor = cursor
         self._fs = fs
-        self._is_over = False  # nobody delivers any more
+        self._is_over = False  # delivery has ended
         self._samples: deque[tuple[float, int, int]] = deque(maxlen=_RATED)  # (time, accepted, delivered)
         self._progress = trio.Event()
         self._news = trio.Event()
@@ -124,42 +124,45 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
     # No coroutines of their own: one layer between the user and the queue is enough.
 
     def send(self, body: Body, *, durability: Durability | None = None) -> Coroutine[Any, Any, None]:
-        """Take a message, to be delivered after all that are there. As `DiskQueue.send`.
+        """Accept a message, to be delivered after all earlier ones. As `DiskQueue.send`.
 
         Returns when it is as durable as `durability` (by default the queue options') says. `Cancelled`
-        means: it was not taken. Raises trio.BrokenResourceError after the disk failed.
+        means: it was not accepted. Raises trio.BrokenResourceError after the disk failed.
         """
         return self._queue.send(body, durability=durability)
 
     def send_many(
         self, bodies: Iterable[Body], *, durability: Durability | None = None
     ) -> Coroutine[Any, Any, None]:
-        """Take messages next to each other, in order. As `DiskQueue.send_many`."""
+        """Accept messages next to each other, in order. As `DiskQueue.send_many`."""
         return self._queue.send_many(bodies, durability=durability)
 
     def send_nowait(self, body: Body) -> None:
-        """Take a message without waiting, or raise trio.WouldBlock. As `DiskQueue.send_nowait`."""
+        """Accept a message without waiting, or raise trio.WouldBlock. As `DiskQueue.send_nowait`."""
         self._queue.send_nowait(body)
 
     async def sync(self) -> None:
-        """Return when all messages that were taken, and what was delivered, are on stable storage."""
+        """Return when all accepted messages, and all deliveries, are on stable storage.
+
+        `Cancelled` is raised only before the sync begins, and changes nothing.
+        """
         await self._queue.sync()
 
     def close(self) -> None:
-        """Take no more messages. What is there is delivered until the block ends."""
+        """Accept no more messages. Delivery goes on until the block ends."""
         self._queue.close()
 
     async def aclose(self) -> None:
-        """As `close`, and a checkpoint."""
+        """Do what `close` does, then pass a checkpoint. `Cancelled` means: it is closed."""
         await self._queue.aclose()
 
     # --- delivering -------------------------------------------------------------------------------
 
     async def drained(self) -> None:
-        """Return when all that was taken by now is delivered, or in the dead letters.
+        """Return when all messages accepted by now are delivered or are dead letters.
 
-        Raises trio.BrokenResourceError, trio.ClosedResourceError where that will not come, and RuntimeError
-        in `deliver`, for whose end it waits.
+        `Cancelled` changes nothing. Raises trio.BrokenResourceError or trio.ClosedResourceError if that
+        cannot happen any more, and RuntimeError inside `deliver`, because it waits for `deliver` to end.
         """
         await trio.lowlevel.checkpoint()
         self._loop.own_thread.check()
@@ -172,29 +175,29 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
             await self._progress.wait()
 
     def pause(self) -> None:
-        """Begin no try any more, until `resume`. The one that is under way is seen through."""
+        """Begin no further try until `resume`. A try under way is completed."""
         self._loop.own_thread.check()
         self._delivery.pacing.pause()
         self._tell()
 
     def resume(self) -> None:
-        """Try now: also where a back-off, a pause after failures or the rate would have it wait."""
+        """Try now, even during a back-off, a pause after failures or a wait for the rate."""
         self._loop.own_thread.check()
         self._delivery.pacing.resume()
         self._tell()
 
     @property
     def dead_letters(self) -> SpoolDeadLetters:
-        """What could not be delivered: to be listed, sent again or removed."""
+        """The messages that could not be delivered, to be listed, replayed or removed."""
         return self._dead_letters
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong with the files of the queue and of the dead letters, at the open and since."""
+        """The damage found in the files of the queue and of the dead letters, at the open and since."""
         return self._engine.repairs + self._dead_letters.repairs
 
     def statistics(self) -> SpoolStatistics:
-        """The spool as it is now. Cheap, and from any thread."""
+        """Return figures of the spool as it is now. Cheap; may be called from any thread."""
         accepted_at, wait = self._cursor.accepted_at(), self._wait()
         return self._told(
             SpoolStatistics,
@@ -215,12 +218,12 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         )
 
     def _wait(self) -> float | None:
-        """Seconds until the next try, of which some may be over."""
+        """Return the seconds until the next try; negative if that time has passed."""
         next_try_at = self._delivery.pacing.next_try_at
         return None if next_try_at is None else next_try_at - self._engine.log.clock()
 
     def _told(self, kind: Callable[..., T], **more: Any) -> T:
-        """What statistics and status both tell; `more` is what only that kind does."""
+        """Return an object of `kind` with the figures of statistics and status; `more` are its own fields."""
         delivery, engine = self._delivery, self._engine
         pacing = delivery.pacing
         arrivals, deliveries = self._rates()
@@ -241,7 +244,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         )
 
     def _rates(self) -> tuple[float, float]:
-        """Messages accepted, and delivered, a second."""
+        """Return the messages accepted, and delivered, per second."""
         if not self._samples:
             return 0.0, 0.0
         then, accepted, delivered = self._samples[0]
@@ -251,21 +254,21 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
             (self._delivery.delivered - delivered) / seconds,
         )
 
-    # --- how things are, written down -------------------------------------------------------------
+    # --- the status file --------------------------------------------------------------------------
 
     def _tell(self) -> None:
-        """Something has changed: whoever waits for it looks again."""
+        """Wake the tasks that wait for a change."""
         self._progress.set()
         self._progress = trio.Event()
         self._news.set()
 
     def _note_empty(self) -> None:
-        """There is nothing to deliver: delivered, or damaged and given up."""
+        """Note that nothing is left to deliver: delivered, or damaged and given up."""
         if self._progress.statistics().tasks_waiting:
             self._tell()
 
     def _end(self) -> None:
-        """Nobody delivers any more."""
+        """Note that delivery has ended."""
         self._is_over = True
         self._tell()
 
@@ -273,7 +276,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         await self._queue.send_many(bodies, durability="synced")
 
     async def _keep(self) -> None:
-        """Write down how things are, when there is news and while there are messages: once a tick at most."""
+        """Write the status after changes and while there are messages, at most once per tick."""
         said: tuple[SpoolStatus, QueuePosition] | None = None
         while True:
             if not self._engine.head.depth:
@@ -288,7 +291,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
             await trio.sleep(_TICK)
 
     async def _write(self, status: SpoolStatus, *, is_open: bool = True) -> bool:
-        """Have it on stable storage. False: the disk is full, and still says what it said before."""
+        """Write the status to stable storage. False: the disk is full, and the old status stays."""
         barrier = self._cursor.barrier(status, is_open=is_open)
         try:
             return await in_a_thread(barrier.execute, self._fs)
@@ -303,18 +306,19 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
 
 
 class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
-    """Open the spool at `path`: an async context manager that gives a `Spool`, and delivers meanwhile.
+    """Open the spool at `path`: an async context manager that gives a `Spool`, and delivers during the block.
 
-    `path` is a directory of its own, made where it is missing. `deliver(batch)` is called with a
+    `path` is a directory of its own, made if it is missing. `deliver(batch)` is called with a
     `Batch`, in order, one at a time; when it returns, the batch is delivered. It may raise `Retry` and
     `Permanent`. Options may be given as a `SpoolOptions`, or one by one: `max_items=500`.
 
-    Leaving the block waits `drain_timeout` for what is left, if it is left cleanly; cancels `deliver`,
-    whose batch stays; syncs, and closes the files. What was not delivered is, when it is opened again.
+    Leaving the block without an exception waits up to `drain_timeout` for the remaining messages. It then
+    cancels `deliver`, whose batch stays; syncs, and closes the files. Messages that were not delivered are
+    delivered after the next open.
 
-    Entering it raises LockedError where another process has the spool, and OSError. The block is
-    cancelled, and leaving it raises, what `deliver` raised that is not to be tried again (`retry_on`);
-    trio.BrokenResourceError where storage has failed. What the block itself raises goes before these.
+    Entering it raises LockedError if another process has the spool, and OSError. If `deliver` raises an error
+    that is not to be tried again (`retry_on`), the block is cancelled, and leaving it raises that error; it
+    raises trio.BrokenResourceError if storage failed. An exception of the block itself is raised instead.
     """
 
     def __init__(
@@ -336,7 +340,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         clock = trio.lowlevel.current_clock().current_time
         parts = await trio.to_thread.run_sync(_open_files, self._fs, self._path, self._options, clock)
         engine, self._letters, self._cursor = parts
-        with ExitStack() as opened:  # all of it goes again where a step fails
+        with ExitStack() as opened:  # everything is closed again if a step fails
             for part in parts:
                 opened.callback(part.close)
             loop = QueueLoop(engine.steps, BarrierThread(self._fs, self._path, engine.steps.status_path))
@@ -356,7 +360,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
 
     @enable_ki_protection
     async def _run(self, spool: Spool) -> None:
-        """Deliver until the block ends, or nothing can be delivered any more: then end the block."""
+        """Deliver until the block ends; if delivery fails for good, end the block."""
         try:
             with self._work:
                 async with trio.open_nursery() as nursery:
@@ -387,7 +391,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         try:
             if self._block.__exit__(kind, value, trace):
                 own = None
-        except BaseException as rest:  # a group, without the cancellations that were ours
+        except BaseException as rest:  # a group, without this scope's own cancellations
             own = rest
         try:
             if own is None and self._failure is None and self._options.drain_timeout:
@@ -409,7 +413,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         return error is None
 
     async def _finish(self) -> None:
-        """Write down how things are for the last time, and let go of all files but the queue's."""
+        """Write the last status, and close all files but the queue's."""
         try:
             if not self._loop_is_broken:
                 await self._handle._write(self._handle._status(), is_open=False)
@@ -450,7 +454,7 @@ def _close(*stores: Closing) -> None:
 
 
 def _one_of(failure: BaseException) -> BaseException:
-    """The one error of a group that says only one thing: so it is where both tasks hear of broken storage."""
+    """Return the one error of a group with one cause, as when both tasks meet the broken storage."""
     while isinstance(failure, BaseExceptionGroup) and (
         len(failure.exceptions) == 1
         or all(isinstance(each, trio.BrokenResourceError) for each in failure.exceptions)
