@@ -1,7 +1,7 @@
-"""Metrics of what is open: for Prometheus (`diskq[prometheus]`) and OpenTelemetry (`diskq[otel]`).
+"""Metrics of open stores: for Prometheus (`diskq[prometheus]`) and OpenTelemetry (`diskq[otel]`).
 
-Nothing is counted here. Whoever scrapes, or exports, asks for `statistics()` then, in a thread of its own.
-`diskq.metrics.prometheus.DiskqCollector` and `diskq.metrics.otel.instrument` have the same names, those of
+Nothing is counted here: each scrape or export calls `statistics()`, in a thread of its own.
+`diskq.metrics.prometheus.DiskqCollector` and `diskq.metrics.otel.instrument` use the same names, those of
 `METRICS`; docs/metrics.md lists them.
 """
 

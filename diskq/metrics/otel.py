@@ -1,7 +1,7 @@
-# For OpenTelemetry: observable instruments, which are asked by whoever exports.
+# OpenTelemetry: observable instruments, which an exporter reads.
 #
-# Law: one collection reads each thing once, however many instruments it asks. A collection asks every
-# instrument; so when one is asked a second time, another collection has begun.
+# Law: one collection reads each store once, however many instruments it reads. A collection reads every
+# instrument; so when one is read a second time, another collection has begun.
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _Callback = Callable[[CallbackOptions], Iterable[Observation]]
 
 
 def instrument(meter: Meter, store: Watched, name: str, **attributes: str) -> Watch:
-    """Tell the meter of a queue, or whatever else is open, until the watch is closed or nobody has the thing.
+    """Report an open store to the meter until the watch is closed or the store is garbage-collected.
 
         meter = opentelemetry.metrics.get_meter("shop")
         async with diskq.open_queue("data", "events") as queue:
             with instrument(meter, queue, "events"):
                 ...
 
-    Instruments are made with a meter's first thing; their names and units are the table's, a histogram's are
-    those of its count and its sum. It keeps nothing alive, and may be called in any thread. Raises TypeError
-    where the thing has no metrics, ValueError where another of its kind has the same attributes, or an
-    attribute's name is none of a label.
+    The instruments are made with a meter's first store; their names and units are those of `METRICS`, and a
+    histogram becomes two counters, its count and its sum. The watch does not keep the store alive. This may
+    be called in any thread. Raises TypeError if the store has no metrics, ValueError if another store of its
+    kind has the same attributes, or if an attribute's name is not valid for a label.
     """
     with _lock:
         instruments = _of_meters.get(meter)
@@ -42,7 +42,7 @@ def instrument(meter: Meter, store: Watched, name: str, **attributes: str) -> Wa
 
 
 class _Instruments:
-    """Those of one meter."""
+    """The instruments of one meter."""
 
     def __init__(self, meter: Meter) -> None:
         self.watchlist = Watchlist()

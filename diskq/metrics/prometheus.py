@@ -1,4 +1,4 @@
-# For prometheus_client: a collector that asks when it is asked.
+# prometheus_client: a collector that reads the stores at each scrape.
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIMITS = (*(repr(bound) for bound in BOUNDS), "+Inf")
 
 
 class DiskqCollector(Collector):
-    """Tells Prometheus of queues and whatever else is open: `REGISTRY.register(DiskqCollector())`.
+    """Reports open stores to Prometheus: `REGISTRY.register(DiskqCollector())`.
 
         collector = DiskqCollector()
         prometheus_client.REGISTRY.register(collector)
@@ -26,26 +26,27 @@ class DiskqCollector(Collector):
             with collector.watch(queue, "events"):
                 ...
 
-    May be used from any thread; whoever scrapes it does not hold up whoever works.
+    It may be used from any thread; a scrape does not delay the tasks that use the stores.
     """
 
     def __init__(self) -> None:
         self._watchlist = Watchlist()
 
     def watch(self, store: Watched, name: str, **labels: str) -> Watch:
-        """Tell of it, with the label `name`, and these, until the watch is closed, or nobody has the thing.
+        """Report a store with the label `name` and these, until the watch is closed or the store is
+        collected.
 
-        It keeps nothing alive. Raises TypeError where the thing has no metrics, ValueError where another of
-        its kind has the same labels, or a label's name is none.
+        The watch does not keep the store alive. Raises TypeError if the store has no metrics, ValueError if
+        another store of its kind has the same labels, or if a label's name is not valid.
         """
         return self._watchlist.watch(store, name, labels)
 
     def describe(self) -> list[Family]:
-        """Nothing: who registers it is not told of what is not open yet."""
+        """Return an empty list: at the registration no store need be open."""
         return []
 
     def collect(self) -> Iterator[Family]:
-        """All numbers, as they are now."""
+        """Yield all metrics with their present values."""
         found: dict[str, list[MetricSample]] = {}
         for sample in self._watchlist.read():
             found.setdefault(sample.metric.name, []).append(sample)

@@ -1,7 +1,7 @@
-# Which metrics there are. Law: each name is here once, with its unit and where its number comes from, and
-# whoever exports takes it from here.
+# The table of metrics. Law: each name is here once, with its unit and the source of its value, and every
+# exporter takes it from here.
 #
-# Classes are told by their names: who watches a queue need not import what a hub needs.
+# Classes are recognised by name, so that a program that watches a queue need not import what a hub needs.
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Metric:
     """One metric."""
 
     name: str
-    """As Prometheus has it, but that it ends a counter's with `_total`."""
+    """The Prometheus name, without the `_total` that Prometheus adds to a counter's."""
     kind: Literal["counter", "gauge", "histogram"]
-    """A counter counts since the thing was opened; a histogram is of durations."""
+    """A counter counts since the store was opened; a histogram is of durations."""
     unit: str
-    """In UCUM's words, which are OpenTelemetry's: `By`, `s`, `1`; what is counted is in braces."""
+    """The UCUM unit, as in OpenTelemetry: `By`, `s`, `1`; a counted unit is in braces."""
     help: str
     fields: Mapping[str, str]
-    """Where the number comes from: the field, by the class of the statistics."""
+    """The field that has the value, by the class of the statistics."""
 
 
 KINDS: Mapping[str, str] = {
@@ -47,17 +47,17 @@ KINDS: Mapping[str, str] = {
     "Progress": "replication",
     "DiskBudget": "budget",
 }
-"""What can be watched, by its class: the label `kind`."""
+"""The value of the label `kind`, by the class of what can be watched."""
 
 PARTS: Mapping[str, tuple[str, str]] = {
     "ConsumerStatistics": ("partitions", "partition"),
     "BudgetStatistics": ("members", "member"),
 }
-"""Statistics that have others within: in which field, and the label that tells them apart."""
+"""Statistics that contain others: the field, and the label that distinguishes them."""
 
 
 def kind_of(store: object) -> str:
-    """What to call it. Raises TypeError where it is nothing that has metrics."""
+    """Return the kind of a store. Raises TypeError if it has no metrics."""
     for base in type(store).__mro__:
         if base.__name__ in KINDS:
             return KINDS[base.__name__]
@@ -73,7 +73,7 @@ _WRITERS = ("Queue", "Producer", "Journal", "Store")
 _WITH_BARRIERS = ("Channel", "Producer", "Journal", "PriorityStore", "Spool")
 
 METRICS: tuple[Metric, ...] = (
-    # --- messages that come and go ---
+    # --- messages ---
     Metric(
         "diskq_sent_messages",
         "counter",
@@ -199,7 +199,7 @@ METRICS: tuple[Metric, ...] = (
         "What was found wrong with the files, at the open and since.",
         _of("repairs", "Queue", "Store", "Spool"),
     ),
-    # --- who waits ---
+    # --- waiting tasks ---
     Metric(
         "diskq_waiting_send_tasks",
         "gauge",

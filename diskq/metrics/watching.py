@@ -1,11 +1,11 @@
-# What is watched, and its numbers at the time of a scrape. Law: reading disturbs nobody, no counter ever
-# falls while its thing is watched, and what was let go of is told no more.
+# The watched stores, and their values at a scrape. Law: reading disturbs no other thread, no counter ever
+# falls while its store is watched, and a store that was closed or collected is not reported any more.
 #
-# A scrape runs in a thread of its own, while Trio's thread, or another, works on the same things. That is
-# safe, as `statistics()` may be called in any thread: it makes no system call and goes through nothing that
-# another thread changes. Its numbers are of moments next to each other: each was true, all together need not
-# have been. A counter that is a difference of two may be read between them: of what was told before and what
-# is told now the larger one counts.
+# A scrape runs in a thread of its own, while Trio's thread, or another, uses the same stores. That is safe,
+# because `statistics()` may be called in any thread: it makes no system call and iterates over nothing that
+# another thread changes. Its values are of adjacent moments: each was true, all together need not have been.
+# A counter that is a difference of two may be read between them: of the last reported value and the present
+# one the larger is reported.
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Watched(Protocol):
-    """Something that is open."""
+    """An open store, or anything else with statistics."""
 
     def statistics(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSample:
-    """One number of one thing."""
+    """One value of one store."""
 
     metric: Metric
     labels: Labels
@@ -56,7 +56,7 @@ for _metric in METRICS:
 
 
 def samples_of(statistics: object, labels: Labels) -> Iterator[MetricSample]:
-    """What the table tells of them. Those of several, by number, are told apart by the label `shard`."""
+    """Yield the samples of `statistics`. A mapping of several gets the label `shard`, its key."""
     if isinstance(statistics, Mapping):
         for number, each in statistics.items():
             yield from samples_of(each, (*labels, ("shard", str(number))))
@@ -83,7 +83,7 @@ def samples_of(statistics: object, labels: Labels) -> Iterator[MetricSample]:
 
 
 class Watch:
-    """Something that is watched: until this is closed, as a context manager does, or the thing is gone."""
+    """A watch on a store: it ends when it is closed, also as a context manager, or the store is collected."""
 
     def __init__(self, watchlist: Watchlist, store: Watched, labels: Labels) -> None:
         self._watchlist = watchlist
@@ -92,7 +92,7 @@ class Watch:
         self.labels = labels
 
     def close(self) -> None:
-        """Tell nothing of it any more. Idempotent."""
+        """Stop reporting the store. Idempotent."""
         self._watchlist.forget(self)
 
     def __enter__(self) -> Self:
@@ -105,11 +105,11 @@ class Watch:
 
     @property
     def is_gone(self) -> bool:
-        """Does nobody have the thing any more?"""
+        """True if the store was garbage-collected."""
         return self._store() is None
 
     def read(self) -> Iterator[MetricSample]:
-        """Its numbers now; none, where it is gone."""
+        """Yield the store's present values; none if it was collected."""
         store = self._store()
         if store is None:
             return
@@ -124,7 +124,7 @@ class Watch:
 
 
 def _look(store: Any) -> object:
-    """Its statistics; of who reads what others may write, after a look at the files."""
+    """Return the statistics of a store; a reader first looks at the files, which others may write."""
     look = getattr(store, "look", None)
     if look is not None:
         try:
@@ -135,7 +135,7 @@ def _look(store: Any) -> object:
 
 
 class Watchlist:
-    """All that is watched for one who exports. From any thread."""
+    """All watches of one exporter. It may be used from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # never held while a disk is read: Trio's thread may want it
@@ -143,7 +143,7 @@ class Watchlist:
         self._watches: dict[Labels, Watch] = {}
 
     def watch(self, store: Watched, name: str, labels: Mapping[str, str]) -> Watch:
-        """Tell of it under these labels, `kind` and `name`. Raises TypeError, ValueError."""
+        """Report a store under these labels, `kind` and `name`. Raises TypeError, ValueError."""
         for label in labels:
             if label in _OURS or _LABEL.fullmatch(label) is None:
                 raise ValueError(f"{label!r} cannot be a label's name, or is one that diskq sets")
@@ -161,7 +161,7 @@ class Watchlist:
                 del self._watches[watch.labels]
 
     def read(self) -> list[MetricSample]:
-        """The numbers of all, now."""
+        """Return the present values of all stores."""
         with self._lock:
             self._watches = {key: watch for key, watch in self._watches.items() if not watch.is_gone}
             watches = list(self._watches.values())
@@ -170,11 +170,11 @@ class Watchlist:
             for watch in watches:
                 try:
                     samples += list(watch.read())
-                except Exception as failure:  # whatever it is: the others are told all the same
+                except Exception as failure:  # any error: the other stores are still reported
                     name = dict(watch.labels)["name"]
                     log.report(
                         "unreadable",
-                        "the numbers of %r are left out of a scrape: %s",
+                        "the values of %r are left out of a scrape: %s",
                         name,
                         type(failure).__name__,
                         path=name,
