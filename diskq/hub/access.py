@@ -1,5 +1,5 @@
-# Who may do what at a hub. Law: what a request says of itself proves nothing; a token does, and it may be for
-# some clients only. Tokens are kept as digests and compared in constant time, all of them for each request.
+# Access to a hub. Law: only a token proves which clients a request may act for; nothing else in the request
+# does. Tokens are kept as digests and compared in constant time, all of them for each request.
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _LEAST_TOKEN = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """Files (PEM) that make a connection private, and say who is at its ends.
+    """Paths of PEM files that encrypt a connection, and prove the identity of its ends.
 
-    A hub needs `certificate` and `key`; with `ca` it takes only clients whose certificate that authority has
-    signed. A client needs `ca` where the hub's certificate is not of a public authority, and a `certificate`
-    and a `key` of its own where the hub asks for them.
+    A hub needs `certificate` and `key`; with `ca` it accepts only clients whose certificate that authority
+    signed. A client needs `ca` if the hub's certificate is not from a public authority, and its own
+    `certificate` and `key` if the hub requires them.
     """
 
     certificate: str | None = None
@@ -39,7 +39,7 @@ class Tls:
             raise ValueError("a certificate and its key go together")
 
     def read(self) -> tuple[bytes | None, bytes | None, bytes | None]:
-        """Authority, key and certificate. Raises OSError."""
+        """Return the contents of authority, key and certificate. Raises OSError."""
         return tuple(  # type: ignore[return-value]
             None if path is None else _read(path) for path in (self.ca, self.key, self.certificate)
         )
@@ -51,10 +51,10 @@ def _read(path: str) -> bytes:
 
 
 class Tokens:
-    """What clients show, and which clients each is for."""
+    """The tokens that a hub accepts, and the clients of each."""
 
     def __init__(self, tokens: Mapping[str, Iterable[str] | None]) -> None:
-        """For each token the ids of its clients; None: all. Raises ValueError for one that is too short."""
+        """`tokens` has the client ids of each token; None: all. Raises ValueError for a short token."""
         self._clients: list[tuple[bytes, frozenset[str] | None]] = []
         for token, clients in tokens.items():
             if len(token) < _LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
@@ -69,9 +69,9 @@ class Tokens:
 
     @classmethod
     def read(cls, path: str) -> Tokens:
-        """A file with a token in each line, and behind it, if it is not for all, the ids of its clients.
+        """Read a file with one token per line, followed by the ids of its clients, or by nothing for all.
 
-        Empty lines, and lines that begin with #, are passed over. Raises OSError, ValueError.
+        Empty lines, and lines that begin with #, are skipped. Raises OSError, ValueError.
         """
         tokens: dict[str, list[str] | None] = {}
         with open(path, encoding="ascii", errors="surrogateescape") as file:
@@ -86,7 +86,7 @@ class Tokens:
         return cls(tokens)
 
     def clients_of(self, header: str | bytes | None) -> frozenset[str] | None:
-        """The clients that `Authorization: Bearer TOKEN` is for, None: all. Raises PermissionError."""
+        """Return the clients that `Authorization: Bearer TOKEN` is for, None: all. Raises PermissionError."""
         text = header.decode("ascii", "replace") if isinstance(header, bytes) else header or ""
         scheme, _, token = text.partition(" ")
         shown = _digest(token.strip())
@@ -101,7 +101,7 @@ class Tokens:
 
 
 def read_token(path: str) -> str:
-    """The first token of a file as `Tokens.read` takes it. Raises OSError, ValueError."""
+    """Return the first token of a file in the format of `Tokens.read`. Raises OSError, ValueError."""
     with open(path, encoding="ascii", errors="surrogateescape") as file:
         _warn_if_open(path, os.fstat(file.fileno()).st_mode)
         for line in file:
@@ -126,7 +126,7 @@ def _warn_if_open(path: str, mode: int) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Does what is listened to, or connected to, stay on this machine? `host:port`, or `unix:PATH`."""
+    """True if an address, `host:port` or `unix:PATH`, stays on this machine."""
     if address.startswith("unix:"):
         return True
     host = address.rpartition(":")[0].strip("[]")

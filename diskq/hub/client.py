@@ -1,6 +1,6 @@
-# The other end of a hub. gRPC sends and waits in a thread of its own; a call here is a task that sleeps until
-# that thread has the answer. Law: what a call returns is synced at the hub; what it was cancelled in may be
-# there or not, and sending it again does no harm, as the hub knows messages by their offsets.
+# The client of a hub. gRPC sends and waits in a thread of its own; a call here is a task that sleeps until
+# that thread has the answer. Law: when a call returns, its messages are synced at the hub. After `Cancelled`
+# they may be there or not; sending them again does no harm, because the hub knows messages by their offsets.
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from diskq.messages import NULL_TIMESTAMP, JournalMessage
 
 __all__ = ["HubClient", "HubStatus"]
 
-# The same may work later: the hub is away, busy or full.
+# The same call may succeed later: the hub is unreachable, busy or full.
 _TEMPORARY = {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED"}
 
 Metadata = tuple[tuple[str, str], ...]
 
 
 class HubStatus(NamedTuple):
-    """What a hub says of itself."""
+    """The journals and figures of a hub."""
 
     journals: list[HubJournal]
-    """Those that the token is for, by client and name."""
+    """The journals of the token's clients, by client and name."""
     statistics: dict[str, int]
-    """As `HubStatistics`."""
+    """The fields of `HubStatistics`."""
 
 
 class HubClient:
-    """A connection to a hub, diskq's or sej's: an async context manager. Connects when it is first used.
+    """A connection to a hub of diskq or sej: an async context manager. It connects at the first call.
 
     Any number of tasks may use it at once.
     """
@@ -57,10 +57,10 @@ class HubClient:
         insecure: bool = False,
         timeout: float = 60.0,
     ) -> None:
-        """`address` is `host:port` or `unix:PATH`; `timeout` is for one call, seconds.
+        """`address` is `host:port` or `unix:PATH`; `timeout` is for one call, in seconds.
 
-        Raises ValueError for a client id that is none, and where messages, or the token, would go over a
-        network for everybody to read: give `tls`, or `insecure=True`.
+        Raises ValueError for an invalid client id, and if messages or the token would go unencrypted over a
+        network: give `tls`, or `insecure=True`.
         """
         self.address = address
         self.client_id = checked_client(client_id)
@@ -81,7 +81,7 @@ class HubClient:
             ("grpc.max_send_message_length", -1),
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.keepalive_timeout_ms", 20_000),
-            # A hub that comes back is found soon: `replicate` has a back-off of its own.
+            # Short, so that a hub that comes back is found soon: `replicate` has a back-off of its own.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 1_000),
             ("grpc.max_reconnect_backoff_ms", 2_000),
@@ -104,14 +104,14 @@ class HubClient:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(channel.close)
 
-    # --- what it asks -----------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     async def put(self, journal: str, messages: Iterable[JournalMessage]) -> int | None:
-        """Have messages, whose offsets follow each other, appended to the journal, and synced.
+        """Append messages with consecutive offsets to the hub's journal, and sync them.
 
-        Those that the hub has are passed over. Returns the offset that it expects next; None: it does not
-        tell (sej's does not). `Cancelled` means: nobody knows; put them again. Raises ValueError, and
-        HubError: with `expected`, where they do not follow what the hub has.
+        Messages that the hub already has are skipped. Returns the offset that the hub expects next; None: it
+        does not report one (sej's hub does not). `Cancelled` means: it is unknown whether they are in; put
+        them again. Raises ValueError, and HubError: with `expected` if they do not follow what the hub has.
         """
         batch = list(messages)
         for one, another in pairwise(batch):
@@ -138,10 +138,10 @@ class HubClient:
     async def put_columns(
         self, journal: str, columns: JournalColumns | None, *, begin: int | None = None
     ) -> Range | None:
-        """As `put`, for messages as a journal's reader gives them. Returns what the hub has then.
+        """Do as `put`, with messages in a journal reader's columns. Returns the range that the hub has then.
 
-        `begin`: a journal that the hub does not have yet is to begin there, diskq's hub alone does so. With
-        None for columns nothing is put: the answer tells what the hub has.
+        `begin` is the first offset of a journal that the hub does not have yet (only diskq's hub supports
+        it). If `columns` is None nothing is put, and only the range is returned. `Cancelled` as in `put`.
         """
         request = hubwire.put_request(self._client, _name(journal), columns)
         more: Metadata = () if begin is None else ((BEGIN, str(begin)),)
@@ -151,10 +151,10 @@ class HubClient:
     async def get(
         self, journal: str, offset: int = 0, *, client_id: str | None = None
     ) -> list[JournalMessage]:
-        """Messages from `offset` on, as many as the hub gives at once; none: there are no more now.
+        """Return messages from `offset` on, as many as the hub gives at once; none: there are no more now.
 
-        Of another client's journal with its `client_id`. `Cancelled` means nothing. Raises HubError: with
-        `first` and `expected`, where the offset is gone or beyond the end.
+        `client_id` selects another client's journal. `Cancelled` changes nothing. Raises HubError: with
+        `first` and `expected` if the offset was removed or is beyond the end.
         """
         client = self._client if client_id is None else checked_client(client_id).encode()
         data, _ = await self._call(self._get, hubwire.get_request(client, _name(journal), offset))
@@ -164,14 +164,16 @@ class HubClient:
             raise HubError(f"{self.address}: {wrong}", code="INTERNAL") from wrong
 
     async def range(self, journal: str) -> Range | None:
-        """The first offset of the journal that the hub has, and the one that it expects next.
+        """Return the first offset of the hub's journal, and the offset that the hub expects next.
 
-        None: it does not tell (sej's does not). Raises HubError.
+        None: the hub does not report it (sej's hub does not). `Cancelled` changes nothing. Raises HubError.
         """
         return await self.put_columns(journal, None)
 
     async def status(self) -> HubStatus:
-        """The hub's journals, and what it has done. Raises HubError; sej's hub has none."""
+        """Return the hub's journals and figures. `Cancelled` changes nothing. Raises HubError, also with
+        sej's hub.
+        """
         data, _ = await self._call(self._status, b"")
         told: dict[str, Any] = json.loads(data)
         return HubStatus([HubJournal(**each) for each in told["journals"]], told["statistics"])

@@ -1,10 +1,10 @@
-# The directories of a hub: one for each journal of each client. Law: what a name becomes is one directory
-# right below the root, and no two names become the same one.
+# The directories of a hub: one for each journal of each client. Law: each name becomes one directory directly
+# below the root, and no two names become the same one.
 #
 #     <root>/<client id>.<journal>/      a journal, in sej's files
 #
-# A client id has no dot, so the first dot ends it: "a.b" + "c" and "a" + "b.c" cannot both be. What a
-# journal is called may have dots, as shards have ("blue.3.000").
+# A client id has no dot, so the first dot ends it: "a.b" + "c" and "a" + "b.c" cannot both exist. A journal's
+# name may have dots, as shards have ("blue.3.000").
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _JOURNAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:#-]{0,63}", re.ASCII)
 
 
 def checked_client(name: str | bytes) -> str:
-    """The same; raises ValueError for what is no client's id."""
+    """Return `name` as text. Raises ValueError if it is not a client id."""
     return _checked(name, _CLIENT, "a client id", "_ : # -")
 
 
 def checked_journal(name: str | bytes) -> str:
-    """The same; raises ValueError for what is no journal's name."""
+    """Return `name` as text. Raises ValueError if it is not a journal's name."""
     return _checked(name, _JOURNAL, "a journal's name", "_ . : # -")
 
 
@@ -36,12 +36,12 @@ def _checked(name: str | bytes, pattern: re.Pattern[str], what: str, others: str
 
 
 def directory_name(client: str, journal: str) -> str:
-    """Where the journal is below the root. Both are checked already."""
+    """Return the journal's directory below the root. Both names were checked."""
     return f"{client}.{journal}"
 
 
 def parted(name: str) -> tuple[str, str] | None:
-    """The client and the journal that a directory is of; None: of none."""
+    """Return the client and the journal of a directory; None: it is not a journal's."""
     client, dot, journal = name.partition(".")
     if not dot or not _CLIENT.fullmatch(client) or not _JOURNAL.fullmatch(journal):
         return None

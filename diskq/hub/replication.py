@@ -1,9 +1,9 @@
-# Copying to a hub, for ever. Law: what the hub has is asked of the hub, never remembered here; so a copy goes
-# on where it is, whoever was killed, and sends nothing twice that matters.
+# Continuous copying to a hub. Law: the hub's position is always asked of the hub, never kept here; so a copy
+# continues at the right place after a kill of either side, and repeats at most messages that the hub skips.
 #
-# A journal is copied as it is: offset by offset, so that the copy's bytes are its own. From a queue or a
-# stream messages are taken: they get offsets behind what the hub has, and are taken out, or committed, when
-# the hub has synced them.
+# A journal is copied unchanged: offset by offset, so that the copy has the same bytes. From a queue or a
+# stream messages are received: they get the next offsets of the hub's journal, and are removed, or committed,
+# after the hub has synced them.
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationStatistics:
-    """A copy at one moment."""
+    """Figures of a copy at one moment."""
 
     messages: int = 0
-    """That the hub has taken from us, and synced; what it had already is not among them."""
+    """Messages that the hub has accepted from this copy and synced, without those that it already had."""
     bytes: int = 0
-    """Of their keys and values."""
+    """The bytes of their keys and values."""
     batches: int = 0
     next_offset: int | None = None
-    """What the hub expects next. None: it has not told."""
+    """The offset that the hub expects next. None: it has not reported one."""
     source_next: int | None = None
-    """The offset behind the last message of the journal that is copied, when it was last looked at."""
+    """The offset after the last message of the source journal, at the last look."""
     failures: int = 0
-    """In a row, to this moment."""
+    """Failures in a row up to now."""
     last_error: str | None = None
-    """What the last failure said. None: the last try was a success, or there was none."""
+    """The text of the last failure. None: the last try succeeded, or there was none."""
 
 
 class Taking(Protocol):
-    """A disk queue, a stream's consumer, or what hands out blocks of messages as they do."""
+    """A disk queue, a stream's consumer, or anything with the same `receiving`."""
 
     def receiving(
         self, max_items: int, *, max_bytes: int, linger: float
@@ -69,7 +69,7 @@ OnProgress = Callable[[ReplicationStatistics], object]
 
 
 class Progress:
-    """Keeps how a copy goes, for whoever asks, in any thread: `replicate(..., on_progress=Progress())`."""
+    """Keeps the latest figures of a copy, for any thread: `replicate(..., on_progress=Progress())`."""
 
     def __init__(self) -> None:
         self._told = ReplicationStatistics()
@@ -78,7 +78,7 @@ class Progress:
         self._told = told
 
     def statistics(self) -> ReplicationStatistics:
-        """The copy as it was after its last batch, or failure. Cheap."""
+        """Return the figures of the copy after its last batch or failure. Cheap."""
         return self._told
 
 
@@ -93,17 +93,18 @@ async def replicate(
     fs: FileSystem | None = None,
     **changes: Any,
 ) -> ReplicationStatistics:
-    """Copy `source` into the hub's `journal`: for ever; or, not to `follow`, until the hub has what is there.
+    """Copy `source` into the hub's `journal`: without end, or, with `follow=False`, all present messages.
 
-    `source` is the directory of a journal, which another process may be writing, and is copied byte by byte;
-    or an open `DiskQueue` or `StreamConsumer`, whose messages are taken: after a kill the last batch may be
-    in the hub's journal twice. One at a time may copy into a journal. Options may be given as a
-    `ReplicationOptions`, or one by one. `on_progress` is called after each batch, and each failure.
+    `source` is the directory of a journal, which another process may be writing: it is copied byte by byte.
+    Or it is an open `DiskQueue` or `StreamConsumer`, whose messages are received: after a kill the last batch
+    may be in the hub's journal twice. Only one copy at a time may write to a journal. Options may be given as
+    a `ReplicationOptions`, or one by one. `on_progress` is called after each batch, and each failure.
 
-    While the hub is away it is tried again and again. `Cancelled` means: what the hub has is there, and the
-    next call goes on behind it; nothing was taken from a queue that is not. Raises OffsetOutOfRangeError
-    where the hub expects messages that were removed from the source (see `from_oldest`), HubError where the
-    hub refuses for good, or has what the source does not have; JournalNotFoundError, OSError.
+    While the hub is unreachable it is tried again and again. `Cancelled` means: the messages that the hub has
+    accepted stay there, and the next call continues after them; a queue keeps the messages of a batch that
+    was not completed. Raises OffsetOutOfRangeError if the hub expects messages that were removed from the
+    source (see `from_oldest`), HubError if the hub refuses permanently, or has messages that the source does
+    not have; JournalNotFoundError, OSError.
     """
     settings = replace(options or ReplicationOptions(), **changes)
     copy = _Copy(client, journal, settings, on_progress)
@@ -116,7 +117,7 @@ async def replicate(
 
 
 class _Copy:
-    """What is done for every source: putting, again and again, and telling how it goes."""
+    """The common part for every source: putting, with retries, and reporting progress."""
 
     def __init__(
         self, client: HubClient, journal: str, options: ReplicationOptions, on_progress: OnProgress | None
@@ -129,14 +130,14 @@ class _Copy:
         self._complaint: str | None = None  # what was logged last
 
     async def put(self, columns: JournalColumns | None, begin: int | None = None) -> Range | None:
-        """What the hub has when it has these. Raises HubError, that is not temporary."""
+        """Put messages, and return the range that the hub has then. Raises HubError that is not temporary."""
         there = await self.again(lambda: self.client.put_columns(self.journal, columns, begin=begin))
         if columns is not None:
             self._count(columns, there)
         return there
 
     async def again(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What the hub answers, as soon as it does. Raises HubError that is not temporary."""
+        """Call `ask` until the hub answers, and return the answer. Raises HubError that is not temporary."""
         try:
             answer = await self._try(ask)
         except Again as again:  # stamina is switched off
@@ -158,10 +159,10 @@ class _Copy:
                         raise
                     self._complain(str(failure))
                     raise Again from failure
-        raise AssertionError("it is tried for ever")
+        raise AssertionError("the retries never end")
 
     def _complain(self, complaint: str) -> None:
-        """Log it, if it is something else than before."""
+        """Log a failure if it differs from the one before."""
         if complaint != self._complaint:
             address = self.client.address
             log.report("copy_failed", "hub %s: %s", address, complaint, peer=address, reason=complaint)
@@ -184,7 +185,7 @@ class _Copy:
             self._on_progress(self.told)
 
 
-# --- a journal, as it is --------------------------------------------------------------------------
+# --- a journal, unchanged -------------------------------------------------------------------------
 
 
 class _JournalCopy:
@@ -201,12 +202,12 @@ class _JournalCopy:
                 try:
                     return await self._go_on(begin, follow, changed)
                 except HubError as failure:
-                    # Somebody else has put something, or the hub has lost something: it says where it is.
+                    # Another copy has put messages, or the hub has lost some: it reports what it expects.
                     if failure.code != "FAILED_PRECONDITION" or failure.expected is None:
                         raise
 
     async def _go_on(self, begin: int | None, follow: bool, changed: _Changes) -> None:
-        """Copy from where the reader is. Raises HubError where the hub expects something else."""
+        """Copy from the reader's position. Raises HubError if the hub expects another offset."""
         reader, options = self._reader, self._copy.options
         while True:
             await trio.lowlevel.checkpoint()
@@ -222,7 +223,7 @@ class _JournalCopy:
                 continue
             if columns.first_offset != offset:
                 raise HubError(
-                    f"{self._path}: messages {offset} to {columns.first_offset - 1} are lost to damage, and "
+                    f"{self._path}: messages {offset} to {columns.first_offset - 1} are lost to damage and "
                     "cannot be copied; the hub expects them",
                     expected=offset,
                 )
@@ -232,7 +233,7 @@ class _JournalCopy:
             begin = None
 
     async def _seek(self) -> int | None:
-        """Be where the hub expects us. Returns where a journal is to begin that it does not have."""
+        """Move to the offset that the hub expects. Returns the first offset of a journal new to the hub."""
         reader, copy = self._reader, self._copy
         there = await copy.put(None)
         first, following = reader.first_offset(), reader.next_offset()
@@ -240,12 +241,12 @@ class _JournalCopy:
         expected = 0 if there is None else there.next
         if expected > following:
             raise HubError(
-                f"{self._path} ends at offset {following}, the hub's journal at {expected}: it is no copy of "
-                "this one, or this one has lost its end",
+                f"{self._path} ends at offset {following}, the hub's journal at {expected}: that journal is "
+                "not a copy of this one, or this one has lost its end",
                 expected=expected,
             )
         if there is None:
-            # sej's hub does not tell, and passes over what it has.
+            # sej's hub reports no offset, and skips what it has.
             expected = first
         is_new = there is not None and there.next == there.first
         if expected < first and is_new and copy.options.from_oldest:
@@ -259,7 +260,7 @@ class _JournalCopy:
         return None
 
     async def _compare(self, there: Range, first: int) -> None:
-        """Is the hub's last message ours? Raises HubError where it is another one."""
+        """Compare the hub's last message with the source's. Raises HubError if they differ."""
         last = there.next - 1
         if not max(there.first, first) <= last:
             return
@@ -271,13 +272,14 @@ class _JournalCopy:
         self._reader.losses.clear()
         if theirs is not None and ours is not None and ours.offset == last and theirs != ours:
             raise HubError(
-                f"message {last} of {self._path} is not the hub's: its journal is no copy of this one",
+                f"message {last} of {self._path} differs from the hub's: the hub's journal is not a copy of "
+                "this one",
                 expected=there.next,
             )
 
 
 class _Changes(Closing):
-    """Wakes who has come to the end of a journal."""
+    """Wakes a copy that waits at the end of its journal."""
 
     def __init__(self, fs: FileSystem, reader: JournalReader) -> None:
         self._event = trio.Event()
@@ -291,7 +293,7 @@ class _Changes(Closing):
         return False
 
     def listen_to(self, base: int | None) -> None:
-        """From now on, of this segment; and what has happened before is known."""
+        """Watch this segment from now on, and forget earlier changes."""
         path = None if base is None else self._files.data(base)
         if path != self._watched:
             if self._watched is not None:
@@ -316,11 +318,11 @@ class _Changes(Closing):
 
 
 async def _take_all(copy: _Copy, source: Taking, follow: bool) -> None:
-    """Take messages, and let them be taken out, or committed, when the hub has them."""
+    """Receive messages, and remove or commit them after the hub has synced them."""
     options = copy.options
     there = await copy.put(None)
     if there is None:
-        raise HubError(f"{copy.client.address} does not tell which offset it expects: it is not diskq's")
+        raise HubError(f"hub {copy.client.address} does not report the next offset: it is not a diskq hub")
     following = there.next
     copy.tell(next_offset=following)
     while follow or not _is_empty(source):
@@ -336,7 +338,7 @@ async def _take_all(copy: _Copy, source: Taking, follow: bool) -> None:
                     if failure.code != "ALREADY_EXISTS":
                         raise
                     raise HubError(
-                        f"somebody else puts into {copy.journal!r}: {failure.reason}",
+                        f"another client writes to {copy.journal!r}: {failure.reason}",
                         code=failure.code,
                         expected=failure.expected,
                         first=failure.first,
@@ -344,7 +346,7 @@ async def _take_all(copy: _Copy, source: Taking, follow: bool) -> None:
                 following += len(messages)
                 if there is not None and there.next != following:
                     raise HubError(
-                        f"somebody else puts into {copy.journal!r}: it is at offset {there.next}, "
+                        f"another client writes to {copy.journal!r}: it is at offset {there.next}, "
                         f"not at {following}",
                         expected=there.next,
                     )
@@ -353,12 +355,12 @@ async def _take_all(copy: _Copy, source: Taking, follow: bool) -> None:
 
 
 def _is_empty(source: Taking) -> bool:
-    """Is there nothing to be received now? A stream's consumer tells by its end."""
+    """True if a queue has no message now. A stream's consumer raises EndOfChannel instead."""
     return getattr(source, "depth", 1) == 0
 
 
 def _converted(message: bytes | Message, now: int) -> tuple[bytes, int, int, bytes]:
-    """As the hub's journal is to have it: a queue's messages have the time at which they are copied."""
+    """Return a message's key, timestamp, type and value; a queue's message gets the time of the copy."""
     if isinstance(message, bytes):
         return b"", now, 0, message
     return message.key, message.timestamp_ns, 0, message.value

@@ -1,5 +1,5 @@
-# A hub that listens. gRPC has threads of its own, and the store works in them: Trio opens it, looks after it
-# once a second, and closes it. Law: when the block is left, every answer was given or refused, and the
+# A hub that listens. gRPC has threads of its own, and the store works in them: Trio opens it, checks timeouts
+# once a second, and closes it. Law: when the block is left, every request was answered or refused, and the
 # journals are closed.
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ __all__ = ["Hub", "open_hub"]
 log = Log("hub")
 
 _LOOK_EVERY = 1.0
-# Around the messages of a request there are names, and a length for each.
+# Bytes of a request beside its messages: the names, and the lengths.
 _BESIDE = 64 * 1024
 
 
 class Hub:
-    """A hub that is open, and takes journals. Made by `open_hub`."""
+    """An open hub, which receives journals. Made by `open_hub`."""
 
     def __init__(self, store: HubStore, address: str, port: int) -> None:
         self._store = store
         self.address = address
-        """Where it listens: `host:port`, the port as the system gave it."""
+        """The address at which it listens: `host:port`, with the port that the system chose."""
         self.port = port
 
     def statistics(self) -> HubStatistics:
-        """What it has done. Cheap."""
+        """Return the hub's figures. Cheap; may be called from any thread."""
         return self._store.statistics()
 
     async def journals(self) -> list[HubJournal]:
-        """The journals that there are, by name. `Cancelled` means: nothing."""
+        """Return the hub's journals, by name. `Cancelled` changes nothing."""
         return await trio.to_thread.run_sync(self._store.journals, _all, abandon_on_cancel=True)
 
     def close(self) -> None:
-        """Nothing: it ends with its block."""
+        """Do nothing: the hub closes when its block is left."""
 
 
 class _Running:
-    """The server, as long as the block lasts."""
+    """The running server of a block."""
 
     def __init__(
         self, server: grpc.Server, pool: ThreadPoolExecutor, store: HubStore, patience: Patience, title: str
@@ -87,7 +87,7 @@ class _Running:
                 log.report("broken", "%s", self.title, path=self.title, error=failure, exc_info=failure)
 
     def _stop(self) -> None:
-        with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+        with contextlib.ExitStack() as stack:  # all steps run, also if one raises
             stack.callback(self._store.close)
             stack.callback(self._pool.shutdown)
             self._server.stop(self._store.options.stop_timeout).wait()
@@ -101,18 +101,19 @@ class _Running:
 
 
 class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
-    """Take journals over the network: an async context manager that gives a `Hub`, which listens meanwhile.
+    """Receive journals over the network: an async context manager that gives a `Hub`, which listens
+    meanwhile.
 
-    `root` is the directory of the journals, made where it is missing. `listen` is `host:port` (port 0: any;
-    `Hub.port` tells) or `unix:PATH`. `tokens`: who shows one of them may write, the clients that it is for.
+    `root` is the directory of the journals, made if it is missing. `listen` is `host:port` (port 0: any free
+    port, see `Hub.port`) or `unix:PATH`. `tokens` are the accepted tokens: each may write for its clients.
 
-    Where others can reach it, it needs `tls`, and `tokens` or a `ca` that signs clients' certificates;
-    `insecure=True` does without, on a network that nobody else is on. Options may be given as a
+    If other machines can reach the address, the hub needs `tls`, and `tokens` or a `ca` that signs clients'
+    certificates; `insecure=True` lifts that, for a network that no one else uses. Options may be given as a
     `HubOptions`, or one by one: `quota=10 * GIB`.
 
-    Leaving the block takes no new requests, lets those that are under way come to an end (`stop_timeout`),
-    and closes the journals, whoever is cancelled. Entering it raises ValueError, and OSError where the
-    address cannot be had.
+    Leaving the block accepts no new requests, waits up to `stop_timeout` for those under way, and closes the
+    journals, also when the block was cancelled. Entering it raises ValueError, and OSError if the address
+    cannot be used.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
             credentials = grpc.ssl_server_credentials(
                 [(key, certificate)], root_certificates=ca, require_client_auth=ca is not None
             )
-        # A request that comes in has a thread, and no client has more than half of them.
+        # Each request that arrives occupies a thread, and no client has more than half of them.
         threads = max(options.threads, 2 * options.max_client_requests)
         pool = ThreadPoolExecutor(threads, thread_name_prefix="diskq hub")
         server = grpc.server(
@@ -186,7 +187,7 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
             try:
                 port = bind(self._listen)
             except RuntimeError as refusal:
-                raise OSError(f"{self._listen} cannot be listened to: {refusal}") from None
+                raise OSError(f"cannot listen at {self._listen}: {refusal}") from None
             server.start()
         except BaseException:
             server.stop(None)

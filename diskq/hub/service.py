@@ -1,13 +1,15 @@
-# A hub's methods, as gRPC calls them in its threads. Law: whatever goes wrong has a word of gRPC's and a
-# sentence without a byte of anybody's message; who shows no token is told so before his request is read.
+# A hub's methods, which gRPC calls in its threads. Law: every failure is answered with a gRPC status code and
+# a sentence that contains no byte of any message; a request without a valid token is refused before it is
+# read.
 #
-#     /hub.Hub/Put      PutRequest -> PutResponse       the wire is sej's
+#     /hub.Hub/Put      PutRequest -> PutResponse       sej's protocol
 #     /hub.Hub/Get      GetRequest -> GetResponse
-#     /diskq.Hub/Status () -> JSON                      ours alone
+#     /diskq.Hub/Status () -> JSON                      diskq only
 #
-# Beside each answer, and each error that knows, these go as trailing metadata: sej's clients pass over them.
+# Each answer, and each error where they are known, has these as trailing metadata, which sej's clients
+# ignore:
 #
-#     diskq-first-offset    the offset of the first message that is there
+#     diskq-first-offset    the offset of the journal's first message
 #     diskq-next-offset     the offset that is expected next: everything before it is synced
 
 from __future__ import annotations
@@ -35,13 +37,13 @@ log = Log("hub")
 FIRST = "diskq-first-offset"
 NEXT = "diskq-next-offset"
 BEGIN = "diskq-begin"
-"""With a Put: a journal that is not there yet is to begin with this offset."""
+"""With a Put: the first offset of a journal that does not exist yet."""
 
 Method = Callable[[bytes, Allows, float, "dict[str, str]"], "tuple[bytes, Range | None]"]
 
 
 class Patience:
-    """Whose request does not come in is sent away: a connection that stays open costs a thread otherwise."""
+    """Cancels requests that do not arrive in time: each of them would occupy a thread."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = seconds
@@ -58,7 +60,7 @@ class Patience:
             self._waiting.pop(context, None)
 
     def look(self) -> None:
-        """Send away those who took too long. To be called now and then."""
+        """Cancel the requests that took too long. Call this regularly."""
         now = self._clock()
         with self._lock:
             late = [context for context, until in self._waiting.items() if until <= now]
@@ -70,7 +72,7 @@ class Patience:
 
 
 class Shares:
-    """How many requests each client has under way: none has so many that others would wait for its own."""
+    """Limits the requests that each client has under way, so that one client does not block others."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -79,7 +81,7 @@ class Shares:
 
     @contextlib.contextmanager
     def one_of(self, client: Hashable) -> Iterator[None]:
-        """One more, as long as the block lasts. Raises HubError where the client has all that it may have."""
+        """Count one request for the block. Raises HubError if the client has reached its limit."""
         with self._lock:
             count = self._counts.get(client, 0)
             if count >= self._most:
@@ -101,7 +103,7 @@ class Shares:
 def handlers(
     store: HubStore, tokens: Tokens | None, patience: Patience
 ) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
-    """What a gRPC server is to be given."""
+    """Return the handlers for a gRPC server."""
 
     def put(request: bytes, allows: Allows, timeout: float, told: dict[str, str]) -> tuple[bytes, Range]:
         return b"", store.put(request, allows=allows, timeout=timeout, first=_beginning(told))
@@ -119,8 +121,8 @@ def handlers(
         ).encode(), None
 
     def handler(method: Method) -> grpc.RpcMethodHandler:
-        # A stream of requests, of which one is read: a unary method is called only when its request is there,
-        # and nobody could stop waiting for it. On the wire they are the same.
+        # A stream of requests, of which one is read: a unary method is called only after its request arrived,
+        # and that wait could not be ended. On the wire they are the same.
         call = _HubCall(method, store, tokens, patience, shares, at_work)
         return grpc.stream_unary_rpc_method_handler(call)
 
@@ -133,7 +135,7 @@ def handlers(
 
 
 class _HubCall:
-    """One method: checks who asks, reads the request, and tells what came of it."""
+    """One method: checks the token, reads the request, and returns the answer or the error."""
 
     def __init__(
         self,
@@ -191,7 +193,7 @@ class _HubCall:
     def _answer(
         self, requests: Iterator[bytes], allows: Allows, context: grpc.ServicerContext, told: dict[str, str]
     ) -> tuple[bytes, Range | None]:
-        """Wait for the request, then for its turn; and do what it asks."""
+        """Wait for the request, then for its turn; return the method's answer."""
         self._patience.begin(context)
         try:
             request = next(requests, None)
@@ -207,7 +209,7 @@ class _HubCall:
             self._at_work.release()
 
     def _client_of(self, told: dict[str, str], context: grpc.ServicerContext) -> Hashable:
-        """Whose share a request is counted in."""
+        """Return the client whose share a request is counted in."""
         if self._tokens is not None:
             return told.get("authorization")
         identities = context.peer_identities()
@@ -223,7 +225,7 @@ class _HubCall:
         return _anybody if clients is None else clients.__contains__
 
     def _timeout(self, context: grpc.ServicerContext) -> float:
-        """Seconds that it may wait: whoever asked has gone when his own are over."""
+        """Return the seconds that a request may wait: the client's deadline, up to `request_timeout`."""
         left = context.time_remaining()
         limit = self._store.options.request_timeout
         return limit if left is None else min(limit, left)

@@ -1,9 +1,9 @@
-# The journals of a hub. Law: what is looked at and what is appended is one act, under the lock of its
-# journal; and no answer is given before all that the journal has is synced.
+# The journals of a hub. Law: the check and the append of a request are one step, under the lock of its
+# journal; and no answer is given before everything in the journal is synced.
 #
-# Synchronous, for any number of threads: requests for one journal come one after the other, those for
-# several sync at the same time, and the file system makes one commit of theirs. A journal is opened when it
-# is first asked for; of those that nobody uses the one that was not used for longest is closed for the next.
+# Synchronous, for any number of threads: requests for one journal run one after the other; those for several
+# journals sync at the same time, and the file system makes one commit of these syncs. A journal is opened at
+# its first request; when another needs its place, the unused journal that was used least recently is closed.
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = Log("hub")
 
 
 class Range(NamedTuple):
-    """Where a journal begins and ends: the offset of its first message, and of the next one."""
+    """The offsets of a journal: that of its first message, and the one that it expects next."""
 
     first: int
     next: int
@@ -53,7 +53,7 @@ class HubJournal:
     client: str
     journal: str
     first: int
-    """Offset of the first message that is there."""
+    """The offset of the first message."""
     next: int
     """The offset that is expected next."""
     bytes: int
@@ -61,30 +61,30 @@ class HubJournal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubStatistics:
-    """What a hub has done since it was opened."""
+    """Figures of a hub since it was opened."""
 
     puts: int
     gets: int
     messages: int
-    """That were appended, and synced."""
+    """Messages that were appended and synced."""
     bytes: int
-    """Of their records."""
+    """The bytes of their records."""
     duplicates: int
-    """That were there already."""
+    """Messages that were put and already there."""
     sent: int
-    """Messages that `Get` has answered with."""
+    """Messages returned by `Get`."""
     gaps: int
-    """Requests whose messages did not follow what is there."""
+    """Requests refused because their messages did not follow those of the journal."""
     refused: int
-    """Requests for any other reason."""
+    """Requests refused for any other reason."""
     under_way: int
-    """Requests, now."""
+    """Requests under way now."""
     open_journals: int
 
 
 @dataclass(eq=False, slots=True)
 class _JournalPlace:
-    """One journal's directory, and who has it."""
+    """One journal's directory, and its users."""
 
     client: str
     name: str
@@ -94,7 +94,7 @@ class _JournalPlace:
     journal: Journal | None = None
     reader: JournalReader | None = None
     first: int | None = None
-    """The first offset that is there, when it was last looked for."""
+    """The first offset at the last look; None: look again."""
 
     def close(self) -> None:
         journal, reader = self.journal, self.reader
@@ -116,22 +116,23 @@ class HubStore:
         self._lock = threading.Lock()
         self._freed = threading.Condition(self._lock)
         self._places: dict[str, _JournalPlace] = {}
-        self._used: dict[str, int] = {}  # bytes of each client, where there is a quota
+        self._used: dict[str, int] = {}  # bytes of each client, if there is a quota
         self._is_closed = False
-        self._parent: int | None = None  # who opened it, where that was before a fork
+        self._parent: int | None = None  # in a child of a fork: the process that opened it
         notify_on_fork(self)
         self.counts = dict.fromkeys(
             ("puts", "gets", "messages", "bytes", "duplicates", "sent", "gaps", "refused"), 0
         )
 
-    # --- what is asked of it ----------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def put(self, request: bytes, *, allows: Allows, timeout: float, first: int | None = None) -> Range:
-        """Append the messages of a PutRequest that are not there yet, synced. Returns what is there then.
+        """Append and sync the messages of a PutRequest that are not there yet. Returns the journal's range
+        then.
 
-        `first`: where a journal that is not there is to begin. Without messages nothing is made. Raises
-        HubError: with `expected`, where messages do not follow; those before the gap are in, and synced. None
-        is in where one has the offset of another message that is there.
+        `first` is the first offset of a journal that does not exist yet. Without messages nothing is made.
+        Raises HubError: with `expected` if messages do not follow; those before the gap are in, and synced.
+        If a message has the offset of a different one in the journal, none is appended.
         """
         if first is not None and not 0 <= first < NO_NUMBER:
             raise HubError("a journal begins at an offset below 2^62", code="INVALID_ARGUMENT")
@@ -150,7 +151,7 @@ class HubStore:
             return Range(0, 0)
         with self._place(client, name, timeout) as place:
             if not asked.messages:
-                place.first = None  # who asks is to know; a batch is not worth two listings
+                place.first = None  # a bare query lists the directory again; a batch does not
             return self._append(place, request, first)
 
     def _append(self, place: _JournalPlace, request: bytes, first: int | None) -> Range:
@@ -182,9 +183,9 @@ class HubStore:
         return self._range(place, journal)
 
     def _compare(self, place: _JournalPlace, journal: Journal, request: bytes) -> None:
-        """Are the messages that are there already the same ones? Raises HubError where one is not.
+        """Compare the present messages with those of the request. Raises HubError if one differs.
 
-        One that is gone, or lost to damage, is any message: nobody knows.
+        A message that was removed, or lost to damage, is not compared.
         """
         reader = self._reader(place)
         first, end = self._range(place, journal)
@@ -195,14 +196,14 @@ class HubStore:
                     reader.seek(each.offset)
                 found = reader.read()
             except OffsetOutOfRangeError:
-                continue  # somebody has removed it in this moment
+                continue  # another process has just removed it
             if found is not None and found.offset == each.offset and found != each:
-                reason = f"message {each.offset} is there already, and is another one"
+                reason = f"message {each.offset} is already there, and differs"
                 raise self._error(place, reason, "ALREADY_EXISTS")
         reader.losses.clear()
 
     def _sync(self, place: _JournalPlace, journal: Journal) -> None:
-        """Before any answer: what an interrupted request has left is not synced, either."""
+        """Sync before any answer, also what an interrupted request has left. Raises HubError on a full disk."""
         if journal.synced_offset < journal.next_offset:
             try:
                 journal.sync()
@@ -212,9 +213,10 @@ class HubStore:
                 ) from full
 
     def get(self, request: bytes, *, allows: Allows, timeout: float) -> tuple[JournalColumns | None, Range]:
-        """Messages from the offset on that a GetRequest asks for; None: there is none yet. And what there is.
+        """Return the messages that a GetRequest asks for, or None if there is none yet; and the journal's
+        range.
 
-        Raises HubError, OUT_OF_RANGE with what there is, where the offset is gone or beyond the end.
+        Raises HubError with OUT_OF_RANGE and the range if the offset was removed or is beyond the end.
         """
         asked = self._asked(hubwire.read_get, request)
         client, name = self._names(asked, allows)
@@ -244,7 +246,7 @@ class HubStore:
             reader.losses.clear()
             if not reader.fill():
                 return None
-            # Not more than an answer may have: what is left over is asked for next.
+            # Up to the limit of an answer: the client asks for the rest next.
             return reader.ahead.take_columns(self.options.max_batch_messages, self.options.max_get_size)
         except OffsetOutOfRangeError as gone:
             raise _out_of_range(offset, Range(gone.first, gone.next)) from gone
@@ -255,7 +257,7 @@ class HubStore:
         return place.reader
 
     def journals(self, allows: Allows) -> list[HubJournal]:
-        """Those that there are, by name. Looks into each: what another process writes is found as well."""
+        """Return the existing journals, by name. Reads each, so that other processes' writes are seen."""
         self._check_own()
         found = []
         for name in sorted(self._listed()):
@@ -290,16 +292,16 @@ class HubStore:
 
     @contextlib.contextmanager
     def _place(self, client: str, name: str, timeout: float) -> Iterator[_JournalPlace]:
-        """The journal's place, for us alone. Raises HubError where that takes more than `timeout` seconds."""
+        """Lock the journal's place for a block. Raises HubError if that takes more than `timeout` seconds."""
         deadline = self._fs.monotonic() + timeout
         place = self._claim(client, name, deadline)
         try:
             if not place.lock.acquire(timeout=max(0.0, deadline - self._fs.monotonic())):
-                raise HubError("others have this journal", code="UNAVAILABLE", is_temporary=True)
+                raise HubError("this journal is busy", code="UNAVAILABLE", is_temporary=True)
             try:
                 yield place
             except StorageFailedError as failure:
-                # Opened again, it is recovered.
+                # The next open recovers it.
                 with contextlib.suppress(StorageFailedError):
                     place.close()
                 log.report(
@@ -321,7 +323,7 @@ class HubStore:
                 self._freed.notify_all()
 
     def _claim(self, client: str, name: str, deadline: float) -> _JournalPlace:
-        """Count us among its users, whom nobody closes it under. Makes room for it where it is new."""
+        """Count a user of the place, so that it stays open. Closes an unused one if the place is new."""
         key = directory_name(client, name)
         with self._lock:
             while True:
@@ -341,7 +343,7 @@ class HubStore:
             return place
 
     def _journal(self, place: _JournalPlace, first: int) -> Journal:
-        """The journal, opened where it is not. Raises HubError, OSError."""
+        """Return the journal, opened if it is not open. Raises HubError, OSError."""
         if place.journal is None:
             path = self._path(place.client, place.name)
             try:
@@ -355,7 +357,7 @@ class HubStore:
         return place.journal
 
     def _close(self, place: _JournalPlace) -> None:
-        """Under our lock, with no user."""
+        """Close a place without users. The caller holds the lock."""
         del self._places[directory_name(place.client, place.name)]
         try:
             place.close()
@@ -370,7 +372,7 @@ class HubStore:
             )
 
     def close_idle(self) -> None:
-        """Close those that were not used for `idle_timeout`."""
+        """Close the journals that were not used for `idle_timeout`."""
         self._check_own()
         with self._lock:
             before = self._fs.monotonic() - self.options.idle_timeout
@@ -379,7 +381,7 @@ class HubStore:
                     self._close(place)
 
     def close(self) -> None:
-        """Close them all, when nobody uses them any more. Idempotent."""
+        """Wait until no journal has a user, then close all. Idempotent."""
         self._check_own()
         with self._lock:
             self._is_closed = True
@@ -391,7 +393,7 @@ class HubStore:
     # --- inside -----------------------------------------------------------------------------------
 
     def leave_to_parent(self, pid: int) -> None:
-        """In a child of a fork: it is the parent's, locks that its threads may have had included."""
+        """In a child of a fork, refuse all calls: the store and its locks belong to the parent."""
         self._parent = pid
 
     def _check_own(self) -> None:
@@ -415,7 +417,7 @@ class HubStore:
         return client, name
 
     def _path(self, client: str, name: str) -> str:
-        """The journal's directory. Raises HubError where a link would lead elsewhere."""
+        """Return the journal's directory. Raises HubError if a symbolic link would lead elsewhere."""
         path = join(self.root, directory_name(client, name))
         if (link := self._link_at(path)) is not None:
             link = link.removeprefix(self.root).lstrip("/")
@@ -426,7 +428,7 @@ class HubStore:
         return path
 
     def _link_at(self, path: str) -> str | None:
-        """The link that would lead elsewhere who works in a journal's directory; None: there is none."""
+        """Return a symbolic link that would lead writes out of a journal's directory, or None."""
         files = JournalFiles(self._fs, path)
         inside = (path, files.directory, files.private)
         return next((place for place in inside if self._fs.is_link(place)), None)
@@ -441,11 +443,11 @@ class HubStore:
     def _range(self, place: _JournalPlace, journal: Journal) -> Range:
         if place.first is None:
             place.first = min(journal.files.bases(), default=0)
-        # What found no room waits in memory, and is not there.
+        # Messages that found no space are only in memory, and not counted.
         return Range(place.first, journal.synced_offset)
 
     def _error(self, place: _JournalPlace, reason: str, code: str, *, is_temporary: bool = False) -> HubError:
-        """With what the journal expects, all of which is synced."""
+        """Return a HubError with the journal's range, all of which is synced."""
         assert place.journal is not None
         there = self._range(place, place.journal)
         return HubError(reason, code=code, expected=there.next, first=there.first, is_temporary=is_temporary)
@@ -457,7 +459,7 @@ class HubStore:
         with self._lock:
             used = self._used.get(client)
         if used is None or used + more > quota:
-            # The first time; or it would be too much: somebody may have removed old segments.
+            # The first time; or above the quota: another process may have removed old segments.
             used = sum(
                 self._size(join(self.root, name))
                 for name in self._listed()
@@ -492,12 +494,12 @@ class HubStore:
                 self.counts[name] += number
 
     def count_refused(self) -> None:
-        """A request got an error that was no gap."""
+        """Count a request that was refused for a reason other than a gap."""
         self._count(refused=1)
 
 
 Allows = Callable[[str], bool]
-"""May it be done for this client?"""
+"""True if the request may act for this client."""
 
 
 def _out_of_range(offset: int, there: Range) -> HubError:

@@ -105,7 +105,7 @@ async def test_a_hub_on_a_socket_file(tmp_path):
 
 async def test_an_address_that_is_taken_is_told(tmp_path):
     async with open_hub(tmp_path / "one") as hub:
-        with pytest.raises(OSError, match="cannot be listened to"):
+        with pytest.raises(OSError, match="cannot listen at"):
             async with open_hub(tmp_path / "two", hub.address):
                 pass
 

@@ -195,7 +195,7 @@ def test_who_waits_too_long_for_a_journal_is_told_so():
     thread.start()
     while not hub.statistics().under_way:
         pass
-    with pytest.raises(HubError, match="others have this journal"):
+    with pytest.raises(HubError, match="this journal is busy"):
         hub.put(put_request(messages(2, 3)), allows=anybody, timeout=0.01)
     thread.join()
     assert slow.hits
@@ -318,7 +318,7 @@ def test_another_message_at_an_offset_that_is_there_is_a_conflict(disk, change, 
     hub = store(disk, journal=JournalOptions(segment_size=200))
     put(hub, messages(0, 10))
     batch = [each if each.offset != offset else as_another(each, **change) for each in messages(0, 12)]
-    with pytest.raises(HubError, match=f"message {offset} is there already, and is another one") as conflict:
+    with pytest.raises(HubError, match=f"message {offset} is already there, and differs") as conflict:
         put(hub, batch)
     assert (conflict.value.code, conflict.value.expected) == ("ALREADY_EXISTS", 10)
     assert not conflict.value.is_temporary
@@ -336,7 +336,7 @@ def test_what_is_gone_is_not_compared(disk):
     assert first > 0
     changed = [as_another(each, value=b"another") for each in messages(0, first)]
     assert put(hub, [*changed, *messages(first, 22)]) == Range(first, 22)
-    with pytest.raises(HubError, match=f"message {first} is there already"):
+    with pytest.raises(HubError, match=f"message {first} is already there"):
         put(hub, [as_another(message(first), value=b"another")])
 
 
