@@ -215,7 +215,7 @@ MUTATIONS = [
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
-def test_a_weaker_marker_is_caught(mutation: Mutation) -> None:
+def test_a_weaker_committed_offset_is_caught(mutation: Mutation) -> None:
     def crash_everywhere() -> None:
         for seed in range(8):
             crash(seed, again=1)

@@ -1,4 +1,4 @@
-# The model that all crash tests stand on. Law: if it harms what was synced, they blame the wrong code;
+# The model under all crash tests. Law: if it harms what was synced, they blame the wrong code;
 # if it never harms the rest, they prove nothing. Both are tested here.
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sync(fs: FileSystem, path: str) -> None:
 
 
 def after_power_cuts(fs: CrashFS, path: str) -> set[bytes | None]:
-    """All that a file was found to hold after many power cuts; None: it was not there."""
+    """Return all contents that a file was found with after many power cuts; None: it was not there."""
     return {fs.crash(random.Random(seed)).files().get(path) for seed in SEEDS}
 
 
@@ -123,7 +123,7 @@ BYTE_STEPS = st.lists(
 
 @settings(deadline=None)
 @given(BYTE_STEPS, st.integers(0, 2**32))
-def test_every_byte_after_a_power_cut_is_one_that_somebody_wrote_there(steps, seed):
+def test_every_byte_after_a_power_cut_is_one_that_was_written_there(steps, seed):
     fs = disk()
     fs.write_durably("/q/a", b"")
     handle = fs.open("/q/a", write=True)
@@ -143,7 +143,7 @@ def test_every_byte_after_a_power_cut_is_one_that_somebody_wrote_there(steps, se
                 durable, writes, sizes = fs.read("/q/a"), [], []
     found = fs.crash(random.Random(seed)).read("/q/a")
 
-    # Below this byte nothing was ever without a place on stable storage.
+    # Below this byte all bytes always had a place on stable storage.
     fresh = min([len(durable), *sizes])
     assert fresh <= len(found) <= max([len(durable), *sizes])
     for at, byte in enumerate(found):
@@ -156,7 +156,7 @@ def test_every_byte_after_a_power_cut_is_one_that_somebody_wrote_there(steps, se
 
 @settings(deadline=None)
 @given(BYTE_STEPS, st.integers(0, 2**32))
-def test_a_power_cut_takes_nothing_from_who_syncs_after_each_step(steps, seed):
+def test_a_power_cut_takes_nothing_if_each_step_was_synced(steps, seed):
     fs = disk()
     for number, (verb, at, size) in enumerate(steps, 1):
         path = f"/q/{number % 3}"
@@ -196,7 +196,7 @@ def test_a_rename_over_a_durable_file_leaves_the_old_one_or_the_new_one(fs):
     assert after_power_cuts(fs, "/q/pointer") == {b"old", b"new"}
 
 
-def test_a_rename_of_a_file_nobody_synced_may_leave_it_empty(fs):
+def test_a_rename_of_an_unsynced_file_may_leave_it_empty(fs):
     fs.write_durably("/q/pointer", b"old")
     write(fs, "/q/temporary", b"new")
     fs.rename("/q/temporary", "/q/pointer")
@@ -293,7 +293,7 @@ def test_a_durable_file_keeps_one_of_the_names_it_had(steps):
     fs = disk()
     fs.make_directory_durably("/q/a")
     fs.make_directory_durably("/q/b")
-    now: dict[str, bytes] = {}  # path: the file's content, which nobody else has
+    now: dict[str, bytes] = {}  # path: the file's content, which no other file has
     names: dict[bytes, set[str]] = {}  # of files that must be there: where they may be
     touched: set[str] = set()  # paths whose meaning changed since they were synced
     for number, (verb, which, target) in enumerate(steps):
@@ -338,7 +338,7 @@ def test_a_failed_sync_leaves_bytes_readable_that_no_later_sync_makes_durable(fs
     with pytest.raises(OSError, match="Input/output") as raised:
         fs.sync_files((handle,))
     assert raised.value.errno == errno.EIO
-    fs.sync_files((handle,))  # the kernel's lie
+    fs.sync_files((handle,))  # the kernel pretends to have written
     assert fs.read("/q/a") == b"old.new"
     assert fs.kill().read("/q/a") == b"old.new"
     assert fs.kill().crash().read("/q/a") == b"old.\0\0\0"
@@ -404,7 +404,7 @@ def test_only_what_changes_something_is_an_operation(fs):
 
 
 @pytest.mark.parametrize("cut", range(1, 11))
-def test_the_power_fails_instead_of_the_operation_it_was_told(cut):
+def test_the_power_fails_instead_of_the_chosen_operation(cut):
     whole, fs = disk(), disk(cut_at=cut)
     everything(whole)
     with pytest.raises(PowerCut):
@@ -412,7 +412,7 @@ def test_the_power_fails_instead_of_the_operation_it_was_told(cut):
     assert fs.operations == cut
     assert fs.journal[:-1] == whole.journal[: cut - 1]
     assert fs.journal[-1].startswith(whole.journal[cut - 1])
-    # Whatever was not done is not there: the next operation would have been the same one.
+    # What was not done is not there: the next operation would have been the same one.
     again = disk(cut_at=cut)
     with pytest.raises(PowerCut):
         everything(again)
@@ -549,7 +549,7 @@ def test_threads_can_sync_while_another_writes(fs):
     assert fs.crash().read("/q/a") == b"x" * 300
 
 
-NOBODYS = 10**9  # a handle that neither disk gave out
+NOBODYS = 10**9  # a handle of neither disk
 ERRORS = [
     (lambda fs: fs.open("/q/missing"), errno.ENOENT),
     (lambda fs: fs.open("/missing/a", create=True), errno.ENOENT),
@@ -617,7 +617,7 @@ def test_an_impossible_call_fails_as_a_kernel_fails_it(provoke, error, tmp_path)
     assert real.value.errno == error
 
 
-def test_sizes_and_lists_tell_what_is_there(fs):
+def test_sizes_and_lists_show_what_is_there(fs):
     write(fs, "/q/a", b"four")
     fs.make_directory("/q/d")
     assert fs.size_of("/q/a") == 4
@@ -650,7 +650,7 @@ def test_a_stamp_stays_until_the_file_is_written_or_is_another(either):
     assert replaced.file != stamp.file
 
 
-def test_a_stamp_tells_when_a_file_was_written(tmp_path):
+def test_a_stamp_shows_when_a_file_was_written(tmp_path):
     begun = OsFileSystem().wall_clock()
     write(OsFileSystem(), str(tmp_path / "a"), b"abc")
     stamp = OsFileSystem().stamp_of(str(tmp_path / "a"))

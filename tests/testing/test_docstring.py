@@ -1,4 +1,4 @@
-# What `diskq.testing` teaches is run as it stands there.
+# The examples in the docstring of `diskq.testing`, run as they are.
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_a_full_disk_can_be_overwritten_in_place(fs, at):
     assert fs.pwrite(handle, b"", 99) == 0
 
 
-def test_room_returns_when_a_file_is_cut(fs, at):
+def test_space_is_free_again_when_a_file_is_cut(fs, at):
     handle = create(fs, f"{at}/a", b"abcdef")
     fs.capacity(0)
     fs.truncate(handle, 2)
@@ -242,7 +242,7 @@ def test_room_returns_when_a_file_is_cut(fs, at):
         fs.truncate(handle, 7)
 
 
-def test_room_returns_when_a_file_is_unlinked(fs, at):
+def test_space_is_free_again_when_a_file_is_unlinked(fs, at):
     fs.close(create(fs, f"{at}/a", b"abc"))
     handle = create(fs, f"{at}/b")
     fs.capacity(0)
@@ -250,7 +250,7 @@ def test_room_returns_when_a_file_is_unlinked(fs, at):
     assert fs.pwrite(handle, b"12345", 0) == 3
 
 
-def test_room_returns_when_a_file_is_renamed_over(fs, at):
+def test_space_is_free_again_when_a_file_is_renamed_over(fs, at):
     fs.close(create(fs, f"{at}/old", b"abc"))
     handle = create(fs, f"{at}/new")
     fs.capacity(0)
@@ -258,7 +258,7 @@ def test_room_returns_when_a_file_is_renamed_over(fs, at):
     assert fs.pwrite(handle, b"12345", 0) == 3
 
 
-def test_an_unlinked_file_keeps_its_room_until_its_last_handle_is_closed(fs, at):
+def test_an_unlinked_file_takes_space_until_its_last_handle_is_closed(fs, at):
     first = create(fs, f"{at}/a", b"abc")
     second = fs.open(f"{at}/a")
     handle = create(fs, f"{at}/b")

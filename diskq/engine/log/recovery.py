@@ -4,13 +4,14 @@
 # There are five acts, and no others:
 #
 #   keep         The file may never have reached the disk: it is written over itself, and the first barrier
-# syncs it. A missing file is not made.   cut          The end of a file is removed. A copy of it is durable
-# in a file of its own first.   set aside    The whole file gets another name, and the files that belong to it
-# are removed. All of this                happens at once, before the lock is signed: the next open in the
-# same boot would believe their                framing.   begin after  Messages are gone whose offsets a
-# reader may have seen: a new segment begins after them.   put back     Acknowledged messages that a kill left
-# in the staging area go into their files, before                anything else is looked at:
-# storage/write_ahead_logs.py.
+#                syncs it. A missing file is not made.
+#   cut          The end of a file is removed. A copy of it is durable in a file of its own first.
+#   set aside    The whole file gets another name, and the files that belong to it are removed. All of this
+#                happens at once, before the lock is signed: the next open in the same boot would believe
+#                their framing.
+#   begin after  Messages are gone whose offsets a reader may have seen: a new segment begins after them.
+#   put back     Acknowledged messages that a kill left in the staging area go into their files, before
+#                anything else is looked at: storage/write_ahead_logs.py.
 #
 # Each format judges which act it is, in recovery.py of its package.
 

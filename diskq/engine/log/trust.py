@@ -2,12 +2,13 @@
 # format's recovery asks again which program wrote last, or whether the machine was restarted.
 #
 #   CLOSED      All that diskq wrote is durable, up to the recovery point, and nothing after it is diskq's.
-# Any               later bytes are another program's: their framing is believed.   KILLED      The machine
-# ran on, so the page cache survived: framing is believed. What comes after the               recovery point
-# may not be durable, and is synced again.   POWER_CUT   After the recovery point only bytes with an agreeing
-# checksum are believed: there may be zeros               after a good length.   PEER_WROTE  Another program
-# has written since diskq did, and its bytes have no checksums: framing is               believed, also after
-# a power cut.
+#               Any later bytes are another program's: their framing is believed.
+#   KILLED      The machine ran on, so the page cache survived: framing is believed. What comes after the
+#               recovery point may not be durable, and is synced again.
+#   POWER_CUT   After the recovery point only bytes with an agreeing checksum are believed: there may be zeros
+#               after a good length.
+#   PEER_WROTE  Another program has written since diskq did, and its bytes have no checksums: framing is
+#               believed, also after a power cut.
 #
 # The format defines the recovery point: journals and streams have points (recovery_points.py), a queue has
 # its metadata, a priority store a point (priority/files.py). Before it everything that diskq wrote is

@@ -30,7 +30,8 @@
 #
 # When a file has grown, a new one with a higher number begins with the rows that still matter, is synced by
 # the next barrier, and the old one is removed by the same barrier. If a power cut undoes that, both are read,
-# in order: all in the old one is still true. Format: docs/format/acks.md.
+# in order: all in the old one is still true.
+# Format: docs/format/acks.md.
 
 from __future__ import annotations
 

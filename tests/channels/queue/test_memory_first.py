@@ -206,7 +206,7 @@ async def test_the_next_sender_is_told_of_a_full_disk_and_receivers_go_on():
         assert drain(queue) == [*numbered(accepted - 5, 5), b"in"]
 
 
-async def test_what_finds_no_room_until_the_end_is_missed_aloud():
+async def test_messages_that_never_fit_on_the_disk_are_reported_at_the_close():
     disk = fault_disk()
     with pytest.raises(diskq.DiskFullError):  # noqa: PT012
         async with opened(disk, **FIRST) as queue:

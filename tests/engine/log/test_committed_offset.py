@@ -1,5 +1,5 @@
-# Offset markers. Law: what was committed durably is not delivered again, what was not committed is never
-# skipped, and a marker is believed unless it rotted.
+# Committed offsets. Law: what was committed durably is not delivered again, what was not committed is never
+# skipped, and a committed offset is believed unless its file rotted.
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fs():
 # --- the file is go-diskq's -------------------------------------------------------------------
 
 
-def test_a_new_marker_is_an_empty_file_and_says_nothing(fs):
+def test_a_new_offset_file_is_empty_and_has_no_offset(fs):
     with open_offset(fs) as new:
         assert (new.committed, new.durable, new.next_offset) == (None, None, None)
         assert fs.read(MARKER) == b""
@@ -51,7 +51,7 @@ def test_a_new_marker_is_an_empty_file_and_says_nothing(fs):
     assert offset(fs) is None
 
 
-def test_it_holds_the_last_offset_that_was_processed_and_reading_goes_on_behind_it(fs):
+def test_it_holds_the_last_offset_that_was_processed_and_reading_goes_on_after_it(fs):
     committed(fs, 2)
     assert fs.read(MARKER) == packed(2)
     with open_offset(fs) as again:
@@ -129,14 +129,14 @@ def test_what_is_no_offset_is_refused(fs, offset, error):
         assert committed_offset.committed is None
 
 
-def test_a_sync_is_due_after_so_many_commits(fs):
+def test_a_sync_is_due_after_sync_every_commits(fs):
     with open_offset(fs, sync_every=3) as committed_offset:
         for each, on_disk in enumerate([b"", b"", packed(2), packed(2), packed(2), packed(5)]):
             committed_offset.commit(each)
             assert fs.read(MARKER) == on_disk
 
 
-def test_a_sync_is_due_so_many_seconds_after_the_first_commit(fs):
+def test_a_sync_is_due_sync_timeout_seconds_after_the_first_commit(fs):
     with open_offset(fs, sync_timeout=2.0) as committed_offset:
         assert committed_offset.deadline() == math.inf
         committed_offset.commit(0)
@@ -167,7 +167,7 @@ def test_the_clock_may_be_another_one(fs):
         assert committed_offset.deadline() == 102.0
 
 
-def test_nothing_works_once_it_is_closed_but_closing(fs):
+def test_a_closed_one_can_only_be_closed_again(fs):
     committed_offset = open_offset(fs)
     committed_offset.commit(1)
     committed_offset.close()
@@ -203,7 +203,7 @@ def test_a_sync_is_of_what_was_committed_when_it_was_prepared(fs):
     assert fs.read(MARKER) == packed(7)
 
 
-def test_several_markers_share_a_barrier(fs):
+def test_several_offsets_share_a_barrier(fs):
     committed_offsets = [open_offset(fs, partition) for partition in range(3)]
     for round_number in (1, 2):
         for each in committed_offsets:
@@ -272,7 +272,7 @@ def test_a_shadow_whose_sync_failed_is_written_again_before_it_is_synced():
     assert fs.inner.crash().read(SHADOW) == ShadowCopy(1, stamp).pack()
 
 
-def test_on_a_full_disk_a_commit_is_owed_and_paid_when_there_is_room():
+def test_on_a_full_disk_a_commit_is_pending_until_there_is_space():
     fs = FaultFS(disk())
     committed_offset = open_offset(fs)
     committed_offset.commit(1)
@@ -291,14 +291,14 @@ def test_on_a_full_disk_a_commit_is_owed_and_paid_when_there_is_room():
     assert [name for name in fs.list_directory(f"{ROOT}/.diskq/groups/{GROUP}") if "tmp" in name] == []
 
 
-def test_a_marker_that_is_there_can_be_opened_and_read_on_a_full_disk():
+def test_an_existing_offset_can_be_opened_and_read_on_a_full_disk():
     fs = FaultFS(disk())
     committed(fs, 1)
     fs.capacity(0)
     assert open_offset(fs).next_offset == 2
 
 
-def test_a_new_one_cannot_and_says_so():
+def test_a_new_one_on_a_full_disk_raises():
     fs = FaultFS(disk())
     group(fs)
     fs.fail("open", path=MARKER, nth=2, error=errno.ENOSPC)
@@ -306,7 +306,7 @@ def test_a_new_one_cannot_and_says_so():
         open_offset(fs)
 
 
-def test_without_room_for_a_shadow_the_marker_is_believed_as_it_is():
+def test_without_space_for_a_shadow_copy_the_offset_is_believed():
     fs = FaultFS(disk())
     fs.fail("pwrite", path=SHADOW, error=errno.ENOSPC, nth=2, times=None)
     committed(fs, 1, 2)
@@ -329,7 +329,7 @@ VALUE = 0x0123456789ABCDEF
 
 @pytest.fixture
 def written(fs):
-    """A disk with a marker that says VALUE and has its shadow copy."""
+    """A disk with the committed offset VALUE and its shadow copy."""
     committed(fs, 5, VALUE)
     assert found(fs) == (VALUE, fs.stamp_of(MARKER), True, None)
     return fs
@@ -340,7 +340,7 @@ def flipped(data: bytes, bit: int) -> bytes:
 
 
 @pytest.mark.parametrize("bit", range(64))
-def test_a_flipped_bit_in_a_marker_is_noticed_reported_and_mended(written, bit):
+def test_a_flipped_bit_in_an_offset_file_is_noticed_reported_and_repaired(written, bit):
     written.rot(MARKER, flipped(packed(VALUE), bit))
     mark = found(written)
     assert mark.offset == VALUE
@@ -355,7 +355,7 @@ def test_a_flipped_bit_in_a_marker_is_noticed_reported_and_mended(written, bit):
 
 
 @pytest.mark.parametrize("at", range(8))
-def test_whatever_a_byte_of_a_marker_rots_to_it_is_noticed(written, at):
+def test_any_rotten_byte_of_an_offset_file_is_noticed(written, at):
     for byte in range(256):
         rotten = bytearray(packed(VALUE))
         rotten[at] = byte
@@ -366,7 +366,7 @@ def test_whatever_a_byte_of_a_marker_rots_to_it_is_noticed(written, at):
 
 
 @pytest.mark.parametrize("size", range(8))
-def test_a_marker_that_lost_its_end_to_rot_is_its_shadow(written, size):
+def test_an_offset_file_that_lost_its_end_is_read_from_its_shadow_copy(written, size):
     written.rot(MARKER, packed(VALUE)[:size])
     mark = found(written)
     assert (mark.offset, mark.repair is None) == (VALUE, False)
@@ -394,7 +394,7 @@ def test_a_shadow_that_lost_its_end_costs_nothing(written, size):
 
 
 @given(st.binary(max_size=12), st.binary(max_size=32), st.booleans())
-def test_whatever_the_two_files_hold_there_is_an_answer(content, shadow, has_rotted):
+def test_any_content_of_the_two_files_can_be_read(content, shadow, has_rotted):
     fs = disk()
     committed(fs, 5)
     (fs.rot if has_rotted else fs.write_durably)(MARKER, content)
@@ -409,7 +409,7 @@ def test_whatever_the_two_files_hold_there_is_an_answer(content, shadow, has_rot
         assert committed_offset.committed == mark.offset
 
 
-def test_rot_in_a_marker_without_a_shadow_cannot_be_noticed_but_a_short_one_can(fs):
+def test_without_a_shadow_copy_rot_cannot_be_noticed_but_a_short_file_can(fs):
     move_first(fs, b"\x07\0\0")
     mark = found(fs)
     assert mark.offset is None
@@ -421,7 +421,7 @@ def test_rot_in_a_marker_without_a_shadow_cannot_be_noticed_but_a_short_one_can(
 
 
 def move_first(fs: CrashFS, content: bytes) -> None:
-    """Some other program made the marker, and we have never seen it."""
+    """Another program made the offset file, and diskq has never opened it."""
     fs.write_durably(MARKER, content)
 
 
@@ -429,7 +429,7 @@ def move_first(fs: CrashFS, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 4, 6, 7, VALUE + 1, 2**64 - 1])
-def test_a_marker_that_go_moved_since_is_believed_forward_and_back(fs, value):
+def test_an_offset_that_go_moved_since_is_believed_forward_and_back(fs, value):
     committed(fs, 5)
     move_as_go_does(fs, value)
     assert found(fs)[::3] == (value, None)
@@ -441,11 +441,11 @@ def test_a_marker_that_go_moved_since_is_believed_forward_and_back(fs, value):
             assert offset(fs) == value + 1
         else:
             assert committed_offset.next_offset == NO_NUMBER, (
-                "nobody has counted so far: whoever reads there is told so"
+                "beyond any real offset: a reader that begins there raises an error"
             )
 
 
-def test_a_peers_marker_has_a_shadow_once_it_was_opened(fs):
+def test_a_peers_offset_gets_a_shadow_copy_when_it_is_opened(fs):
     move_first(fs, packed(7))
     assert not found(fs).has_shadow
     open_offset(fs).close()
@@ -455,7 +455,7 @@ def test_a_peers_marker_has_a_shadow_once_it_was_opened(fs):
     assert offset(fs) == 7
 
 
-def test_a_peers_that_starts_the_group_anew_is_believed(fs):
+def test_a_peer_that_starts_the_group_anew_is_believed(fs):
     committed(fs, 1000)
     fs.unlink(MARKER)
     fs.clock += 1.0
@@ -465,7 +465,7 @@ def test_a_peers_that_starts_the_group_anew_is_believed(fs):
     assert offset(fs) == 0
 
 
-def test_a_group_whose_marker_was_removed_begins_anew(fs):
+def test_a_group_whose_offset_file_was_removed_begins_anew(fs):
     committed(fs, 1000)
     fs.unlink(MARKER)
     open_offset(fs).close()
@@ -476,7 +476,7 @@ def test_a_group_whose_marker_was_removed_begins_anew(fs):
 
 
 @pytest.mark.parametrize("size", range(1, 8))
-def test_a_peers_torn_marker_is_what_we_knew_last(fs, size):
+def test_a_torn_offset_file_of_a_peer_is_read_from_the_shadow_copy(fs, size):
     committed(fs, 1000)
     fs.unlink(MARKER)
     fs.clock += 1.0
@@ -486,12 +486,12 @@ def test_a_peers_torn_marker_is_what_we_knew_last(fs, size):
     assert mark.repair is not None
 
 
-def test_a_marker_that_is_too_long_is_its_first_eight_bytes_as_for_go(fs):
+def test_of_a_too_long_offset_file_the_first_eight_bytes_count_as_for_go(fs):
     move_first(fs, packed(7) + b"more")
     assert found(fs)[::3] == (7, None)
 
 
-def test_one_that_was_copied_with_its_shadow_is_believed(fs):
+def test_one_that_was_copied_with_its_shadow_copy_is_believed(fs):
     committed(fs, 5)
     copy = disk()
     copy.write_durably(SHADOW, fs.read(SHADOW))
@@ -505,7 +505,7 @@ def test_one_that_was_copied_with_its_shadow_is_believed(fs):
 
 
 class Moving(FaultFS[CrashFS]):
-    """A disk on which the marker is replaced by its group between any two looks at it."""
+    """A disk on which the group replaces the offset file between any two looks at it."""
 
     moves = 0
 
@@ -518,7 +518,7 @@ class Moving(FaultFS[CrashFS]):
 
 
 @pytest.mark.parametrize("moves", range(6))
-def test_who_reads_it_meanwhile_reads_one_that_was_there(moves):
+def test_a_read_during_commits_returns_an_offset_that_was_there(moves):
     fs = Moving(disk())
     committed(fs.inner, 10)
     fs.moves = moves
@@ -528,7 +528,7 @@ def test_who_reads_it_meanwhile_reads_one_that_was_there(moves):
     assert (mark.stamp is None) == (moves >= 3)
 
 
-def test_a_peer_that_moves_it_while_we_mark_ours_is_not_taken_for_rot(fs):
+def test_a_peer_that_moves_it_while_the_shadow_copy_is_written_is_not_taken_for_rot(fs):
     committed_offset = open_offset(fs)
     committed_offset.move(5)
     sync = committed_offset.prepare()
@@ -539,10 +539,10 @@ def test_a_peer_that_moves_it_while_we_mark_ours_is_not_taken_for_rot(fs):
     assert found(fs)[::3] == (8, None)
 
 
-# --- crashes between one thing and the next ---------------------------------------------------
+# --- crashes between two steps ----------------------------------------------------------------
 
 
-def test_a_marker_that_is_durable_and_has_no_shadow_yet_is_believed(fs):
+def test_an_offset_that_is_durable_and_has_no_shadow_copy_yet_is_believed(fs):
     committed(fs, 5)
     committed_offset = open_offset(fs)
     committed_offset.move(6)
@@ -563,17 +563,17 @@ def test_the_first_commit_is_there_after_a_power_cut_with_all_names_above_it(fs)
             assert offset(fs.crash(random.Random(seed))) == 1
 
 
-def test_temporaries_that_a_crash_left_are_swept_up_with_the_next_commit(fs):
+def test_temporaries_that_a_crash_left_are_removed_with_the_next_commit(fs):
     committed(fs, 1)
     names = [f"{ROOT}/.diskq/groups/{GROUP}/{name}" for name in ("000000.7.tmp", "000001.8.tmp")]
     for name in names:
         fs.write_durably(name, b"x")
     committed(fs, 2)
     assert fs.size_of(names[0]) is None
-    assert fs.size_of(names[1]) == 1, "another partition's, where somebody may be at work"
+    assert fs.size_of(names[1]) == 1, "another partition's, which another process may be using"
 
 
-# --- any life ---------------------------------------------------------------------------------
+# --- any sequence of steps --------------------------------------------------------------------
 
 VALUES = st.integers(0, NO_NUMBER - 1)
 STEPS = st.lists(
@@ -591,8 +591,8 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_happens_to_a_marker_it_is_what_was_written_last(steps):
-    """The group is alone with its marker, but for a peer that comes when we have closed it."""
+def test_after_any_steps_an_offset_is_the_one_written_last(steps):
+    """One group commits; a peer comes only when diskq has closed the offset."""
     fs = disk()
     truth = 0
     has_shadow = True  # so that rot is noticed

@@ -1,5 +1,5 @@
-# Every call of an engine takes its turn, or is named here. What happens to a call that comes while another
-# thread is inside: tests/contract/test_one_at_a_time.py.
+# Every call of an engine holds the thread guard, or is listed here. What happens to a call that comes while
+# another thread is inside: tests/contract/test_one_at_a_time.py.
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ STEPS = {
     LogWriter: "after_append append_failed bound_waiting commit fail hold make_directories new_gate note"
     " on_release refuse release roll run shut sign_lock raise_left_out use_wals",
 }
-"""A channel's, in Trio's thread; and what only calls others."""
+"""True for calls of a channel, in Trio's thread; and for calls that only call others."""
 
 
 @pytest.mark.parametrize("engine", BY_HAND, ids=lambda engine: engine.__name__)
-def test_a_call_without_a_turn_is_known(engine: Any) -> None:
+def test_a_call_without_the_guard_is_listed(engine: Any) -> None:
     calls = dict(inspect.getmembers(engine, inspect.isfunction))
     bare = {name for name, call in calls.items() if name[0] != "_" and not hasattr(call, "__wrapped__")}
     assert bare == {*BY_HAND[engine].split(), *LOOKS[engine].split(), *STEPS[engine].split()}

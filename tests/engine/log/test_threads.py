@@ -1,6 +1,6 @@
-# Two threads on one engine. Law: an engine is for one thread at a time. Who shares one holds a lock of his
-# own around each call, and is refused nothing; who does not may be refused, with BusyError, and what he was
-# told is in is in: no message is lost, none comes twice, and none that nobody put.
+# Two threads on one engine. Law: an engine is for one thread at a time. With a lock of the caller around each
+# call, no call is refused. Without one, calls may be refused with BusyError, and what was accepted is stored:
+# no message is lost, none comes twice, and none that was not put.
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PROGRAM = """
 
 
 def run(*command: str) -> str:
-    """What a Python of its own printed: a crash there is told."""
+    """Return what a Python process of its own printed; fail if it crashed."""
     done = subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, timeout=300, check=False
     )
@@ -58,7 +58,7 @@ def run(*command: str) -> str:
 
 
 def put_by_three(name: str, directory: Path) -> set[int]:
-    """What three threads were told is in."""
+    """Return the messages that three threads were able to put."""
     return set(json.loads(run("-c", textwrap.dedent(PROGRAM), name, str(directory))))
 
 
@@ -82,7 +82,7 @@ def test_threads_that_take_turns_under_a_lock_lose_nothing(tmp_path: Path, name:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CROWDS)
-def test_threads_at_once_find_what_they_were_told_and_are_refused_with_one_error(
+def test_threads_at_once_keep_all_confirmed_messages_and_are_refused_with_one_error(
     tmp_path: Path, name: str
 ) -> None:
     told = run("-X", "faulthandler", "-m", "tests.engine.crowd", name, str(tmp_path), *map(str, SEEDS))

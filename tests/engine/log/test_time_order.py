@@ -1,4 +1,4 @@
-# Several logs as one, by time: which message comes next, and what holds none back.
+# Several logs as one, by time: which message comes next, and what delays no other log.
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diskq.engine.log.time_order import UNTIMED, Lane, TimeOrder
 
 
 class Said(NamedTuple):
-    """A message that says when it was."""
+    """A message with a time."""
 
     offset: int
     timestamp_ns: int | None
@@ -45,7 +45,7 @@ def order(*logs: Log, limit: int = 100, most_back: int | None = None) -> TimeOrd
 
 
 def times(of: TimeOrder[Said]) -> list[tuple[int, int]]:
-    """The time that each message gets, and its offset."""
+    """Return the time that each message gets, and its offset."""
     found = []
     while (time := of.peek()) is not None:
         found.append((time, of.read().offset))
@@ -77,7 +77,7 @@ def test_times_that_step_back_or_are_missing(said, most_back, expected):
     assert [time for time, _ in times(order(Log(said), most_back=most_back))] == expected
 
 
-def test_nothing_is_read_behind_the_limit():
+def test_nothing_is_read_after_the_limit():
     merged = order(Log([1, 2, 3, 4, 5]), limit=3)
     assert merged.left == 3
     assert times(merged) == [(1, 0), (2, 1), (3, 2)]

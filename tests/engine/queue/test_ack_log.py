@@ -40,7 +40,7 @@ def put_journal(fs: Disk, *rows: bytes) -> None:
 
 
 def handed_out(fs: Disk) -> list[bytes]:
-    """All that work on the queue hands out."""
+    """Return all messages that work on the queue hands out."""
     with opened(fs) as queue, FifoWork(queue, WorkOptions(max_in_flight=10_000)) as work:
         return [lease.body for lease in work.get_many(10_000)]
 
@@ -51,7 +51,7 @@ def place(number: int) -> tuple[int, int, int]:
 
 
 def filled(count: int) -> CrashFS:
-    """A disk with a queue of so many messages of one size, closed."""
+    """A disk with a closed queue of `count` messages of one size."""
     fs = disk()
     with opened(fs) as queue:
         queue.put_many(bodies(count))
@@ -118,7 +118,7 @@ def test_several_files_are_read_in_order():
     assert read_ack_logs(fs, QueueFiles(fs, ROOT, "q")).of(0, 0) == Tried(2)
 
 
-def test_a_journal_belongs_to_one_queue():
+def test_an_ack_log_belongs_to_one_queue():
     fs = RamFS({PATH: acked_row(0, 0, 9)})
     for other in ("q.000001", "q.000001.acks", "q.0", "r"):
         assert QueueFiles(fs, ROOT, other).ack_logs() == []
@@ -145,7 +145,7 @@ def test_a_row_that_reaches_beyond_what_is_written_is_cut_there():
         assert [lease.attempts for lease in work.get_many(10)] == [2, 1, 1, 1]
 
 
-def test_that_is_durable_before_anything_is_accepted():
+def test_taking_it_back_is_durable_before_anything_is_accepted():
     fs = filled(3)
     put_journal(fs, acked_row(*place(3)), acked_row(0, RECORD, 5 * RECORD))
     with opened(fs) as queue:
@@ -157,7 +157,7 @@ def test_that_is_durable_before_anything_is_accepted():
 @pytest.mark.parametrize(
     "content", [None, b"garbage\n", b"3\n0,0\n0,312\n"], ids=["gone", "rotten", "peer's"]
 )
-def test_a_journal_beside_metadata_that_is_not_ours_says_nothing(content: bytes | None):
+def test_an_ack_log_is_ignored_if_the_metadata_is_a_peers(content: bytes | None):
     fs = filled(3)
     put_journal(fs, acked_row(*place(1)))
     if content is None:
@@ -171,7 +171,7 @@ def test_a_journal_beside_metadata_that_is_not_ours_says_nothing(content: bytes 
     assert handed_out(fs) == handed_out(after) == bodies(3)
 
 
-def test_a_journal_of_consumed_messages_goes():
+def test_an_ack_log_of_consumed_messages_is_removed():
     fs = filled(3)
     put_journal(fs, acked_row(*place(0)), handed_row(QueuePosition(0, RECORD)))
     with opened(fs) as queue:
@@ -180,7 +180,7 @@ def test_a_journal_of_consumed_messages_goes():
         assert fs.size_of(PATH) is None
 
 
-def test_a_deleted_queue_leaves_no_journal():
+def test_a_deleted_queue_leaves_no_ack_log():
     fs = filled(3)
     with opened(fs) as queue, FifoWork(queue) as work:
         leases = work.get_many(3)
@@ -212,7 +212,7 @@ def test_a_file_that_has_grown_is_followed_by_one_of_what_matters(monkeypatch):
         assert set(numbers.values()) == {2}
 
 
-def test_also_how_often_those_were_tried_that_are_in_flight_or_not_reached(monkeypatch):
+def test_a_new_file_has_the_attempts_of_messages_in_flight_or_not_reached(monkeypatch):
     fs = filled(30)
     with opened(fs) as queue, FifoWork(queue) as work:
         leases = work.get_many(30)
@@ -236,7 +236,7 @@ def test_also_how_often_those_were_tried_that_are_in_flight_or_not_reached(monke
 
 
 def worked_on() -> tuple[RamFS, set[bytes]]:
-    """A queue of which some is acknowledged, here and there, and what of it."""
+    """A queue with some acknowledged messages here and there, and which."""
     fs = filled(24)
     rng = random.Random(1)
     with opened(fs) as queue:

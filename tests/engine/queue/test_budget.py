@@ -43,7 +43,7 @@ def two(fs: FileSystem, budget: DiskBudget, **options: object) -> tuple[FifoQueu
 
 
 @pytest.mark.parametrize("on_full", ["reject", "wait"])
-def test_who_is_refused_is_told_of_the_budget_and_gets_room_when_another_one_was_drained(on_full):
+def test_a_refusal_names_the_budget_and_there_is_space_when_another_member_was_drained(on_full):
     a, b = two(disk(), DiskBudget(1024 * KIB), on_full=on_full)
     with a, b:
         count = filled(a)
@@ -124,7 +124,7 @@ def test_a_queue_opens_though_its_files_are_more_than_the_budget_and_can_be_drai
         assert size_on(fs) < 256 * KIB
 
 
-def test_each_owns_bound_holds_beside_the_budget():
+def test_each_members_own_bound_holds_in_a_budget():
     with opened(disk(), "a", budget=DiskBudget(1024 * KIB), max_bytes=128 * KIB, on_full="reject") as a:
         filled(a)
         with pytest.raises(DiskFullError, match="max_bytes=131072"):
@@ -192,7 +192,7 @@ def stream(fs: FileSystem, budget: DiskBudget, **options: Any) -> Stream:
 
 
 def appended(its: Stream, count: int, length: int = 500) -> int:
-    """So many messages; how many were taken before one was refused."""
+    """Send `count` messages; return how many were accepted before one was refused."""
     for number in range(count):
         try:
             its.append(bytes(length), key=b"%d" % number)
@@ -214,7 +214,7 @@ def test_all_files_of_a_stream_are_counted():
         assert before - 64 * KIB < budget.statistics().used < before + 64 * KIB
 
 
-def test_what_lies_beside_the_data_is_counted_at_the_compiled_door():
+def test_checksums_and_index_are_counted_on_the_compiled_fast_path():
     budget = DiskBudget(4096 * KIB)
     with stream(disk(), budget, partition_count=1, sync_every=10**6) as its:
         assert its.steps._disk_share is not None
@@ -228,7 +228,7 @@ def test_what_lies_beside_the_data_is_counted_at_the_compiled_door():
         assert 0 <= its.steps._disk_share.left(its.steps.router) < 8 * KIB
 
 
-def test_a_stream_of_a_budget_is_synced_after_so_many_records_as_any_other():
+def test_a_stream_in_a_budget_is_synced_after_sync_every_records_as_any_other():
     with stream(disk(), DiskBudget(4096 * KIB), partition_count=1, sync_every=10) as its:
         its.append(b"x")
         assert its.log.gates[0].left == 8, "the tenth comes to be counted"
@@ -276,7 +276,7 @@ def test_a_stream_drops_its_oldest_segments_of_whichever_partition():
         assert its.append_many([bytes(500)] * 200)
 
 
-def test_a_stream_spares_what_groups_have_to_read_where_it_was_told_to():
+def test_a_stream_keeps_what_groups_have_to_read_if_it_is_set_to():
     fs, budget = disk(), DiskBudget(1024 * KIB)
     options: dict[str, Any] = {"on_full": "drop_oldest", "partition_count": 1, "keep_for_groups": True}
     with stream(fs, budget, **options) as its:

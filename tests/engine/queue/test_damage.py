@@ -1,5 +1,5 @@
 # Every byte of a queue's files, damaged. Law: no altered message is delivered, a rotten byte of data costs
-# at most the block it is in, one of a checksum or of the metadata costs nothing; and what is lost is told.
+# at most the block it is in, one of a checksum or of the metadata costs nothing; and losses are reported.
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ CONSUMED = 20  # messages: the read position is inside the first file's first bl
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue of three files, closed, and what lies where in it."""
+    """A closed queue of three files, and the places of its messages."""
 
     fs: RamFS
     sent: list[bytes]
     starts: list[list[int]]
-    """Of each file: where its records begin."""
+    """Where the records of each file begin."""
     blocks: list[list[tuple[int, int]]]
-    """Of each file: its checksummed blocks, start and end."""
+    """The checksummed blocks of each file, start and end."""
 
     def of_file(self, number: int, choice: Callable[[int, int], bool]) -> list[bytes]:
-        """The messages of a file that are not consumed and whose records' start and end are the choice."""
+        """Return the unconsumed messages of a file whose records' start and end are chosen."""
         before = sum(map(len, self.starts[:number]))
         bodies = self.sent[before : before + len(self.starts[number])]
         return [
@@ -96,7 +96,7 @@ def queue() -> Queue:
 
 
 def reopened(fs: RamFS) -> tuple[list[bytes], tuple[Repair, ...]]:
-    """What is received from it, and what is told."""
+    """Return what is received from it, and what is reported."""
     with opened(fs, max_bytes_per_file=FILE_SIZE) as queue:
         received = queue.get_many(10_000)
         assert queue.depth == 0
@@ -104,7 +104,7 @@ def reopened(fs: RamFS) -> tuple[list[bytes], tuple[Repair, ...]]:
 
 
 def missing(received: list[bytes]) -> list[bytes]:
-    """What is not among them, which must otherwise be as sent and in order."""
+    """Return the missing messages; the others must be as sent and in order."""
     rest = iter(received)
     lost = []
     following = next(rest, None)
@@ -118,7 +118,7 @@ def missing(received: list[bytes]) -> list[bytes]:
 
 
 def records(repairs: tuple[Repair, ...]) -> int:
-    """How many messages are lost by what is told."""
+    """Return how many messages are lost, as reported."""
     total = 0
     for repair in repairs:
         assert repair.records is not None, repair
@@ -131,7 +131,7 @@ def ends_behind(cut: int) -> Callable[[int, int], bool]:
 
 
 def check_that_it_is_over(fs: RamFS) -> None:
-    """What was told once is not told again; the queue works."""
+    """Check that nothing is reported twice, and that the queue works."""
     assert reopened(fs.kill()) == ([], ())
     with opened(fs.kill(), strict=True) as queue:
         queue.put(b"on we go")
@@ -204,7 +204,7 @@ def test_of_a_file_cut_anywhere_every_whole_message_is_delivered(number, step):
 
 
 @pytest.mark.parametrize("number", range(FILES))
-def test_a_missing_file_costs_its_messages_and_is_told(number):
+def test_a_missing_file_costs_its_messages_and_is_reported(number):
     fs = queue().fs.kill()
     fs.unlink(data(number))
     received, repairs = reopened(fs)
@@ -215,7 +215,7 @@ def test_a_missing_file_costs_its_messages_and_is_told(number):
     check_that_it_is_over(fs)
 
 
-# --- what is beside the data ------------------------------------------------------------------
+# --- checksums and metadata --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mask", [0xFF, 0x01, 0x80])
@@ -256,14 +256,14 @@ def check_metadata(fs: RamFS) -> None:
 
 
 @pytest.mark.parametrize("bit", range(8))
-def test_a_rotten_bit_of_the_metadata_costs_nothing_and_is_told(bit):
+def test_a_rotten_bit_of_the_metadata_costs_nothing_and_is_reported(bit):
     for at in range(size(queue().fs, meta())):
         fs = queue().fs.kill()
         flip(fs, meta(), at, 1 << bit)
         check_metadata(fs)
 
 
-def test_metadata_cut_anywhere_costs_nothing_and_is_told():
+def test_metadata_cut_anywhere_costs_nothing_and_is_reported():
     content = queue().fs.read(meta())
     for cut in range(len(content)):
         fs = queue().fs.kill()
@@ -274,7 +274,7 @@ def test_metadata_cut_anywhere_costs_nothing_and_is_told():
             check_metadata(fs)
 
 
-def test_metadata_zeroed_or_missing_costs_nothing_and_is_told():
+def test_metadata_zeroed_or_missing_costs_nothing_and_is_reported():
     fs = queue().fs.kill()
     zero(fs, meta(), 0, size(fs, meta()))
     check_metadata(fs)
@@ -297,14 +297,14 @@ def test_whatever_the_lock_file_says_costs_nothing():
     assert not missing(reopened(fs)[0])
 
 
-# --- lengths that nobody could mean -----------------------------------------------------------
+# --- impossible lengths -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [2**30, 2**31 - 1, 2**31, 2**32 - 1], ids=hex)
 @pytest.mark.parametrize("place", ["only file", "first file", "last file"])
 @pytest.mark.parametrize("at", [0, 3])
-@pytest.mark.parametrize("is_known", [True, False], ids=["behind metadata", "without metadata"])
-def test_no_memory_is_asked_for_on_the_word_of_a_length(length, place, at, is_known):
+@pytest.mark.parametrize("is_known", [True, False], ids=["with metadata", "without metadata"])
+def test_a_rotten_length_allocates_no_memory(length, place, at, is_known):
     """N15: the peer allocates what a length says, up to its maximum."""
     broken = records_of(*bodies(at)) + length.to_bytes(4, "big") + b"x" * 1000 + records_of(*bodies(3))
     whole = records_of(*bodies(5, start=50))
@@ -359,7 +359,7 @@ def damage_something(fs: RamFS, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_happened_the_queue_opens_ends_and_goes_on(seed):
+def test_after_any_damage_the_queue_opens_ends_and_goes_on(seed):
     rng = random.Random(seed)
     for _ in range(100):
         fs = queue().fs.kill()

@@ -1,6 +1,6 @@
-# The queue on a disk that fails. Law: an error tells what is true. After one about a message, the message
-# is not in the queue; after one about reading, nothing was removed; after a failed sync nobody knows, and
-# nobody is told otherwise until the queue was opened again.
+# The queue on a disk that fails. Law: errors are accurate. After one about a message, the message is not in
+# the queue; after one about reading, nothing was removed; after a failed sync the state is unknown, and every
+# call says so until the queue is opened again.
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_sync_does_not_mind_that_the_next_file_cannot_be_read():
 
 
 def most_open(fs: FaultFS[CrashFS]) -> int:
-    """So many handles were open at once."""
+    """Return how many handles were open at once."""
     most = now = 0
     for call in fs.calls:
         now += (call.verb == "open") - (call.verb == "close")
@@ -104,7 +104,7 @@ def test_many_files_without_metadata_are_opened_with_few_descriptors():
 # --- a full disk ------------------------------------------------------------------------------
 
 
-def test_what_is_held_in_memory_and_finds_no_room_can_be_taken_all_the_same():
+def test_messages_held_in_memory_can_be_taken_though_the_disk_is_full():
     fs = failing_disk()
     with opened(fs) as queue:
         queue.put(b"written")
@@ -114,7 +114,7 @@ def test_what_is_held_in_memory_and_finds_no_room_can_be_taken_all_the_same():
         with pytest.raises(DiskFullError):
             queue.sync()
         assert queue.get() == b"held"
-        queue.sync()  # nobody needs the room any more
+        queue.sync()  # the space is not needed any more
 
 
 FULL_AT = [*range(0, 9000, 700), *range(9000, 400_000, 43_000)]
@@ -210,7 +210,7 @@ def test_a_batch_that_failed_midway_can_be_repeated_from_there():
             assert drained(queue) == sent, room
 
 
-def test_a_torn_tail_that_finds_no_room_aside_stays_and_the_queue_goes_on_in_the_next_file():
+def test_a_torn_tail_that_cannot_be_kept_aside_stays_and_the_queue_goes_on_in_the_next_file():
     inner = disk()
     queue = opened(inner)
     queue.put_many(bodies(3))
@@ -250,7 +250,7 @@ def test_consuming_makes_room_on_a_full_disk():
         assert taken + drained(queue) == [*bodies(50), *[body(50)] * beyond, b"there is room"]
 
 
-def test_metadata_that_finds_no_room_is_owed_and_nobody_is_bothered():
+def test_metadata_that_does_not_fit_on_the_disk_is_pending_without_an_error():
     fs = failing_disk()
     with opened(fs) as queue:
         queue.put(b"one")
@@ -279,7 +279,7 @@ PROMISES = [
 
 
 @pytest.mark.parametrize("verb, path", PROMISES)
-def test_a_broken_promise_is_final_and_told_by_every_call(verb, path):
+def test_a_broken_promise_is_final_and_every_call_raises_it(verb, path):
     """N9: the peer ignores a failed sync of its metadata, and syncs no directory."""
     fs = failing_disk()
     queue = opened(fs, max_bytes_per_file=1000)
@@ -316,7 +316,7 @@ def test_a_broken_promise_is_final_and_told_by_every_call(verb, path):
         assert queue.get_many(100)[:2] == [b"synced", b"written"]
 
 
-def test_closing_a_broken_queue_writes_nothing_and_lets_go_of_everything():
+def test_closing_a_broken_queue_writes_nothing_and_releases_everything():
     fs = failing_disk()
     queue = opened(fs)
     queue.put(b"one")
@@ -329,7 +329,7 @@ def test_closing_a_broken_queue_writes_nothing_and_lets_go_of_everything():
     opened(fs).close()
 
 
-def test_a_failed_sync_while_closing_is_told_and_the_queue_is_closed_all_the_same():
+def test_a_failed_sync_while_closing_raises_and_the_queue_is_closed_all_the_same():
     fs = failing_disk()
     queue = opened(fs)
     queue.put(b"one")
@@ -341,7 +341,7 @@ def test_a_failed_sync_while_closing_is_told_and_the_queue_is_closed_all_the_sam
         assert drained(queue) == [b"one"]
 
 
-# --- a write that takes little: whatever call fails is in tests/contract/test_each_call.py ------
+# --- short writes; for each call that fails see tests/contract/test_each_call.py ----------------
 
 
 class Witness:
@@ -351,13 +351,13 @@ class Witness:
         self.fs = fs
         self.accepted: list[bytes] = []
         self.doubtful: list[bytes] = []
-        """Nobody knows whether they are in: the storage failed."""
+        """Messages that may or may not be in: the storage failed."""
         self.synced = 0
         self.taken = 0
         self.errors = 0
 
     def run(self) -> None:
-        """Some of everything, going on after errors as a program would."""
+        """Do some of everything, going on after errors as a program would."""
         queue = self.attempt(lambda: opened(self.fs, max_bytes_per_file=1000, sync_every=11))
         if queue is None:
             return
@@ -391,7 +391,7 @@ class Witness:
             self.doubtful += batch
             raise
         except OSError:
-            # Not the disk's fullness: of a batch, what was accepted before is in.
+            # Apart from a full disk: the part of a batch that was accepted before is in.
             batch = batch[: queue.steps.accepted_total - before]
             self.accepted += batch
             raise
@@ -428,7 +428,7 @@ class Witness:
 
 
 @pytest.mark.parametrize("taken", [1, 3, 50])
-def test_however_little_a_write_takes_nothing_is_torn(taken):
+def test_short_writes_tear_nothing(taken):
     for nth in range(1, 200):
         witness = Witness(failing_disk())
         fault = witness.fs.short_write(nth=nth, bytes_taken=taken)

@@ -1,5 +1,5 @@
-# The FIFO queue, sound disk. Law: what is handed out has left the queue, what is peeked at has not; and
-# files are what go-diskqueue would have made of the same calls.
+# The FIFO queue on a sound disk. Law: what is handed out has left the queue, what is peeked at has not; and
+# the files are those that go-diskqueue would have made by the same calls.
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_changes_after_it_was_put_was_copied_before():
         assert drained(queue) == [b"before", b"before"]
 
 
-def test_put_many_tells_how_many_and_takes_any_iterable():
+def test_put_many_returns_how_many_and_takes_any_iterable():
     with opened(disk()) as queue:
         assert queue.put_many(body(number) for number in range(7)) == 7
         assert queue.put_many([]) == 0
@@ -147,13 +147,13 @@ def ten():
         yield queue
 
 
-def test_take_many_takes_at_most_so_many(ten):
+def test_take_many_takes_up_to_max_items(ten):
     assert ten.get_many(6) == bodies(6, 10)
     assert ten.get_many(6) == bodies(4, 10, start=6)
     assert ten.get_many(6) == []
 
 
-def test_take_many_takes_at_most_so_many_bytes(ten):
+def test_take_many_takes_up_to_max_bytes(ten):
     assert ten.get_many(10, max_bytes=69) == bodies(6, 10)
     assert ten.get_many(10, max_bytes=40) == bodies(4, 10, start=6)
 
@@ -363,7 +363,7 @@ def test_a_message_larger_than_the_limit_has_a_file_of_its_own():
 
 @pytest.mark.parametrize("length, place", [(96, (0, 100)), (97, (1, 0))])
 def test_metadata_names_no_byte_of_a_file_that_is_larger_than_the_limit(length, place):
-    """go-diskqueue 1.0 goes by the size: it would look behind the file that is written to, for ever."""
+    """go-diskqueue 1.0 goes by the size: it would look for files after the one being written, for ever."""
     fs = disk()
     with opened(fs, max_bytes_per_file=100) as queue:
         queue.put(b"x" * length)
@@ -435,8 +435,8 @@ def test_metadata_follows_writing_and_reading():
         assert told(fs) == (1, (0, 1004), (0, 2008))
 
 
-def test_whoever_calls_after_the_timeout_pays_for_the_sync(tmp_path):
-    """Nobody else does: the queue has no thread. The messages before pass without looking at the policy."""
+def test_the_first_call_after_the_timeout_executes_the_sync(tmp_path):
+    """The queue has no thread that could do it. Messages before pass without a look at the policy."""
     with FifoQueue(tmp_path, "q", QueueOptions(sync_timeout=0.01, sync_every=10**9)) as queue:
         for act in (lambda: queue.put(b"one"), queue.get):
             barriers = queue.statistics().barriers
@@ -448,7 +448,7 @@ def test_whoever_calls_after_the_timeout_pays_for_the_sync(tmp_path):
 
 
 @pytest.mark.parametrize("every", [1, 2, 10])
-def test_the_last_of_so_many_messages_written_makes_a_sync(every):
+def test_the_last_of_sync_every_messages_written_makes_a_sync(every):
     """N17: the peer asks for equality, and misses a count that jumps past."""
     with opened(disk(), sync_every=every) as queue:
         for _ in range(3):
@@ -464,7 +464,7 @@ def test_the_last_of_so_many_messages_written_makes_a_sync(every):
 
 
 @pytest.mark.parametrize("every", [1, 2, 10])
-def test_after_so_many_messages_were_consumed_the_next_call_makes_a_sync(every):
+def test_after_sync_every_messages_were_consumed_the_next_call_makes_a_sync(every):
     """A message that was handed over must not be lost to a failing sync, so it comes before the next one."""
     with opened(disk(), sync_every=every) as queue:
         queue.put_many(bodies(2 * every + 2))
@@ -560,7 +560,7 @@ def test_four_writers_and_four_readers_lose_nothing_and_read_nothing_twice(tmp_p
     assert received == acknowledged
 
 
-def test_a_consumer_that_keeps_up_leaves_no_files_behind():
+def test_a_consumer_that_keeps_up_leaves_no_files():
     """N1: go-diskqueue sets such a file aside as bad, and keeps it for ever."""
     fs = disk()
     with opened(fs, max_bytes_per_file=300) as queue:
@@ -576,7 +576,7 @@ def test_a_consumer_that_keeps_up_leaves_no_files_behind():
 
 
 def test_close_makes_everything_durable():
-    """N3: the peer syncs its metadata, and not what it points at."""
+    """N3: the peer syncs its metadata, but not the data that it names."""
     fs = disk()
     with opened(fs) as queue:
         queue.put_many(bodies(5))
@@ -698,7 +698,7 @@ def test_a_directory_that_is_a_file_is_named(tmp_path):
     assert str(tmp_path / "file") in str(refused.value)
 
 
-def test_where_our_own_directory_would_be_there_is_a_file(tmp_path):
+def test_a_file_in_the_place_of_the_private_directory_is_refused(tmp_path):
     (tmp_path / ".diskq").touch()
     with pytest.raises(NotADirectoryError) as refused:
         FifoQueue(tmp_path, "q")
@@ -729,7 +729,7 @@ def test_a_queue_that_is_open_is_refused_and_its_holder_named(tmp_path):
     FifoQueue(tmp_path, "q").close()
 
 
-def test_who_is_refused_leaves_everything_as_it_was():
+def test_a_refused_open_leaves_everything_as_it_was():
     fs = disk()
     with opened(fs) as queue:
         queue.put_many(bodies(3))
@@ -882,10 +882,10 @@ def test_more_than_may_wait_unsynced_is_synced_first():
         assert drained(queue) == [*bodies(40), *bodies(40), b"x" * 2000]
 
 
-# --- a barrier in somebody else's hands -----------------------------------------------------------
+# --- a barrier in another thread ------------------------------------------------------------------
 
 
-def test_messages_go_on_while_a_barrier_is_paid_and_are_not_covered_by_it():
+def test_messages_go_on_while_a_barrier_is_executed_and_are_not_covered_by_it():
     """N16: in the peer a sync stops all reading and writing."""
     fs = disk()
     queue = opened(fs)
@@ -903,7 +903,7 @@ def test_messages_go_on_while_a_barrier_is_paid_and_are_not_covered_by_it():
     queue.close()
 
 
-def test_one_ticket_is_taken_at_a_time():
+def test_one_sync_is_prepared_at_a_time():
     fs = disk()
     queue = opened(fs)
     ticket = queue.log.prepare(full=False)

@@ -110,7 +110,7 @@ def test_empty_messages_take_memory_too():
         assert drained(queue) == [b""] * 1000
 
 
-def test_a_message_larger_than_memory_goes_to_the_files_behind_those_before_it():
+def test_a_message_larger_than_memory_goes_to_the_files_after_those_before_it():
     fs = disk()
     with first(fs, memory_size=1000) as queue:
         queue.put(b"small")
@@ -121,7 +121,7 @@ def test_a_message_larger_than_memory_goes_to_the_files_behind_those_before_it()
         assert drained(queue) == [b"small", bytes(1000), b"next"]
 
 
-def test_what_is_no_message_is_refused_as_ever():
+def test_a_wrong_message_is_refused_as_without_a_memory_tier():
     with first(disk(), max_message_size=10, min_message_size=1) as queue:
         with pytest.raises(TypeError):
             queue.put("text")  # type: ignore[arg-type]
@@ -347,7 +347,7 @@ def test_a_batch_that_met_a_full_disk_midway_can_be_repeated_from_where_it_ended
         assert drained(queue) == batch
 
 
-def test_what_finds_no_room_until_the_end_is_missed_aloud():
+def test_messages_that_never_fit_on_the_disk_are_reported_at_the_close():
     fs = failing_disk()
     queue = first(fs)
     queue.put_many(bodies(3), "synced")
@@ -358,7 +358,7 @@ def test_what_finds_no_room_until_the_end_is_missed_aloud():
     assert contents(fs.inner) == bodies(3)
 
 
-def test_what_is_peeked_at_and_finds_no_room_stays_where_it_is():
+def test_what_is_peeked_at_and_does_not_fit_on_the_disk_stays_where_it_is():
     fs = failing_disk()
     with first(fs, memory_size=3 * KIB, max_bytes_per_file=400) as queue:
         queue.put_many(bodies(15))
@@ -508,7 +508,7 @@ def test_memory_and_files_are_one_queue(seed):
 
 
 @pytest.mark.parametrize("on_full", ["reject", "drop_oldest"])
-def test_what_waits_in_memory_has_its_room_in_a_shared_budget(on_full):
+def test_disk_space_for_messages_in_memory_is_reserved_in_a_shared_budget(on_full):
     fs = disk()
     budget = DiskBudget(512 * KIB)
     options: dict[str, Any] = {"memory_size": 100 * KIB, "on_full": on_full, "max_bytes_per_file": 20 * KIB}

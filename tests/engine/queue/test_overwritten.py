@@ -1,4 +1,4 @@
-# Files of ours that go-diskqueue has begun anew, behind metadata that a killed process left.
+# Files of diskq that go-diskqueue has begun anew, because a killed process had left old metadata.
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OURS = [records(*bodies(10)), records(*bodies(10, start=10)), records(*bodies(10
 
 
 def disk(theirs: bytes, behind: bytes = b"") -> RamFS:
-    """Three blocks of ours with their checksums, and `theirs` written over their beginning."""
+    """Three blocks of diskq with their checksums, and `theirs` written over their beginning."""
     whole = b"".join(OURS)
     rows, at = [], 0
     for block in OURS:
@@ -28,7 +28,7 @@ def disk(theirs: bytes, behind: bytes = b"") -> RamFS:
 
 @pytest.mark.parametrize("tells_its_end", [True, False])
 @pytest.mark.parametrize("count", [1, 3, 9])
-def test_a_peers_messages_end_where_they_do_and_whole_blocks_of_ours_are_kept(
+def test_the_end_of_a_peers_messages_is_found_and_whole_blocks_of_diskq_are_kept(
     count: int, tells_its_end: bool
 ) -> None:
     theirs = records(*bodies(count, length=77, start=1000))
@@ -39,15 +39,15 @@ def test_a_peers_messages_end_where_they_do_and_whole_blocks_of_ours_are_kept(
     assert found.lost == 10
 
 
-def test_what_stood_on_the_wal_behind_the_checksums_is_kept_too() -> None:
+def test_messages_of_the_wal_after_the_checksums_are_kept_too() -> None:
     theirs = records(*bodies(2, length=50, start=1000))
     found = find_overwritten(disk(theirs, records(b"staged")), DATA, SUMS, None)
     assert found is not None
     assert found.ours == OURS[1] + OURS[2] + records(b"staged")
 
 
-def test_what_is_left_of_a_record_of_ours_is_no_message_though_it_looks_like_one() -> None:
-    """It would end in the midst of the next record of ours."""
+def test_the_rest_of_an_overwritten_record_is_not_a_message_though_it_looks_like_one() -> None:
+    """It would end in the middle of the next record of diskq."""
     theirs = records(b"t" * 20)
     block = records(b"x" * 20 + struct.pack(">I", 12) + b"y" * 8, b"next", b"last")
     rows = pack_row(Row(0, len(block), 3, checksum(block)))
@@ -57,12 +57,12 @@ def test_what_is_left_of_a_record_of_ours_is_no_message_though_it_looks_like_one
     assert found.end == len(theirs)
 
 
-def test_a_file_as_we_wrote_it_is_nobody_elses() -> None:
+def test_a_file_as_diskq_wrote_it_is_not_another_writers() -> None:
     assert find_overwritten(disk(b""), DATA, SUMS, None) is None
 
 
 @pytest.mark.parametrize("at", [2, 40, 500, 1500, 2900])
-def test_rot_is_no_other_writer(at: int) -> None:
+def test_rot_is_not_taken_for_another_writer(at: int) -> None:
     fs = disk(b"")
     content = bytearray(fs.read(DATA))
     content[at] ^= 0x40
@@ -70,6 +70,6 @@ def test_rot_is_no_other_writer(at: int) -> None:
     assert find_overwritten(fs, DATA, SUMS, None) is None
 
 
-def test_a_peer_that_wrote_behind_ours_has_begun_nothing() -> None:
+def test_a_peer_that_appended_has_not_begun_the_file_anew() -> None:
     fs = disk(b"", records(b"theirs"))
     assert find_overwritten(fs, DATA, SUMS, len(fs.read(DATA))) is None

@@ -1,5 +1,5 @@
-# The quota of a queue alone: which acts it asks for, in which order, and what it answers. The queue is played
-# by the test, which does what it is asked for, or does nothing.
+# The quota of a queue alone: which acts it asks for, in which order, and what it answers. The test takes the
+# place of the queue, and does what it is asked for, or nothing.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FRAMING = NsqFraming(0, 1 << 20)
 
 
 class Played:
-    """A queue's files 0, 1, ... with so many KiB in each, and `active` KiB in the one behind them."""
+    """A queue's files 0, 1, ... of `sealed` KiB each, and an active one of `active` KiB after them."""
 
     def __init__(self, *sealed: int, active: int = 0, **options: Any) -> None:
         self.fs = RamFS({"/q/other": b""})
@@ -83,7 +83,7 @@ class Played:
         return self.carry_out(self.quota.obstacle(size * KIB, self.head), self.do)
 
 
-def test_where_there_is_room_nothing_is_asked_for():
+def test_with_enough_space_no_act_is_asked_for():
     for options in ({}, {"max_bytes": 1000 * KIB}, {"budget": DiskBudget(1000 * KIB)}):
         queue = Played(10, 10, active=10, **options)
         assert queue.obstacle(10) is None
@@ -167,14 +167,14 @@ def test_in_a_budget_the_active_file_is_dropped_last():
     assert queue.asked == ["drop_consumed", "roll", "drop_oldest"]
 
 
-def test_who_waits_drops_nothing():
+def test_a_queue_that_waits_drops_nothing():
     for on_full in ("wait", "reject"):
         queue = Played(100, active=100, budget=DiskBudget(320 * KIB, headroom=0), on_full=on_full)
         assert queue.obstacle(100) == "over_budget"
         assert queue.asked == ["drop_consumed"]
 
 
-def test_another_member_gets_so_much_as_it_asks_for():
+def test_another_member_gets_as_much_as_it_asks_for():
     queue = Played(50, 50, 50, active=50, budget=DiskBudget(320 * KIB, headroom=0), on_full="drop_oldest")
     assert queue.quota.share is not None
     queue.quota.share.asked = 60 * KIB

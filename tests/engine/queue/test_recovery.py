@@ -1,5 +1,5 @@
-# Opening a queue after whatever happened to it. Law: opening never refuses because of a crash, never
-# loses a whole message, never invents one, and tells what it did.
+# Opening a queue in whatever state it is. Law: opening never refuses because of a crash, never loses a whole
+# message, never invents one, and reports what it did.
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ UNREADABLE = {
     "text": b"hello\n",
     "too long a number": b"1\n%s,0\n0,0\n" % (b"9" * 30),
     "negative position": b"1\n-1,0\n0,0\n",
-    "a file that nobody counts to": b"1\n0,0\n%d,0\n" % NO_NUMBER,
+    "a file number that is too large": b"1\n0,0\n%d,0\n" % NO_NUMBER,
     "the last file that 64 bits can tell": b"1\n0,0\n9223372036854775807,0\n",
-    "a byte that nobody counts to": b"1\n0,%d\n3,0\n" % NO_NUMBER,
-    "reading behind writing": b"1\n5,0\n0,0\n",
+    "a byte that is too large": b"1\n0,%d\n3,0\n" % NO_NUMBER,
+    "read position after the write position": b"1\n5,0\n0,0\n",
     "no last newline": b"20\n0,520\n2,728",
     "carriage returns": b"20\r\n0,520\r\n2,728\r\n",
     "a space too many": b"20\n0, 520\n2,728\n",
@@ -126,7 +126,7 @@ def test_metadata_of_a_time_when_files_were_there_that_are_consumed_skips_to_tho
 
 @pytest.mark.parametrize("is_ours", [True, False], ids=["ours", "a peer's"])
 def test_metadata_ahead_of_the_data_leaves_no_hole(is_ours):
-    """N4: the peer writes behind the end of the file: zeros come out as empty messages, then garbage."""
+    """N4: the peer writes after the end of the file: zeros come out as empty messages, then garbage."""
     fs = disk()
     told = QueueMetadata(5, QueuePosition(0, 0), QueuePosition(0, 500), is_ours=True).render()
     put_files(fs, [records(*bodies(3))], told if is_ours else b"".join(told.splitlines(keepends=True)[:3]))
@@ -246,7 +246,7 @@ def test_what_was_written_before_a_kill_is_checksummed_after_it():
             assert set(received) < set(bodies(100))
 
 
-def test_a_length_that_rotted_costs_its_block_and_reading_goes_on_behind_it():
+def test_a_length_that_rotted_costs_its_block_and_reading_goes_on_after_it():
     """N7: the peer throws the rest of the file away."""
     fs = disk()
     with opened(fs) as queue:
@@ -292,7 +292,7 @@ def test_after_a_failed_sync_what_was_not_synced_is_written_again():
     assert contents(fs.crash()) == [b"synced", b"written"]
 
 
-def test_damage_that_a_peer_left_does_not_keep_us_from_checksumming_what_we_wrote_behind_it():
+def test_damage_that_a_peer_left_does_not_prevent_checksums_of_what_diskq_wrote_after_it():
     fs = disk()
     broken = records(b"one", b"two") + A_HUGE_LENGTH + b"three"
     put_files(fs, [broken], b"3\n0,0\n0,%d\n" % len(broken))
@@ -320,7 +320,7 @@ def test_a_file_that_survived_without_the_one_before_it_is_not_delivered():
         assert (repair.path, repair.dropped, repair.records) == (data(2), len(content), None)
 
 
-# --- damage that was told -----------------------------------------------------------------------
+# --- damage that was reported -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", ["closed", "killed", "killed before the file is set aside"])
@@ -353,7 +353,7 @@ def test_a_file_with_damage_is_kept_though_another_process_consumes_the_rest_of_
 # --- leftovers ----------------------------------------------------------------------------------
 
 
-def test_what_a_crash_left_lying_about_is_swept_and_nothing_else():
+def test_leftovers_of_a_crash_are_removed_and_nothing_else():
     """N14: the peer never removes its temporary files."""
     fs = disk()
     with opened(fs) as queue:
@@ -390,7 +390,7 @@ def test_consumed_files_that_a_kill_left_are_removed():
         assert sums(0) not in fs.files()
 
 
-def test_a_consumed_file_is_removed_only_after_the_position_behind_it_is_durable():
+def test_a_consumed_file_is_removed_only_after_the_position_after_it_is_durable():
     """N10: the peer removes it first."""
     fs = failing_disk()
     with opened(fs, max_bytes_per_file=200) as queue:
@@ -407,7 +407,7 @@ def test_a_consumed_file_is_removed_only_after_the_position_behind_it_is_durable
 
 
 def in_turn(tmp_path) -> tuple[Path, list[bytes]]:
-    """A directory that we wrote and a peer then appended to, and what is in it."""
+    """A directory that diskq wrote and a peer then appended to, and its messages."""
     with FifoQueue(tmp_path, "q", QueueOptions(max_bytes_per_file=10_000)) as queue:
         queue.put_many(bodies(150))
         queue.get_many(10)
@@ -419,7 +419,7 @@ def in_turn(tmp_path) -> tuple[Path, list[bytes]]:
     return tmp_path, bodies(160, start=10)
 
 
-def test_a_directory_of_somebody_else_is_taken_as_it_is(tmp_path):
+def test_a_peers_directory_is_taken_as_it_is(tmp_path):
     nsq_oracle.write_dir(tmp_path, "q", bodies(100), max_bytes_per_file=2000)
     nsq_oracle.consume(tmp_path, "q", 30)
     with FifoQueue(tmp_path, "q") as queue:
@@ -436,7 +436,7 @@ def test_a_directory_of_somebody_else_is_taken_as_it_is(tmp_path):
     st.integers(0, 5),
 )
 @settings(deadline=None)
-def test_any_directory_of_somebody_else_is_taken_as_it_is(
+def test_any_peers_directory_is_taken_as_it_is(
     tmp_path_factory, sent, max_bytes_per_file, consumed, first_file
 ):
     directory = tmp_path_factory.mktemp("theirs")
@@ -449,7 +449,7 @@ def test_any_directory_of_somebody_else_is_taken_as_it_is(
         assert drained(queue) == sent[consumed:]
 
 
-def test_what_a_peer_appended_to_our_files_is_delivered_and_never_cut(tmp_path):
+def test_what_a_peer_appended_to_diskqs_files_is_delivered_and_never_cut(tmp_path):
     directory, expected = in_turn(tmp_path)
     with FifoQueue(directory, "q") as queue:
         assert not queue.repairs
@@ -467,7 +467,7 @@ def test_it_is_not_cut_after_a_restart_of_the_machine_either(tmp_path):
         assert drained(queue) == expected
 
 
-def test_a_peer_may_consume_into_the_middle_of_our_blocks(tmp_path):
+def test_a_peer_may_consume_into_the_middle_of_diskqs_blocks(tmp_path):
     directory, expected = in_turn(tmp_path)
     nsq_oracle.consume(directory, "q", 105)
     with FifoQueue(directory, "q") as queue:
@@ -487,7 +487,7 @@ def test_a_peers_torn_tail_is_cut_and_kept_aside(tmp_path):
         assert drained(queue) == [*expected, b"unsynced"]
 
 
-def test_checksums_of_ours_still_guard_what_is_ours(tmp_path):
+def test_diskqs_checksums_still_guard_what_diskq_wrote(tmp_path):
     directory, expected = in_turn(tmp_path)
     path = nsq_oracle.data_path(directory, "q", 1)
     content = bytearray(path.read_bytes())
@@ -501,7 +501,7 @@ def test_checksums_of_ours_still_guard_what_is_ours(tmp_path):
 
 
 def test_a_peer_that_began_again_at_the_first_file_is_believed(tmp_path):
-    """N5, seen from behind: it lost the metadata, and our checksums are not of its bytes."""
+    """N5, the other way round: a peer lost the metadata, and diskq's checksums are not of its bytes."""
     directory, _ = in_turn(tmp_path)
     for path in directory.glob("*.dat"):
         path.unlink()
@@ -511,7 +511,7 @@ def test_a_peer_that_began_again_at_the_first_file_is_believed(tmp_path):
         assert not queue.repairs
 
 
-def test_a_file_that_a_peer_left_behind_is_left_alone_and_told(tmp_path):
+def test_a_file_that_a_peer_left_over_is_left_alone_and_reported(tmp_path):
     nsq_oracle.write_dir(tmp_path, "q", bodies(30), max_bytes_per_file=1000)
     left = nsq_oracle.data_path(tmp_path, "q", 0)
     content = left.read_bytes()
@@ -523,7 +523,7 @@ def test_a_file_that_a_peer_left_behind_is_left_alone_and_told(tmp_path):
     assert left.read_bytes() == content
 
 
-def test_the_messages_around_damage_in_somebody_elses_files_are_delivered():
+def test_the_messages_around_damage_in_a_peers_files_are_delivered():
     """TestDiskQueueCorruption: a short middle file, a short last file, and a length below the minimum."""
     files = [records(*bodies(10, 20, start=10 * number)) for number in range(4)]
     files[1] = files[1][:100]
@@ -565,7 +565,7 @@ def test_a_file_cut_under_an_open_queue_costs_what_was_cut_off(is_synced):
 
 
 def test_every_fault_of_the_peer_has_its_test():
-    """In this room: docs/format/nsq.md has the list."""
+    """In this package: docs/format/nsq.md has the list."""
     text = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     assert set(re.findall(r"\bN(\d+)\b", text)) == {str(number) for number in range(1, 18)}
 

@@ -1,5 +1,5 @@
-# Snapshots of queues. Law: what is seen is what the next open would deliver, each message once whatever the
-# parts, with its number; what cannot be read is told; and no file is changed, nothing consumed.
+# Snapshots of queues. Law: a snapshot shows what the next open would deliver, each message once whatever the
+# parts, with its number; what cannot be read is reported; no file is changed, and nothing is consumed.
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def look(fs: FileSystem, **options: Any) -> FifoSnapshot:
 def read(
     fs: FileSystem | None, part: Any, max_bytes: int = 2**62, *, path: Any = ROOT, name: str = "q"
 ) -> tuple[Numbered, list[SkippedBytes]]:
-    """The messages of one part, with their numbers, and what is missing; as another process reads it."""
+    """Return the messages of one part, with their numbers, and the losses, as another process reads it."""
     found: Numbered = []
     with SnapshotReader(path, name, pickle.loads(pickle.dumps(part)), fs=fs) as reader:
         while (piece := reader.columns(max_bytes)) is not None:
@@ -73,7 +73,7 @@ def read(
 
 
 def seen(fs: FileSystem, parts: int = 1, **options: Any) -> tuple[Numbered, list[SkippedBytes]]:
-    """All of it, in so many parts; of a plan whose ranges follow each other."""
+    """Return all of it, read in `parts` parts; the ranges of the plan must follow each other."""
     planned = look(fs, **options).plan(parts)
     assert len(planned) <= parts
     ranges = [its_range for part in planned for its_range in part]
@@ -126,7 +126,7 @@ def test_nothing_is_changed_or_consumed():
     assert (fs.files(), fs.operations) == (before, operations)
 
 
-def test_who_has_the_queue_open_does_not_notice():
+def test_a_process_with_the_queue_open_does_not_notice():
     fs = disk()
     with opened(fs) as queue:
         queue.put_many(bodies(50))
@@ -197,11 +197,11 @@ def test_a_directory_that_is_not_there_and_a_name_that_none_can_have_are_refused
         look(disk()).plan(0)
 
 
-# --- what stands on the write-ahead log -----------------------------------------------------------------
+# --- messages on the write-ahead log ------------------------------------------------------------
 
 
 def jotting(fs: CrashFS) -> FifoQueue:
-    """With messages that are written and others that stand on the write-ahead log."""
+    """A queue with written messages and others that are on the write-ahead log."""
     queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_wal=True)
     queue.put_many(bodies(4))
     queue.sync()
@@ -234,7 +234,7 @@ def test_what_waits_where_another_program_has_written_makes_up_no_message(size: 
 
 
 @pytest.mark.parametrize("size_left", [0, 104])
-def test_what_waits_behind_an_end_that_was_cut_off_is_not_seen_as_the_next_open_does_not_write_it(
+def test_what_waits_after_an_end_that_was_cut_off_is_not_seen_as_the_next_open_does_not_write_it(
     size_left: int,
 ) -> None:
     fs = disk()
@@ -255,7 +255,7 @@ def test_what_waited_when_it_was_planned_is_read_whatever_became_of_it():
     assert found == bodies(12)
 
 
-def test_after_a_restart_nobody_reads_the_wal():
+def test_after_a_restart_the_wal_is_not_read():
     fs = disk()
     jotting(fs)
     after = fs.crash()
@@ -288,7 +288,7 @@ def test_a_block_that_rots_costs_its_messages_which_keep_their_numbers(parts):
     assert [body for _, body in found] == contents(fs)
 
 
-def test_rot_of_one_part_is_told_by_its_reader_alone():
+def test_rot_of_one_part_is_reported_by_its_reader_alone():
     fs = three_files()
     flip(fs, data(1), 5000)
     told = [losses for _, losses in (read(fs, part) for part in look(fs).plan(20))]
@@ -310,7 +310,7 @@ def test_a_length_that_no_writer_wrote_costs_the_rest_of_a_peer_s_file():
     assert (gap.path, gap.start, gap.end, gap.offset, gap.count) == (data(0), 14, len(broken), 2, 0)
 
 
-def test_the_end_that_a_complete_file_has_lost_is_told_with_its_messages():
+def test_the_end_that_a_complete_file_has_lost_is_reported_with_its_messages():
     fs = three_files()
     truncate(fs, data(1), 8000)
     found, losses = seen(fs, 5)
@@ -319,7 +319,7 @@ def test_the_end_that_a_complete_file_has_lost_is_told_with_its_messages():
 
 
 @pytest.mark.parametrize("size_left", [0, 20 * 104, 30 * 104])
-def test_what_a_file_has_lost_is_told_though_nothing_of_it_is_left_to_read(size_left):
+def test_what_a_file_has_lost_is_reported_though_nothing_of_it_is_left_to_read(size_left):
     fs = three_files()
     truncate(fs, data(0), size_left)
     found, losses = seen(fs, 5)
@@ -328,7 +328,7 @@ def test_what_a_file_has_lost_is_told_though_nothing_of_it_is_left_to_read(size_
     assert [body for _, body in found] == contents(fs)
 
 
-def test_a_file_that_is_missing_is_told_before_anything_is_read():
+def test_a_file_that_is_missing_is_reported_before_anything_is_read():
     fs = three_files()
     fs.unlink(data(1))
     snapshot = look(fs)
@@ -337,7 +337,7 @@ def test_a_file_that_is_missing_is_told_before_anything_is_read():
     assert len(seen(fs, 3)[0]) + (repair.records or 0) == 180
 
 
-def test_without_metadata_the_files_decide_and_it_is_told():
+def test_without_metadata_the_files_decide_and_it_is_reported():
     fs = three_files()
     fs.unlink(meta())
     (repair,) = look(fs).repairs
@@ -345,7 +345,7 @@ def test_without_metadata_the_files_decide_and_it_is_told():
     assert messages(fs) == contents(fs)
 
 
-def test_where_the_next_open_would_begin_again_behind_rot_the_snapshot_does():
+def test_the_snapshot_goes_on_after_rot_where_the_next_open_does():
     fs = disk()
     queue = opened(fs)
     queue.put(b"")
@@ -399,7 +399,7 @@ def test_what_is_too_small_to_be_a_peer_s_message_is_where_its_file_ends():
 
 @st.composite
 def left_behind(draw: Any) -> RamFS:
-    """A disk with a queue as somebody may have left it, damaged or not."""
+    """A disk with a queue as another process may have left it, damaged or not."""
     fs = RamFS({f"{ROOT}/other": b""})
     queue = FifoQueue(ROOT, "q", fs=fs)
     for _ in range(draw(st.integers(0, 3))):
@@ -468,7 +468,7 @@ def test_what_go_diskqueue_left_is_seen_and_left_as_it_is(case):
 # --- while it is read -------------------------------------------------------------------------
 
 
-def test_a_file_that_was_consumed_since_is_told():
+def test_a_file_that_was_consumed_since_is_reported():
     fs = three_files()
     snapshot = look(fs)
     planned = snapshot.plan(3)
@@ -533,7 +533,7 @@ BESIDE = """
 
 
 @pytest.mark.slow
-def test_beside_a_live_queue_every_snapshot_is_a_run_of_its_messages(tmp_path):
+def test_of_a_queue_in_use_every_snapshot_is_a_run_of_its_messages(tmp_path):
     beside = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(BESIDE), str(tmp_path)], stdout=subprocess.PIPE
     )
@@ -579,7 +579,7 @@ def test_a_peer_s_queue_is_read_where_it_lies(tmp_path: Path):
     assert data_path(tmp_path, "topic:channel", 7).exists()
 
 
-def test_where_it_begins_and_ends_is_told():
+def test_a_snapshot_has_its_begin_and_end():
     fs = three_files()
     snapshot = look(fs)
     assert snapshot.read == QueuePosition(0, 20 * 104)

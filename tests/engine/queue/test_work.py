@@ -146,7 +146,7 @@ def test_messages_come_while_others_are_worked_on():
 # --- bounds ---------------------------------------------------------------------------------------
 
 
-def test_no_more_than_so_many_are_in_flight():
+def test_no_more_than_max_in_flight_are_in_flight():
     with opened(filled(10)) as queue, worked(queue, max_in_flight=3) as work:
         leases = work.get_many(10)
         assert numbers(leases) == [0, 1, 2]
@@ -156,7 +156,7 @@ def test_no_more_than_so_many_are_in_flight():
         assert numbers(work.get_many(10)) == [3]
 
 
-def test_reading_goes_no_further_ahead_than_so_many_messages():
+def test_reading_goes_no_further_ahead_than_max_ahead_messages():
     with opened(filled(10)) as queue, worked(queue, max_ahead=4) as work:
         leases = work.get_many(10)
         work.ack(leases[1:])
@@ -166,7 +166,7 @@ def test_reading_goes_no_further_ahead_than_so_many_messages():
         assert numbers(work.get_many(10)) == [4, 5, 6, 7]
 
 
-def test_nor_than_so_many_bytes_and_one_message():
+def test_reading_goes_no_further_ahead_than_max_ahead_bytes_and_one_message():
     with opened(filled(10)) as queue, worked(queue, max_ahead_bytes=299) as work:
         leases = []
         while lease := work.get():
@@ -179,7 +179,7 @@ def test_nor_than_so_many_bytes_and_one_message():
         assert numbers(work.get_many(10)) == [3, 4, 5]
 
 
-def test_a_portion_has_no_more_than_so_many_bytes_but_one_message():
+def test_a_batch_has_no_more_than_max_bytes_or_one_message():
     fs = disk()
     large = [body(number, length) for number, length in enumerate([50, 50, 200, 50])]
     with opened(fs) as queue:
@@ -193,7 +193,7 @@ def test_a_portion_has_no_more_than_so_many_bytes_but_one_message():
             assert work.statistics().handed_out_again == 0
 
 
-def test_what_is_acknowledged_is_let_go_of():
+def test_what_is_acknowledged_is_released():
     with opened(filled(10)) as queue, FifoWork(queue) as work:
         leases = work.get_many(10)
         work.ack(leases[1:])
@@ -233,7 +233,7 @@ def test_a_delayed_one_comes_when_its_time_has_come():
 
 
 @pytest.mark.parametrize("delay", [-1.0, math.nan, math.inf, 5_000_000.0])
-def test_a_delay_that_is_none(delay: float):
+def test_a_wrong_delay_is_refused(delay: float):
     with opened(filled(1)) as queue, FifoWork(queue) as work:
         lease = work.get()
         assert lease is not None
@@ -242,7 +242,7 @@ def test_a_delay_that_is_none(delay: float):
         work.ack(lease)
 
 
-def test_leaving_gives_back_what_is_in_flight_and_no_attempt_is_lost():
+def test_closing_gives_back_what_is_in_flight_and_no_attempt_is_lost():
     fs = filled(5)
     with opened(fs) as queue:
         with FifoWork(queue) as work:
@@ -259,7 +259,7 @@ def test_leaving_gives_back_what_is_in_flight_and_no_attempt_is_lost():
         assert attempts(work.get_many(9)) == {0: 1, 2: 2, 3: 1, 4: 1}
 
 
-def test_after_that_a_plain_reader_sees_all_from_the_head_on():
+def test_after_the_work_a_plain_reader_sees_all_from_the_head_on():
     with opened(filled(5)) as queue:
         with FifoWork(queue) as work:
             leases = work.get_many(5)
@@ -270,7 +270,7 @@ def test_after_that_a_plain_reader_sees_all_from_the_head_on():
         assert (statistics.depth, statistics.received) == (0, 5)
 
 
-def test_and_who_peeked_before_sees_it_again():
+def test_what_was_peeked_at_before_the_work_is_seen_again():
     with opened(filled(5)) as queue:
         assert queue.peek_many(3) == bodies(3)
         queue.advance(1)
@@ -284,7 +284,7 @@ def test_and_who_peeked_before_sees_it_again():
         assert queue.statistics().received == 5
 
 
-def test_nobody_else_reads_meanwhile():
+def test_a_queue_that_is_worked_on_has_no_other_reader():
     with opened(filled(5)) as queue, FifoWork(queue):
         for read in (queue.get, queue.peek, lambda: queue.get_many(2), lambda: FifoWork(queue)):
             with pytest.raises(ValueError, match="is being worked on"):
@@ -296,7 +296,7 @@ def test_nobody_else_reads_meanwhile():
 # --- attempts -------------------------------------------------------------------------------------
 
 
-def test_a_process_that_dies_of_a_message_tried_it():
+def test_an_attempt_in_which_the_process_was_killed_counts():
     fs = filled(3)
     for attempt in range(1, 5):
         queue = opened(fs)
@@ -336,7 +336,7 @@ def test_what_was_acknowledged_before_a_kill_is_durable_once_the_queue_is_open_a
         assert attempts(work.get_many(9)) == {0: 2, 2: 2, 3: 1}
 
 
-def test_after_so_many_attempts_somebody_else_has_it():
+def test_after_max_attempts_a_message_goes_to_exhausted():
     taken: list[tuple[bytes, int]] = []
     fs = filled(3)
     with opened(fs) as queue:
@@ -353,7 +353,7 @@ def test_after_so_many_attempts_somebody_else_has_it():
         assert queue.get_many(9) == [body(1), body(2)]
 
 
-def test_also_where_the_process_died_each_time():
+def test_it_goes_to_exhausted_also_if_the_process_was_killed_each_time():
     taken: list[tuple[bytes, int]] = []
     fs = filled(2)
     for _ in range(2):
@@ -366,7 +366,7 @@ def test_also_where_the_process_died_each_time():
         assert taken == [(body(0), 2)]
 
 
-def test_where_he_does_not_want_it_it_stays():
+def test_a_message_that_exhausted_refuses_stays():
     def refuse(lease: Lease) -> None:
         raise ZeroDivisionError
 
@@ -384,7 +384,7 @@ def test_where_he_does_not_want_it_it_stays():
         assert attempts(work.get_many(9)) == {0: 2, 1: 1}
 
 
-def test_without_him_it_is_handed_out_again_and_again():
+def test_without_exhausted_it_is_handed_out_again_and_again():
     with opened(filled(1)) as queue, worked(queue, max_attempts=1) as work:
         for attempt in range(1, 5):
             lease = work.get()
@@ -417,7 +417,7 @@ def test_a_delay_goes_on_after_a_restart():
     assert rest_after_restart(0.0, clock=61.0) == 0.0
 
 
-def test_a_clock_that_stepped_makes_nobody_wait_for_longer():
+def test_a_clock_that_stepped_makes_no_message_wait_for_longer():
     assert rest_after_restart(-1e9) == pytest.approx(60.0)
     assert rest_after_restart(+1e9) == 0.0
 
@@ -438,7 +438,7 @@ def test_what_is_known_is_kept_while_it_is_not_reached():
         assert {found[number] for number in found if number != 25} == {1}
 
 
-def test_the_head_passes_what_was_acknowledged_before_though_nobody_asks_for_more():
+def test_the_head_passes_what_was_acknowledged_before_without_another_take():
     with opened(filled(9, max_bytes_per_file=2 * RECORD)) as queue:
         with FifoWork(queue) as work:
             work.ack(work.get_many(7)[2:])
@@ -447,7 +447,7 @@ def test_the_head_passes_what_was_acknowledged_before_though_nobody_asks_for_mor
             assert queue.depth == 2
 
 
-def test_an_acknowledged_message_is_in_its_file_before_the_journal_says_so():
+def test_an_acknowledged_message_is_in_its_file_before_the_ack_log_says_so():
     fs = disk()
     queue = opened(fs)
     work = FifoWork(queue)
@@ -469,7 +469,7 @@ def test_an_emptied_queue_has_nothing_to_give_back():
         work.nack(leases[1], delay=5.0)
         queue.empty()
         assert queue.depth == 0
-        work.ack(leases[0])  # it was dealt with, and is gone
+        work.ack(leases[0])  # it was processed, and is gone
         assert work.get() is None
         queue.put(body(9))
         (new,) = work.get_many(9)
@@ -495,7 +495,7 @@ def test_the_oldest_may_be_given_up_while_they_are_worked_on():
         assert queue.depth == len(rest)
 
 
-def test_what_was_lost_to_damage_is_told_once():
+def test_what_was_lost_to_damage_is_reported_once():
     fs = filled(200)
     flip(fs, data(0), 50 * RECORD)
     with opened(fs) as queue:
@@ -507,7 +507,7 @@ def test_what_was_lost_to_damage_is_told_once():
         assert queue.depth == len(found) == 200 - queue.statistics().lost
 
 
-def test_a_journal_of_files_that_somebody_cut_takes_nothing_from_those_who_come():
+def test_an_ack_log_of_files_that_were_cut_hides_no_later_message():
     fs = filled(4)
     queue = opened(fs)
     work = FifoWork(queue)
@@ -524,7 +524,7 @@ def test_after_a_peer_nothing_is_known():
     fs = filled(4)
     with opened(fs) as queue, FifoWork(queue) as work:
         work.ack(work.get_many(4)[1:])
-    # nsqd begins anew at file 0, and its messages lie where ours lay.
+    # nsqd begins anew at file 0, and its messages are where diskq's were.
     others = bodies(4, start=70)
     fs.write_durably(data(0), b"".join(map(frame, others)))
     fs.write_durably(meta(), b"4\n0,0\n0,%d\n" % (4 * RECORD))
@@ -546,7 +546,7 @@ def test_after_plain_reading_what_was_read_is_passed_over():
 # --- full and failing disks -----------------------------------------------------------------------
 
 
-def test_a_full_disk_keeps_nobody_from_working():
+def test_work_goes_on_while_the_disk_is_full():
     fs = failing_disk()
     with opened(fs) as queue:
         queue.put_many(bodies(8))
@@ -566,7 +566,7 @@ def test_a_full_disk_keeps_nobody_from_working():
         assert numbers(work.get_many(9)) == [2, 4, 5, 6, 7]
 
 
-def test_a_disk_that_fails_is_told():
+def test_a_disk_that_fails_raises():
     fs = failing_disk()
     queue = opened(fs)
     queue.put_many(bodies(3))
@@ -613,7 +613,7 @@ def test_acknowledgements_are_counted_by_the_sync_policy():
 
 
 def test_the_files_are_what_go_reads_at_every_step(tmp_path: Path):
-    """By the judge that knows nothing of ours: all from the first unacknowledged message on."""
+    """By an independent reader: all messages from the first unacknowledged one on."""
     rng = random.Random(4)
     left = set(range(40))
     with diskq.FifoQueue(tmp_path, "q", diskq.QueueOptions(max_bytes_per_file=5 * RECORD)) as queue:
@@ -627,6 +627,6 @@ def test_the_files_are_what_go_reads_at_every_step(tmp_path: Path):
                 queue.sync()
                 assert nsq_oracle.read_dir(tmp_path, "q") == bodies(40 - min(left), start=min(left))
                 assert nsq_oracle.read_meta(tmp_path, "q").depth == queue.depth
-    nsq_oracle.consume(tmp_path, "q", 1)  # a Go program takes one, and knows of no journal
+    nsq_oracle.consume(tmp_path, "q", 1)  # a Go program takes one, and does not know the ack log
     with diskq.FifoQueue(tmp_path, "q") as queue, FifoWork(queue) as work:
         assert numbers(work.get_many(99)) == list(range(min(left) + 1, 40))

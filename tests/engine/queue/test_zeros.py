@@ -1,5 +1,5 @@
-# Zeros after the end of a queue's file, which its framing takes for empty messages. Law: where checksums tell
-# where the file ended they are no messages: they are kept aside and reported, and all who look agree.
+# Zeros after the end of a queue's file, which its framing takes for empty messages. Law: if checksums show
+# where the file ended, zeros are not messages: they are kept aside and reported, and all readers agree.
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def append(fs: CrashFS, number: int, content: bytes) -> None:
 
 @pytest.mark.parametrize("size", [4, 24, 512, 4096])
 @pytest.mark.parametrize("which", ["last", "complete"])
-def test_they_are_no_messages(which: str, size: int) -> None:
+def test_zeros_after_the_end_are_not_messages(which: str, size: int) -> None:
     fs, last = filled()
     number = last if which == "last" else last - 1
     append(fs, number, bytes(size))
@@ -56,7 +56,7 @@ def test_they_are_no_messages(which: str, size: int) -> None:
         assert queue.depth == 0
 
 
-def test_empty_messages_that_were_sent_are() -> None:
+def test_empty_messages_that_were_sent_are_messages() -> None:
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
     with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
@@ -78,7 +78,7 @@ def staging_empty(fs: CrashFS, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"1"])
-def test_empty_messages_that_were_staged_are(body: bytes) -> None:
+def test_empty_messages_that_were_staged_are_messages(body: bytes) -> None:
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
     staging_empty(fs, body)
@@ -90,7 +90,7 @@ def test_empty_messages_that_were_staged_are(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 4, 8])
-def test_empty_messages_that_were_staged_are_though_a_part_of_them_was_written(size: int) -> None:
+def test_empty_messages_that_were_staged_and_partly_written_are_messages(size: int) -> None:
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
     staging_empty(fs, b"1")
@@ -101,7 +101,7 @@ def test_empty_messages_that_were_staged_are_though_a_part_of_them_was_written(s
         assert [queue.get() for _ in range(4)] == [b"1", b"", b"", None]
 
 
-def test_zeros_behind_empty_messages_that_were_staged_are_no_messages() -> None:
+def test_zeros_after_empty_messages_that_were_staged_are_not_messages() -> None:
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
     staging_empty(fs, b"1")
@@ -120,7 +120,7 @@ def test_frames_that_another_program_appends_after_a_close_are_delivered() -> No
 
 
 @pytest.mark.parametrize("size", [4, 24, 512])
-def test_after_a_kill_all_who_look_agree_with_the_open(size: int) -> None:
+def test_after_a_kill_all_readers_agree_with_the_open(size: int) -> None:
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
     queue = FifoQueue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_wal=True)

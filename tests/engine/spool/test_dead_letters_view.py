@@ -1,5 +1,5 @@
-# Dead letters that somebody looks at. Law: what is seen is what who has them would list, and who has them
-# does not notice.
+# A view of dead letters. Law: it shows what the process with the spool would list, and that process does not
+# notice it.
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_what_is_seen_is_what_is_listed():
     with DeadLetters(PATH, fs=fs) as letters:
         letters.add([letter(3), letter(1), letter(2, b"x" * 100_000)])
     with FifoQueue(PATH, DEAD, fs=fs) as queue:
-        queue.put_many([b"somebody else's", letter(1, b"again, after a crash").pack(), b""])
+        queue.put_many([b"another program's", letter(1, b"again, after a crash").pack(), b""])
         queue.put_many([letter(number).pack() for number in range(10, 2000)])
     with DeadLetters(PATH, fs=fs) as letters:
         listed = letters.list()
@@ -34,7 +34,7 @@ def test_what_is_seen_is_what_is_listed():
     assert view_dead_letters(PATH, fs=fs) == listed
 
 
-def test_it_is_seen_beside_who_has_them():
+def test_they_are_seen_while_another_process_has_them():
     fs = disk()
     with DeadLetters(PATH, fs=fs) as letters:
         letters.add([letter(1), letter(2), letter(3)])
@@ -44,7 +44,7 @@ def test_it_is_seen_beside_who_has_them():
         assert view_dead_letters(PATH, fs=fs) == []
 
 
-def test_there_may_be_none():
+def test_a_spool_may_have_none():
     fs = disk()
     before = fs.files()
     assert view_dead_letters(PATH, fs=fs) == []

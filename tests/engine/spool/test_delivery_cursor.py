@@ -1,4 +1,4 @@
-# The head of a spool, where a crash harness does not lead: two accidents in a row, and what was dropped.
+# The head of a spool, in cases that the crash tests do not reach: two crashes in a row, and dropped messages.
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def disk() -> CrashFS:
 
 
 def test_messages_keep_their_ids_when_a_power_cut_takes_back_what_was_delivered(disk):
-    """Of two processes, and the second has delivered what it never synced."""
+    """Of two processes the second has delivered messages that it never synced."""
     first = Life(disk)
     first.queue.put_many([b"%d" % n for n in range(5)], "synced")
     second = Life(disk.kill())
@@ -88,7 +88,7 @@ def test_tries_of_a_batch_that_was_dropped_are_not_held_against_the_next_one(dis
     life = Life(disk)
     life.queue.put_many([b"a", b"b", b"c"], "synced")
     life.tried(2)
-    life.queue.advance(2)  # as if they were dropped: nobody has committed
+    life.queue.advance(2)  # as if they were dropped: there was no commit
     life.queue.sync()
     life = Life(disk.kill())
     assert list(life.tried(5)) == [b"c"]
@@ -107,7 +107,7 @@ def test_what_is_buried_is_not_tried_again_after_a_restart(disk):
     assert (life.cursor.attempts, life.cursor.failed_attempts) == (2, 1)
 
 
-def test_a_directory_above_that_nobody_may_look_into_is_no_hindrance(disk):
+def test_a_parent_directory_without_permissions_is_no_hindrance(disk):
     fs = FaultFS(disk)
     fault = fs.fail("sync_directory", error=errno.EACCES, path="/")
     with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps):

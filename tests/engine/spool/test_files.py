@@ -1,4 +1,4 @@
-# A spool's state: what nobody's diskq wrote is not believed, however right its checksum is.
+# A spool's state: what diskq cannot have written is not believed, even if its checksum agrees.
 
 from __future__ import annotations
 

@@ -367,7 +367,7 @@ PROMISES = [
 
 
 @pytest.mark.parametrize("verb, path", PROMISES)
-def test_a_broken_promise_is_final_and_told_by_every_call(verb, path):
+def test_a_broken_promise_is_final_and_every_call_raises_it(verb, path):
     fs = failing_disk()
     stream = opened(fs, segment_size=300, **ONE)
     append(stream, triple(0), "synced")
@@ -593,7 +593,7 @@ def is_within(some: list[Triple], more: list[Triple]) -> bool:
 
 
 @pytest.mark.parametrize("taken", [1, 3, 11])
-def test_however_little_a_write_takes_nothing_is_torn(taken):
+def test_short_writes_tear_nothing(taken):
     for nth in range(1, 400, 2 * taken):
         source = PlaceSource(failing_disk())
         fault = source.fs.short_write(nth=nth, bytes_taken=taken)

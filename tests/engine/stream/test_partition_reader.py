@@ -636,7 +636,7 @@ def test_what_is_lost_before_the_place_that_was_asked_for_is_not_told():
 @pytest.mark.parametrize("size", [2**31, 2**40, 2**62, 2**63, 2**64 - 1], ids=hex)
 @pytest.mark.parametrize("where", ["key length", "value length", "row's size", "row's position"])
 @pytest.mark.parametrize("offset", [0, 3, 9])
-def test_no_memory_is_asked_for_on_the_word_of_a_length(size, where, offset):
+def test_a_rotten_length_allocates_no_memory(size, where, offset):
     """D20: the peer allocates what a size field says."""
     partition = laid(10, 10, with_checksums=False)
     _, start, _ = partition.records(0)[offset]
