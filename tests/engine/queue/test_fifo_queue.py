@@ -147,13 +147,13 @@ def ten():
         yield queue
 
 
-def test_take_many_takes_up_to_max_items(ten):
+def test_get_many_returns_up_to_max_items(ten):
     assert ten.get_many(6) == bodies(6, 10)
     assert ten.get_many(6) == bodies(4, 10, start=6)
     assert ten.get_many(6) == []
 
 
-def test_take_many_takes_up_to_max_bytes(ten):
+def test_get_many_returns_up_to_max_bytes(ten):
     assert ten.get_many(10, max_bytes=69) == bodies(6, 10)
     assert ten.get_many(10, max_bytes=40) == bodies(4, 10, start=6)
 
