@@ -175,8 +175,8 @@ class HubClient:
         sej's hub.
         """
         data, _ = await self._call(self._status, b"")
-        told: dict[str, Any] = json.loads(data)
-        return HubStatus([HubJournal(**each) for each in told["journals"]], told["statistics"])
+        fields: dict[str, Any] = json.loads(data)
+        return HubStatus([HubJournal(**each) for each in fields["journals"]], fields["statistics"])
 
     # --- the bridge -------------------------------------------------------------------------------
 
@@ -189,12 +189,12 @@ class HubClient:
         answered = trio.Event()
         token = trio.lowlevel.current_trio_token()
 
-        def tell(_: object) -> None:
+        def wake(_: object) -> None:
             with contextlib.suppress(trio.RunFinishedError):
                 token.run_sync_soon(answered.set)
 
         call = method.future(request, timeout=self.timeout, metadata=self._metadata + more)
-        call.add_done_callback(tell)
+        call.add_done_callback(wake)
         try:
             await answered.wait()
         except BaseException:
@@ -219,8 +219,8 @@ def _name(journal: str) -> bytes:
 
 
 def _range(metadata: Iterable[tuple[str, str | bytes]] | None) -> Range | None:
-    told = dict(metadata or ())
+    values = dict(metadata or ())
     try:
-        return Range(int(told[FIRST]), int(told[NEXT]))
+        return Range(int(values[FIRST]), int(values[NEXT]))
     except (KeyError, ValueError):
         return None

@@ -72,14 +72,14 @@ class Progress:
     """Keeps the latest figures of a copy, for any thread: `replicate(..., on_progress=Progress())`."""
 
     def __init__(self) -> None:
-        self._told = ReplicationStatistics()
+        self._statistics = ReplicationStatistics()
 
-    def __call__(self, told: ReplicationStatistics) -> None:
-        self._told = told
+    def __call__(self, statistics: ReplicationStatistics) -> None:
+        self._statistics = statistics
 
     def statistics(self) -> ReplicationStatistics:
         """Return the figures of the copy after its last batch or failure. Cheap."""
-        return self._told
+        return self._statistics
 
 
 async def replicate(
@@ -113,7 +113,7 @@ async def replicate(
             await _JournalCopy(copy, reader, as_path(source), fs or OsFileSystem()).run(follow)
     else:
         await _take_all(copy, source, follow)
-    return copy.told
+    return copy.statistics
 
 
 class _Copy:
@@ -125,7 +125,7 @@ class _Copy:
         self.client = client
         self.journal = journal
         self.options = options
-        self.told = ReplicationStatistics()
+        self.statistics = ReplicationStatistics()
         self._on_progress = None if on_progress is None else check_plain("on_progress", on_progress)
         self._complaint: str | None = None  # what was logged last
 
@@ -144,7 +144,7 @@ class _Copy:
             raise again.__cause__ or again from None
         if self._complaint is not None:
             self._complaint = None
-            address, failures = self.client.address, self.told.failures
+            address, failures = self.client.address, self.statistics.failures
             log.report("copy_resumed", "hub %s is there again", address, peer=address, failures=failures)
         return answer
 
@@ -154,7 +154,7 @@ class _Copy:
                 try:
                     return await ask()
                 except HubError as failure:
-                    self.tell(failures=self.told.failures + 1, last_error=str(failure))
+                    self.report(failures=self.statistics.failures + 1, last_error=str(failure))
                     if not failure.is_temporary:
                         raise
                     self._complain(str(failure))
@@ -169,20 +169,20 @@ class _Copy:
         self._complaint = complaint
 
     def _count(self, columns: JournalColumns, there: Range | None) -> None:
-        told = self.told
-        self.tell(
-            messages=told.messages + columns.records,
-            bytes=told.bytes + len(columns.keys) + len(columns.values),
-            batches=told.batches + 1,
-            next_offset=told.next_offset if there is None else there.next,
+        statistics = self.statistics
+        self.report(
+            messages=statistics.messages + columns.records,
+            bytes=statistics.bytes + len(columns.keys) + len(columns.values),
+            batches=statistics.batches + 1,
+            next_offset=statistics.next_offset if there is None else there.next,
             failures=0,
             last_error=None,
         )
 
-    def tell(self, **changes: Any) -> None:
-        self.told = replace(self.told, **changes)
+    def report(self, **changes: Any) -> None:
+        self.statistics = replace(self.statistics, **changes)
         if self._on_progress is not None:
-            self._on_progress(self.told)
+            self._on_progress(self.statistics)
 
 
 # --- a journal, unchanged -------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class _JournalCopy:
                 )
             reader.losses.clear()
             await self._copy.put(columns, begin)
-            self._copy.tell(source_next=reader.position)
+            self._copy.report(source_next=reader.position)
             begin = None
 
     async def _seek(self) -> int | None:
@@ -237,7 +237,7 @@ class _JournalCopy:
         reader, copy = self._reader, self._copy
         there = await copy.put(None)
         first, following = reader.first_offset(), reader.next_offset()
-        copy.tell(next_offset=None if there is None else there.next, source_next=following)
+        copy.report(next_offset=None if there is None else there.next, source_next=following)
         expected = 0 if there is None else there.next
         if expected > following:
             raise HubError(
@@ -266,11 +266,16 @@ class _JournalCopy:
             return
         copy = self._copy
         found = await copy.again(lambda: copy.client.get(copy.journal, last))
-        theirs = next((message for message in found if message.offset == last), None)
+        hub_message = next((message for message in found if message.offset == last), None)
         self._reader.seek(last)
-        ours = self._reader.read()
+        own_message = self._reader.read()
         self._reader.losses.clear()
-        if theirs is not None and ours is not None and ours.offset == last and theirs != ours:
+        if (
+            hub_message is not None
+            and own_message is not None
+            and own_message.offset == last
+            and hub_message != own_message
+        ):
             raise HubError(
                 f"message {last} of {self._path} differs from the hub's: the hub's journal is not a copy of "
                 "this one",
@@ -324,7 +329,7 @@ async def _take_all(copy: _Copy, source: Taking, follow: bool) -> None:
     if there is None:
         raise HubError(f"hub {copy.client.address} does not report the next offset: it is not a diskq hub")
     following = there.next
-    copy.tell(next_offset=following)
+    copy.report(next_offset=following)
     while follow or not _is_empty(source):
         try:
             async with source.receiving(

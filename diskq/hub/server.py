@@ -31,7 +31,7 @@ log = Log("hub")
 
 _LOOK_EVERY = 1.0
 # Bytes of a request beside its messages: the names, and the lengths.
-_BESIDE = 64 * 1024
+_OVERHEAD = 64 * 1024
 
 
 class Hub:
@@ -166,7 +166,7 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
             pool,
             handlers=handlers(store, self._tokens, patience),
             options=(
-                ("grpc.max_receive_message_length", options.max_batch_size + _BESIDE),
+                ("grpc.max_receive_message_length", options.max_batch_size + _OVERHEAD),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", options.max_streams),
                 ("grpc.max_metadata_size", 16 * 1024),

@@ -105,14 +105,14 @@ def handlers(
 ) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
     """Return the handlers for a gRPC server."""
 
-    def put(request: bytes, allows: Allows, timeout: float, told: dict[str, str]) -> tuple[bytes, Range]:
-        return b"", store.put(request, allows=allows, timeout=timeout, first=_beginning(told))
+    def put(request: bytes, allows: Allows, timeout: float, metadata: dict[str, str]) -> tuple[bytes, Range]:
+        return b"", store.put(request, allows=allows, timeout=timeout, first=_beginning(metadata))
 
     def get(request: bytes, allows: Allows, timeout: float, _: object) -> tuple[bytes, Range]:
         columns, there = store.get(request, allows=allows, timeout=timeout)
         return hubwire.get_response(columns), there
 
-    def status(_: bytes, allows: Allows, timeout: float, told: object) -> tuple[bytes, None]:
+    def status(_: bytes, allows: Allows, timeout: float, metadata: object) -> tuple[bytes, None]:
         return json.dumps(
             {
                 "journals": [dataclasses.asdict(each) for each in store.journals(allows)],
@@ -155,10 +155,10 @@ class _HubCall:
 
     def __call__(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         try:
-            told = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
-            allows = self._allows(told)
-            with self._shares.one_of(self._client_of(told, context)):
-                answer, there = self._answer(requests, allows, context, told)
+            metadata = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
+            allows = self._allows(metadata)
+            with self._shares.one_of(self._client_of(metadata, context)):
+                answer, there = self._answer(requests, allows, context, metadata)
         except HubError as failure:
             if failure.code != "FAILED_PRECONDITION":
                 self._store.count_refused()
@@ -183,15 +183,19 @@ class _HubCall:
             )
             there, code, reason = None, grpc.StatusCode.INTERNAL, type(failure).__name__
         else:
-            _tell(context, there)
+            _set_range(context, there)
             return answer
-        _tell(context, there)
+        _set_range(context, there)
         context.set_code(code)
         context.set_details(reason)
         return b""
 
     def _answer(
-        self, requests: Iterator[bytes], allows: Allows, context: grpc.ServicerContext, told: dict[str, str]
+        self,
+        requests: Iterator[bytes],
+        allows: Allows,
+        context: grpc.ServicerContext,
+        metadata: dict[str, str],
     ) -> tuple[bytes, Range | None]:
         """Wait for the request, then for its turn; return the method's answer."""
         self._patience.begin(context)
@@ -204,22 +208,22 @@ class _HubCall:
         if not self._at_work.acquire(timeout=max(0.0, self._timeout(context))):
             raise HubError("too many requests are worked on", code="UNAVAILABLE", is_temporary=True)
         try:
-            return self._method(request, allows, self._timeout(context), told)
+            return self._method(request, allows, self._timeout(context), metadata)
         finally:
             self._at_work.release()
 
-    def _client_of(self, told: dict[str, str], context: grpc.ServicerContext) -> Hashable:
+    def _client_of(self, metadata: dict[str, str], context: grpc.ServicerContext) -> Hashable:
         """Return the client whose share a request is counted in."""
         if self._tokens is not None:
-            return told.get("authorization")
+            return metadata.get("authorization")
         identities = context.peer_identities()
         return tuple(identities) if identities else context.peer()
 
-    def _allows(self, told: dict[str, str]) -> Allows:
+    def _allows(self, metadata: dict[str, str]) -> Allows:
         if self._tokens is None:
             return _anybody
         try:
-            clients = self._tokens.clients_of(told.get("authorization"))
+            clients = self._tokens.clients_of(metadata.get("authorization"))
         except PermissionError as refusal:
             raise HubError(str(refusal), code="UNAUTHENTICATED") from None
         return _anybody if clients is None else clients.__contains__
@@ -231,13 +235,13 @@ class _HubCall:
         return limit if left is None else min(limit, left)
 
 
-def _tell(context: grpc.ServicerContext, there: Range | None) -> None:
+def _set_range(context: grpc.ServicerContext, there: Range | None) -> None:
     if there is not None:
         context.set_trailing_metadata(((FIRST, str(there.first)), (NEXT, str(there.next))))
 
 
-def _beginning(told: dict[str, str]) -> int | None:
-    text = told.get(BEGIN)
+def _beginning(metadata: dict[str, str]) -> int | None:
+    text = metadata.get(BEGIN)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < NO_NUMBER):

@@ -156,28 +156,30 @@ class HubStore:
 
     def _append(self, place: _JournalPlace, request: bytes, first: int | None) -> Range:
         journal = self._journal(place, first or 0)
-        told = hubwire.records(request, hubwire.OF_PUT, journal.next_offset)
-        if told.skipped:
+        records = hubwire.records(request, hubwire.OF_PUT, journal.next_offset)
+        if records.skipped:
             self._compare(place, journal, request)
-        self._check_quota(place.client, len(told.data))
+        self._check_quota(place.client, len(records.data))
         before = journal.next_offset
         try:
-            journal.append_encoded(told.data)
+            journal.append_encoded(records.data)
         except DiskFullError as full:
             self._sync(place, journal)
             raise self._error(
                 place, f"no room: {full.reason}", "RESOURCE_EXHAUSTED", is_temporary=True
             ) from full
         self._sync(place, journal)
-        self._count(messages=journal.next_offset - before, bytes=len(told.data), duplicates=told.skipped)
+        self._count(
+            messages=journal.next_offset - before, bytes=len(records.data), duplicates=records.skipped
+        )
         with self._lock:
             if place.client in self._used:
-                self._used[place.client] += len(told.data)
-        if told.gap is not None:
+                self._used[place.client] += len(records.data)
+        if records.gap is not None:
             self._count(gaps=1)
             raise self._error(
                 place,
-                f"message {told.gap} does not follow: {journal.next_offset} is expected",
+                f"message {records.gap} does not follow: {journal.next_offset} is expected",
                 "FAILED_PRECONDITION",
             )
         return self._range(place, journal)
@@ -203,7 +205,7 @@ class HubStore:
         reader.losses.clear()
 
     def _sync(self, place: _JournalPlace, journal: Journal) -> None:
-        """Sync before any answer, also what an interrupted request has left. Raises HubError on a full disk."""
+        """Sync before any answer, also what an interrupted request left. Raises HubError on a full disk."""
         if journal.synced_offset < journal.next_offset:
             try:
                 journal.sync()
@@ -261,8 +263,8 @@ class HubStore:
         self._check_own()
         found = []
         for name in sorted(self._listed()):
-            told = parted(name)
-            if told is None or not allows(told[0]):
+            parts = parted(name)
+            if parts is None or not allows(parts[0]):
                 continue
             path = join(self.root, name)
             if self._link_at(path) is not None:
@@ -274,7 +276,7 @@ class HubStore:
                 continue
             found.append(
                 HubJournal(
-                    client=told[0], journal=told[1], first=first, next=following, bytes=self._size(path)
+                    client=parts[0], journal=parts[1], first=first, next=following, bytes=self._size(path)
                 )
             )
         return found
@@ -463,7 +465,7 @@ class HubStore:
             used = sum(
                 self._size(join(self.root, name))
                 for name in self._listed()
-                if (told := parted(name)) is not None and told[0] == client
+                if (parts := parted(name)) is not None and parts[0] == client
             )
             with self._lock:
                 self._used[client] = used

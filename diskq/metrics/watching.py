@@ -27,7 +27,7 @@ __all__ = ["Labels", "MetricSample", "Watch", "Watched", "Watchlist", "samples_o
 log = Log("metrics")
 
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-_OURS = {"kind", "name", "partition", "shard", "member", "le"}
+_OWN_LABELS = {"kind", "name", "partition", "shard", "member", "le"}
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -88,7 +88,7 @@ class Watch:
     def __init__(self, watchlist: Watchlist, store: Watched, labels: Labels) -> None:
         self._watchlist = watchlist
         self._store = weakref.ref(store)
-        self._told: dict[tuple[str, Labels], float] = {}  # counters
+        self._reported: dict[tuple[str, Labels], float] = {}  # counters
         self.labels = labels
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Watch:
             if sample.metric.kind == "counter":
                 assert not isinstance(sample.value, Durations)
                 key = sample.metric.name, sample.labels
-                self._told[key] = most = max(sample.value, self._told.get(key, 0.0))
+                self._reported[key] = most = max(sample.value, self._reported.get(key, 0.0))
                 yield MetricSample(sample.metric, sample.labels, most)
             else:
                 yield sample
@@ -145,13 +145,13 @@ class Watchlist:
     def watch(self, store: Watched, name: str, labels: Mapping[str, str]) -> Watch:
         """Report a store under these labels, `kind` and `name`. Raises TypeError, ValueError."""
         for label in labels:
-            if label in _OURS or _LABEL.fullmatch(label) is None:
+            if label in _OWN_LABELS or _LABEL.fullmatch(label) is None:
                 raise ValueError(f"{label!r} cannot be a label's name, or is one that diskq sets")
-        ours = {"kind": kind_of(store), "name": name}
-        key = tuple(sorted((ours | {label: str(value) for label, value in labels.items()}).items()))
+        own = {"kind": kind_of(store), "name": name}
+        key = tuple(sorted((own | {label: str(value) for label, value in labels.items()}).items()))
         with self._lock:
             if key in self._watches and not self._watches[key].is_gone:
-                raise ValueError(f"there is a {ours['kind']} {name!r} with these labels already")
+                raise ValueError(f"there is a {own['kind']} {name!r} with these labels already")
             self._watches[key] = watch = Watch(self, store, key)
         return watch
 

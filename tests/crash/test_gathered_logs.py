@@ -109,14 +109,14 @@ def fail_everywhere(log: Log, plan: Plan, segment_size: int) -> tuple[int, int]:
 @pytest.mark.parametrize("segment_size", [10_000, 300])
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("log", LOGS.values(), ids=LOGS)
-def test_a_write_that_fails_is_told_to_those_whose_messages_it_had(
+def test_a_failed_write_is_reported_to_the_senders_of_its_messages(
     log: Log, plan: Plan, segment_size: int
 ) -> None:
     fail_everywhere(log, plan, segment_size)
 
 
 @pytest.mark.parametrize("log", LOGS.values(), ids=LOGS)
-def test_who_shares_a_write_with_one_that_finds_no_room_is_in_all_the_same(log: Log) -> None:
+def test_a_message_is_in_although_another_of_the_same_write_finds_no_space(log: Log) -> None:
     refused, mixed = fail_everywhere(log, PLANS["no room"], 10_000)
     assert refused > 5
     assert mixed > 2
@@ -127,7 +127,7 @@ def test_who_shares_a_write_with_one_that_finds_no_room_is_in_all_the_same(log: 
 GATHERING, LOOP = gathering.__name__, sendingloop.__name__
 
 MUTATIONS = [
-    # Who is refused is told that he is in; or is told with others, who are in.
+    # A refused sender gets no error; or one whose message is in gets an error.
     Mutation(LOOP, "self._unsynced.wake(task, outcome.Error(failure))", "pass"),
     Mutation(GATHERING, "refused.append((self.tasks[number], failure))", "pass"),
     # What was in is written again.
@@ -139,13 +139,13 @@ MUTATIONS = [
     ),
     Mutation(streamloop.__name__, "if offset < ends[partition] else None", "if False else None"),
     Mutation(streamloop.__name__, "            following[partition] += 1\n", ""),
-    # It waits on the write-ahead log, and the barrier finds no room for it.
+    # The messages stay in the write-ahead log, and the barrier finds no space for them.
     Mutation(
         LOOP,
-        "is_awake, door.is_awake = door.is_awake, False",
-        "is_awake, door.is_awake = door.is_awake, True",
+        "is_awake, fast.is_awake = fast.is_awake, False",
+        "is_awake, fast.is_awake = fast.is_awake, True",
     ),
-    # The write comes behind the barrier that was to cover it.
+    # The write comes after the barrier that should cover it.
     Mutation(
         LOOP,
         "self._write_gathered()\n        super()._begin_sync()",

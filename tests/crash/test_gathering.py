@@ -88,7 +88,7 @@ def fail_everywhere(plan: Plan, *, segment_size: int = 10_000) -> tuple[int, int
 
 @pytest.mark.parametrize("segment_size", [10_000, 300])
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_a_write_that_fails_is_told_to_those_whose_messages_it_had(plan: Plan, segment_size: int) -> None:
+def test_a_failed_write_is_reported_to_the_senders_of_its_messages(plan: Plan, segment_size: int) -> None:
     fail_everywhere(plan, segment_size=segment_size)
 
 

@@ -77,7 +77,7 @@ class BudgetPlace:
 class BudgetedLoop(AdmittingLoop[E, Sending]):
     """A loop whose engine may share a budget with others.
 
-    A subclass makes its `_place` with `_hear_of_budget` before it calls `__init__`; sets `_place.is_wanted`
+    A subclass makes its `_place` with `_on_budget_change` before it calls `__init__`; sets `_place.is_wanted`
     when it looks for an obstacle; and calls `_place.stand_for` in `_narrow_gates`.
     """
 
@@ -90,7 +90,7 @@ class BudgetedLoop(AdmittingLoop[E, Sending]):
     def _arrival(self) -> int:
         return self._place.arrival()
 
-    def _hear_of_budget(self) -> None:
+    def _on_budget_change(self) -> None:
         """Serve the waiting senders after space was freed, or give space up if other loops want it."""
         if self._failure is None and not self.is_closing:
             self._relieve()

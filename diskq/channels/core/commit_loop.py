@@ -340,7 +340,7 @@ class CommitLoop(ABC, Generic[E]):
         self._wants_barrier = self._wants_metadata = False
         self._in_flight = self._writer.prepare(full=with_metadata)
         self.syncs_prepared += 1
-        self._tell_flushed(self._in_flight.left_out)
+        self._note_flushed(self._in_flight.left_out)
         board = self._thread.board
         if board is not None and board.is_due:
             board.bound = self._bound()
@@ -367,8 +367,8 @@ class CommitLoop(ABC, Generic[E]):
             number -= 1  # the other tasks wait for that one
         while self._syncing and self._syncing.first <= number:
             full = self._not_durable(sync, is_replaced)
-            told = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
-            self._syncing.wake_first(told)
+            result = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
+            self._syncing.wake_first(result)
         self._after()
 
     def _syncs_again(self, is_replaced: bool) -> bool:
@@ -384,11 +384,11 @@ class CommitLoop(ABC, Generic[E]):
         try:
             self._writer.flush()
         except DiskFullError as full:
-            self._tell_flushed(full)
+            self._note_flushed(full)
         else:
-            self._tell_flushed(None)
+            self._note_flushed(None)
 
-    def _tell_flushed(self, full: DiskFullError | None) -> None:
+    def _note_flushed(self, full: DiskFullError | None) -> None:
         """Note whether the flush succeeded: after a full disk the data is kept, and tried again."""
         if full is not None and not self._is_full:
             self._log.report("disk_full", "%s", full, path=full.path)

@@ -46,7 +46,7 @@ class CommittingReceiver(TailReceiver[M]):
     # --- for the subclass -------------------------------------------------------------------------
 
     @abstractmethod
-    def _marked(self, next_offset: int) -> int | None:
+    def _value_to_commit(self, next_offset: int) -> int | None:
         """Return the value to commit when `next_offset` is the next message to process; None: nothing."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class CommittingReceiver(TailReceiver[M]):
         if not processed:
             self._commit_parts(self._tail.parts.values())
         for one in processed:
-            self._mark(one.partition, self._marked(one.offset + 1))
+            self._commit_value(one.partition, self._value_to_commit(one.offset + 1))
 
     @enable_ki_protection
     async def sync(self) -> None:
@@ -96,20 +96,20 @@ class CommittingReceiver(TailReceiver[M]):
     def _commit_parts(self, parts: Iterable[TailPart]) -> None:
         self._committing()
         for part in parts:
-            if (marked := self._marked(part.position)) is not None:
-                self._mark(part.index, marked)
+            if (value := self._value_to_commit(part.position)) is not None:
+                self._commit_value(part.index, value)
 
     def _check_commits(self) -> None:
         if self._commits is not None:
             self._commits.check()
 
-    def _mark(self, index: int, marked: int | None, *, seek: bool = False) -> None:
+    def _commit_value(self, index: int, value: int | None, *, seek: bool = False) -> None:
         commits = self._committing()
         committed_offset = commits.engine.committed_offset(index)
         if committed_offset is None:
             raise ValueError(self._not_here(index))
         try:
-            commits.move(committed_offset, marked, seek=seek)
+            commits.move(committed_offset, value, seek=seek)
         except StorageFailedError as failure:
             commits.broke(failure)
 
@@ -135,4 +135,4 @@ class CommittingReceiver(TailReceiver[M]):
         self._tail.moved(part)
         self._unprocessed.discard(part)
         if self._commits is not None:
-            self._mark(part.index, self._marked(offset), seek=True)
+            self._commit_value(part.index, self._value_to_commit(offset), seek=True)

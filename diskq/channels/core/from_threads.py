@@ -58,7 +58,7 @@ class ThreadSender(Generic[T_contra]):
         self._trio = trio.lowlevel.current_trio_token()
         self._trio_thread = threading.get_ident()
         self._news = trio.Event()
-        self._is_told = False  # Trio's side is awake, and looks again before it sleeps
+        self._is_notified = False  # Trio's side is awake, and looks again before it sleeps
         self._refusal: Exception | None = None
 
     def put(self, message: T_contra, block: bool = True, timeout: float | None = None) -> None:
@@ -73,9 +73,9 @@ class ThreadSender(Generic[T_contra]):
                 self._wait_for_room(block, timeout)
             if self._refusal is not None:
                 raise type(self._refusal)(*self._refusal.args) from self._refusal.__cause__
-            if not self._is_told:
-                self._trio.run_sync_soon(self._tell)
-                self._is_told = True
+            if not self._is_notified:
+                self._trio.run_sync_soon(self._notify)
+                self._is_notified = True
             self._messages.append(message)
 
     def put_nowait(self, message: T_contra) -> None:
@@ -110,7 +110,7 @@ class ThreadSender(Generic[T_contra]):
 
     # --- on Trio's side ---------------------------------------------------------------------------
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
 
     def _first(self, count: int) -> list[Any]:
@@ -118,7 +118,7 @@ class ThreadSender(Generic[T_contra]):
         with self._has_room:
             messages = list(islice(self._messages, count))
             if not messages:
-                self._is_told = False
+                self._is_notified = False
                 self._news = trio.Event()
             return messages
 
@@ -213,7 +213,7 @@ class _Bridge(Generic[T]):
     def begin_to_close(self) -> None:
         self._is_closing = True
         self._shield.shield = False
-        self._sender._tell()
+        self._sender._notify()
 
     def check_end(self) -> None:
         if self._failure is not None:

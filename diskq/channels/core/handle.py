@@ -32,7 +32,7 @@ __all__ = [
     "Iterated",
     "SendingHandle",
     "Slice",
-    "checked_word",
+    "chosen_durability",
 ]
 
 MANY_BYTES = 16 * 1024 * 1024
@@ -98,7 +98,7 @@ class Calls:
 class Handle(Calls, Leaving, Closing):
     """One handle on a channel, which is closed separately."""
 
-    _told = "this handle was closed"
+    _closed_text = "this handle was closed"
     """The error text for calls on a closed handle."""
 
     def __init__(self, channel: Channel) -> None:
@@ -108,7 +108,7 @@ class Handle(Calls, Leaving, Closing):
 
     def _check(self) -> None:
         if self._is_closed:
-            raise trio.ClosedResourceError(self._told)
+            raise trio.ClosedResourceError(self._closed_text)
         self._channel.check()
 
     async def _waiting(self, call: Awaitable[T]) -> T:
@@ -128,7 +128,7 @@ class Handle(Calls, Leaving, Closing):
             self._channel.own_thread.check()
             self._is_closed = True
             self._shut()
-            self._channel.dismiss(self._tasks, self._told)
+            self._channel.dismiss(self._tasks, self._closed_text)
             self._let_go()
 
     # --- for the subclass -------------------------------------------------------------------------
@@ -146,13 +146,13 @@ class SendingHandle(Handle):
     def __init__(self, loop: AdmittingLoop[Any, Any]) -> None:
         super().__init__(loop)
         self._loop: AdmittingLoop[Any, Any] = loop
-        self._word = loop.options.durability
+        self._durability = loop.options.durability
         loop.open_handles += 1
 
-    def _checked_word(self, durability: Durability | None) -> Durability:
+    def _chosen_durability(self, durability: Durability | None) -> Durability:
         """Return the durability of a message, by default the options'. Raises if nothing can be sent."""
         self._check()
-        return checked_word(durability, self._word)
+        return chosen_durability(durability, self._durability)
 
     def _write_failed(self, failure: OSError) -> NoReturn:
         """Raise the error for a write of the fast path that failed."""
@@ -196,9 +196,9 @@ class Slice:
             self._end = time.perf_counter() + _SLICE
 
 
-def checked_word(durability: Durability | None, default: Durability) -> Durability:
+def chosen_durability(durability: Durability | None, default: Durability) -> Durability:
     """Return `durability`, or `default` if it is None. Raises ValueError for an unknown durability."""
-    word = durability or default
-    if word not in DURABILITY_WORDS:
-        raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {word!r}")
-    return word
+    level = durability or default
+    if level not in DURABILITY_WORDS:
+        raise ValueError(f"durability is one of {', '.join(DURABILITY_WORDS)}, got {level!r}")
+    return level

@@ -12,7 +12,7 @@ import trio
 
 from diskq.storage.fs import FileSystem
 
-__all__ = ["Beside", "NotifiedReader", "Notifier", "NotifyingWriter", "notifier_of"]
+__all__ = ["NotifiedReader", "Notifier", "NotifyingWriter", "ReaderNotifier", "notifier_of"]
 
 
 class NotifyingWriter(Protocol):
@@ -33,7 +33,7 @@ class NotifiedReader(Protocol):
         """Go by the files from now on: all it wrote is there, with index entries, or never will be."""
 
 
-class Beside(Protocol):
+class ReaderNotifier(Protocol):
     """The notifier as a reader sees it."""
 
     @property
@@ -56,7 +56,7 @@ class Notifier:
         self._all_of_run = all_of_run
         self._readers: dict[NotifiedReader, None] = {}
         self.waiting: dict[NotifiedReader, None] = {}
-        """The readers that `tell` calls when something was written."""
+        """The readers that `notify` calls when something was written."""
         self._writer: NotifyingWriter | None = None
 
     @property
@@ -79,7 +79,7 @@ class Notifier:
                 reader.writer_left()
             self._end_if_empty()
 
-    def tell(self, partition: int | None = None) -> None:
+    def notify(self, partition: int | None = None) -> None:
         """Call the waiting readers: something was written, only in `partition` if it is given."""
         for reader in list(self.waiting):
             if partition is None:

@@ -112,7 +112,7 @@ class Race:
             self._decide()
             return [message]
         # The channel is empty: a task that is woken from here on has a message, unless the channel ended.
-        with trio.CancelScope() as scope, _told_when_woken(lambda: self._note_woken(channel)):
+        with trio.CancelScope() as scope, _called_when_woken(lambda: self._note_woken(channel)):
             self._parked.append(scope)
             return [await channel.receive()]
         return []
@@ -133,30 +133,30 @@ class Wakings(trio.abc.Instrument):
     """An instrument: Trio calls it when a task becomes runnable, in the same step."""
 
     def __init__(self) -> None:
-        self.told: dict[Task, Callable[[], None]] = {}
+        self.callbacks: dict[Task, Callable[[], None]] = {}
 
     def task_scheduled(self, task: Task) -> None:
-        tell = self.told.get(task)
-        if tell is not None:
-            tell()
+        callback = self.callbacks.get(task)
+        if callback is not None:
+            callback()
 
 
 _of_run: trio.lowlevel.RunVar[Wakings] = trio.lowlevel.RunVar("diskq_wakings")
 
 
 @contextmanager
-def _told_when_woken(tell: Callable[[], None]) -> Iterator[None]:
-    """Call `tell` whenever the running task is woken. The instrument is installed only while it is needed."""
+def _called_when_woken(callback: Callable[[], None]) -> Iterator[None]:
+    """Call `callback` whenever the running task is woken. The instrument is installed only while needed."""
     instrument = wakings()
-    if not instrument.told:
+    if not instrument.callbacks:
         trio.lowlevel.add_instrument(instrument)
     task = current_task()
-    instrument.told[task] = tell
+    instrument.callbacks[task] = callback
     try:
         yield
     finally:
-        del instrument.told[task]
-        if not instrument.told:
+        del instrument.callbacks[task]
+        if not instrument.callbacks:
             trio.lowlevel.remove_instrument(instrument)
 
 

@@ -80,10 +80,10 @@ class TailReceiver(Handle, Iterated[M]):
         self._take_now: Callable[[], M | None] = _refuse
         self._take_some: Callable[[int, int], list[M] | None] = _refuse
         self._unprocessed: set[TailPart] = set()  # with autocommit: the partitions of the last receive
-        tail.on_turn = self._count_turn if autocommit else self._open_doors
+        tail.on_turn = self._count_turn if autocommit else self._open_fast_path
         tail.gate.restart()
 
-    def _open_doors(self, part: TailPart) -> None:
+    def _open_fast_path(self, part: TailPart) -> None:
         ahead = part.ahead
         self._take, self._take_now, self._take_some = ahead.take, ahead.take_untimed, ahead.take_some
 
@@ -205,7 +205,7 @@ class TailReceiver(Handle, Iterated[M]):
             raise
         else:
             if self._is_closed:
-                raise trio.ClosedResourceError(f"{self._told}, and this block was not committed")
+                raise trio.ClosedResourceError(f"{self._closed_text}, and this block was not committed")
             self._commit_block(batch.starts)
         finally:
             self._unprocessed.clear()

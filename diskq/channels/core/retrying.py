@@ -39,11 +39,11 @@ def tries(
     ).__aiter__()
 
 
-_OURS = repr(Again())
+_OWN_CAUSE = repr(Again())
 
 
-def _is_not_ours(record: logging.LogRecord) -> bool:
-    return record.__dict__.get("stamina.caused_by") != _OURS
+def _is_foreign(record: logging.LogRecord) -> bool:
+    return record.__dict__.get("stamina.caused_by") != _OWN_CAUSE
 
 
-logging.getLogger("stamina").addFilter(_is_not_ours)
+logging.getLogger("stamina").addFilter(_is_foreign)

@@ -85,14 +85,14 @@ def _note_turn(receiver: Receiver[Any]) -> None:
 def _only(taken: list[Taken]) -> tuple[Receiver[Any], Any]:
     """Return the message. Errors of other receivers are logged; their next caller gets them again."""
     taken.sort(key=lambda each: isinstance(each[1], outcome.Error))
-    for receiver, beside in taken[1:]:
-        assert isinstance(beside, outcome.Error), "one gives a message, the others keep theirs"
+    for receiver, other in taken[1:]:
+        assert isinstance(other, outcome.Error), "one gives a message, the others keep theirs"
         log.report(
             "receive_failed",
             "%s failed while another receiver had a message: %s",
             repr(receiver),
-            beside.error,
-            error=beside.error,
+            other.error,
+            error=other.error,
         )
     receiver, first = taken[0]
     _note_turn(receiver)

@@ -61,21 +61,21 @@ class Sender(SendingHandle, Generic[P]):
         """`put` and `put_now` are the compiled calls; `put_now` is for callers that cannot yield."""
         super().__init__(loop)
         self._readers = loop.waiting
-        self._is_written = self._word == "written"
+        self._is_written = self._durability == "written"
         self._put: Callable[..., P | None] = put if self._is_written else _refuse
         self._put_now: Callable[..., P | None] = put_now if self._is_written else _refuse
 
     # --- sending ----------------------------------------------------------------------------------
 
     @abstractmethod
-    def _checked(self, message: tuple[Any, ...], word: Durability) -> tuple[int, Callable[[], P]]:
+    def _checked(self, message: tuple[Any, ...], level: Durability) -> tuple[int, Callable[[], P]]:
         """Return the message's size in bytes, and the call that appends it. Raises if it is invalid."""
 
     async def _send(self, message: tuple[Any, ...], durability: Durability | None) -> P:
         """Send what the fast path refused, or was not tried for, after a cancellation point."""
         self._loop.own_thread.check()
         await self._loop.schedule_point()
-        if (durability or self._word) == "synced" and not self._is_closed:
+        if (durability or self._durability) == "synced" and not self._is_closed:
             gathered = self._loop.gathered or self._loop.gather()
             if gathered is not None and (number := gathered.add(message, current_task())) >= 0:
                 await self._loop.barrier(with_metadata=False)
@@ -86,8 +86,8 @@ class Sender(SendingHandle, Generic[P]):
                     return position
             except OSError as failure:
                 self._write_failed(failure)
-        word = self._checked_word(durability)
-        if word == "synced":
+        level = self._chosen_durability(durability)
+        if level == "synced":
             position = None
             try:
                 position = self._loop.send_through(*message)
@@ -96,15 +96,15 @@ class Sender(SendingHandle, Generic[P]):
             if position is not None:
                 await self._loop.barrier(with_metadata=False)
                 return position
-        size, put_in = self._checked(message, word)
-        return await self._deliver(size, put_in, word)
+        size, put_in = self._checked(message, level)
+        return await self._deliver(size, put_in, level)
 
     def _send_now(self, message: tuple[Any, ...]) -> P:
         """Send without waiting. Raises WouldBlock."""
         try:
             if (position := self._put_now(*message)) is not None:
                 if self._readers:
-                    self._loop.tell(self._loop.partition_of(position))
+                    self._loop.notify_readers(self._loop.partition_of(position))
                 return position
             if (
                 self._is_written
@@ -114,13 +114,13 @@ class Sender(SendingHandle, Generic[P]):
                 return position
         except OSError as failure:
             self._write_failed(failure)
-        word = self._checked_word(None)
-        size, put_in = self._checked(message, word)
-        sent: P = self._doing(self._loop.deliver_now, self._loop.sending(size, put_in, word))
+        level = self._chosen_durability(None)
+        size, put_in = self._checked(message, level)
+        sent: P = self._doing(self._loop.deliver_now, self._loop.sending(size, put_in, level))
         return sent
 
-    async def _deliver(self, size: int, put_in: Callable[[], R], word: Durability) -> R:
-        result: R = await self._waiting(self._loop.deliver(self._loop.sending(size, put_in, word)))
+    async def _deliver(self, size: int, put_in: Callable[[], R], level: Durability) -> R:
+        result: R = await self._waiting(self._loop.deliver(self._loop.sending(size, put_in, level)))
         return result
 
     # --- the log as a whole -----------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Sender(SendingHandle, Generic[P]):
         """Return statistics of that kind; `own` are the fields that only this kind has."""
         loop, engine = self._loop, self._loop.engine
         return kind(
-            sent=loop.door.records,
+            sent=loop.fast_append.records,
             written_bytes=engine.accepted_bytes,
             unsynced_bytes=engine.log.unsynced_bytes,
             barriers=loop.syncs_prepared,

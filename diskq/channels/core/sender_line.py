@@ -32,7 +32,7 @@ class Sending:
     """In bytes, as the engine counts them."""
     put_in: Callable[[], Any]
     """Appends them, and returns the sender's result. Raises the error that keeps them out."""
-    word: Durability
+    durability: Durability
     arrival: int = field(default=0, init=False)
     """The sender's arrival number among all senders that wait for the same space."""
 
@@ -102,7 +102,7 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
             self.new_slice()
         else:
             result = self._accept(sending)
-        if sending.word == "synced":
+        if sending.durability == "synced":
             await self.barrier(with_metadata=False)
         return result
 

@@ -88,13 +88,15 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         thread: BarrierThread,
         notifier: Notifier,
         fs: FileSystem,
-        door: FastAppend,
+        fast_append: FastAppend,
     ) -> None:
         self.options = engine.options
         self.fs = fs
-        self.door = door
-        self._put_untimed: Callable[..., P | None] = door.appender(Mode.STAGED, Admission.COUNTED).append
-        self._put_through: Callable[..., P | None] = door.appender(Mode.WRITTEN, Admission.COUNTED).append
+        self.fast_append = fast_append
+        staged = fast_append.appender(Mode.STAGED, Admission.COUNTED)
+        written = fast_append.appender(Mode.WRITTEN, Admission.COUNTED)
+        self._put_untimed: Callable[..., P | None] = staged.append
+        self._put_through: Callable[..., P | None] = written.append
         self._notifier = notifier
         self.waiting = notifier.waiting
         self._senders: Line[Sending] = Line()
@@ -138,20 +140,20 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         among them. None: it is not simple; `deliver` it. Raises OSError; the message is then not in.
         """
         self.own_thread.check()
-        door = self.door
+        fast = self.fast_append
         if self.gathered is not None:
             self._write_gathered()
             self._open_gates()
         if self._has_written and not self.waiting:
             self._ask_for_rest()
             return self._put_untimed(*message)
-        door.is_awake = True
+        fast.is_awake = True
         position = self._put_through(*message)
         if position is None:
-            door.is_awake = False
+            fast.is_awake = False
             return None
         if self.waiting:
-            self.tell(self.partition_of(position))
+            self.notify_readers(self.partition_of(position))
         self._follow_up()
         return position
 
@@ -160,12 +162,12 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
 
         None: it is not simple; `deliver` it. Raises OSError; the message is then not in.
         """
-        door = self.door
-        is_awake, door.is_awake = door.is_awake, True  # the loop need not be: nothing is left to write
+        fast = self.fast_append
+        is_awake, fast.is_awake = fast.is_awake, True  # the loop need not be: nothing is left to write
         position = self._put_through(*message)
-        door.is_awake = is_awake
+        fast.is_awake = is_awake
         if position is not None and self.waiting:
-            self.tell(self.partition_of(position))
+            self.notify_readers(self.partition_of(position))
         return position
 
     def gather(self) -> GatheredMessages[P] | None:
@@ -187,26 +189,26 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         gathered, self.gathered = self.gathered, None
         if gathered is None:
             return
-        door = self.door
+        fast = self.fast_append
         # They must not stay in the write-ahead log: their senders must get the error if the disk is full.
-        is_awake, door.is_awake = door.is_awake, False
+        is_awake, fast.is_awake = fast.is_awake, False
         try:
             for task, failure in gathered.write():
                 self._unsynced.wake(task, outcome.Error(failure))
         except StorageFailedError as failure:
             self._break(failure)
             return
-        door.is_awake = is_awake
+        fast.is_awake = is_awake
         if self.waiting:
-            self.tell()
+            self.notify_readers()
 
-    def tell(self, partition: int | None = None) -> None:
+    def notify_readers(self, partition: int | None = None) -> None:
         """Call the waiting readers: something was sent, only to `partition` if it is given."""
         try:
-            self.door.flush()
+            self.fast_append.flush()
         except OSError:
             self._ask_for_rest()  # the message is in: the loop tries again, and reports a full disk
-        self._notifier.tell(partition)
+        self._notifier.notify(partition)
 
     def _follow_up(self) -> None:
         """Write the rest of the written records: at once, or together with others of this slice."""
@@ -221,24 +223,25 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
 
     def _ask_for_rest(self) -> None:
         self._has_asked = True
-        self.door.is_awake = True
+        self.fast_append.is_awake = True
         self._ask_for_flush()
 
-    def sending(self, size: int, put_in: Callable[[], Any], word: Durability) -> Sending:
+    def sending(self, size: int, put_in: Callable[[], Any], level: Durability) -> Sending:
         """Return a `Sending` of checked messages of `size` bytes, for `deliver`."""
-        return Sending(self._senders, size, lambda: self._put_in(put_in, word), word)
+        return Sending(self._senders, size, lambda: self._put_in(put_in, level), level)
 
     def _must_wait(self, sending: Sending) -> bool:
         self._write_gathered()
         return super()._must_wait(sending)
 
-    def _put_in(self, put_in: Callable[[], R], word: Durability) -> R:
-        if word == "synced":
-            self.door.is_awake = False  # it is written now, so that the sender gets the error of a full disk
+    def _put_in(self, put_in: Callable[[], R], level: Durability) -> R:
+        if level == "synced":
+            # It is written now, so that the sender gets the error of a full disk.
+            self.fast_append.is_awake = False
         try:
             return put_in()
         finally:
-            if word == "memory":
+            if level == "memory":
                 self._note_held(self.options.memory_flush)
             elif not self._writer.is_flushed:
                 self._follow_up()
@@ -250,7 +253,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
             self._write_gathered()
             self._admit(self._senders)
             if self.waiting:
-                self.tell()
+                self.notify_readers()
             self._open_gates()
 
     def _narrow_gates(self) -> None:
@@ -281,4 +284,4 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
     def _flush_held(self) -> None:
         super()._flush_held()
         if self.waiting:
-            self.tell()  # messages that were only in memory are readable now
+            self.notify_readers()  # messages that were only in memory are readable now

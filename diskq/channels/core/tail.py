@@ -19,7 +19,7 @@ import outcome
 import trio
 
 from diskq.channels.core.commit_loop import EngineGate
-from diskq.channels.core.notifier import Beside, NotifyingWriter
+from diskq.channels.core.notifier import NotifyingWriter, ReaderNotifier
 from diskq.channels.core.own_thread import OwnThread
 from diskq.channels.core.waiting_line import Line
 from diskq.channels.core.watch import Listener, listen
@@ -100,7 +100,7 @@ class TailPart:
         """The file that is watched; "" for none."""
         self.watched_base: int | None = None
         """The base offset of its segment."""
-        self.is_told = False
+        self.is_watched = False
         """True if the kernel reports when that file grows."""
         self.lost = 0
         """Messages known to be lost to damage."""
@@ -127,7 +127,7 @@ class Tail:
     """The partitions of one open consumer. Its state is touched by Trio's thread only."""
 
     def __init__(
-        self, fs: FileSystem, gate: EngineGate, notifier: Beside, kind: str, checkpoint_slice: float
+        self, fs: FileSystem, gate: EngineGate, notifier: ReaderNotifier, kind: str, checkpoint_slice: float
     ) -> None:
         """`gate` is that of all readers' fast paths; `kind` names the receiver in messages."""
         self.is_strict = checkpoint_slice == 0
@@ -415,7 +415,7 @@ class Tail:
         if part.reader.live is not None:
             return False
         base = part.reader.base
-        if base == part.watched_base and part.is_told:
+        if base == part.watched_base and part.is_watched:
             return False
         is_new = self._watch_directory(part.directory, part)
         if base != part.watched_base:
@@ -423,9 +423,9 @@ class Tail:
             if base is not None:
                 part.watched, part.watched_base = part.growing(base), base
                 self._of_path[part.watched] = part
-        if part.watched and not part.is_told:
-            part.is_told = self._listener.add_file(part.watched)
-            is_new |= part.is_told
+        if part.watched and not part.is_watched:
+            part.is_watched = self._listener.add_file(part.watched)
+            is_new |= part.is_watched
         return is_new
 
     def _watch_directory(self, path: str, part: TailPart | None) -> bool:
@@ -446,7 +446,7 @@ class Tail:
             del self._of_path[part.watched]
             part.watched = ""
             part.watched_base = None
-            part.is_told = False
+            part.is_watched = False
 
     def _notice(self, path: str | None) -> bool:
         """Look for messages after a change of files was reported, or as a poll. True: a task was served."""

@@ -56,7 +56,7 @@ class Listener:
     @property
     def is_polled(self) -> bool:
         """True if it is polled, because the kernel does not report changes of all its paths."""
-        return not self._watcher.is_told or bool(self._unwatched)
+        return not self._watcher.has_kernel_watch or bool(self._unwatched)
 
     def add_file(self, path: str) -> bool:
         """Call the listener when the file was written to. False: it is only polled until added again."""
@@ -113,7 +113,7 @@ class _Watcher:
         trio.lowlevel.spawn_system_task(self._run, name="diskq watches files")
 
     @property
-    def is_told(self) -> bool:
+    def has_kernel_watch(self) -> bool:
         return self._watch is not None
 
     def watch_file(self, path: str) -> None:

@@ -71,13 +71,13 @@ class ScannerLoop(OffsetLoop[ReaderOffsets]):
 class Scanner(CommittingReceiver[JournalMessage]):
     """Receives messages of journals: what the scanners of one journal and of shards have in common."""
 
-    _told = "this scanner was closed"
+    _closed_text = "this scanner was closed"
     _no_commits = "this scanner has no name: open it with reader=..."
 
     def __init__(self, tail: Tail, options: ScannerOptions, loop: ScannerLoop | None) -> None:
         super().__init__(tail, loop, autocommit=options.autocommit)
 
-    def _marked(self, next_offset: int) -> int:
+    def _value_to_commit(self, next_offset: int) -> int:
         return next_offset
 
     def _not_here(self, index: int) -> str:
@@ -181,7 +181,7 @@ class OpeningScanner(OpeningReceiver[S]):
         self._fs = fs or OsFileSystem()
         self._offsets: ReaderOffsets | None = None
 
-    def _committed_offsets(self, clock: Callable[[], float]) -> None:
+    def _open_offsets(self, clock: Callable[[], float]) -> None:
         """Open the named reader's offsets, if there is a name."""
         if self._reader is not None:
             self._offsets = ReaderOffsets(self._reader, self._options, clock)
@@ -263,7 +263,7 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
             reader = open_reader(self._path, self._fs, self._options.checkpoint_slice)
             opened.callback(reader.close)
             opened.callback(self._close_offsets)
-            self._committed_offsets(clock)
+            self._open_offsets(clock)
             limit = self._find_place(reader, 0, self._start)
             opened.pop_all()
         return reader, limit

@@ -103,7 +103,7 @@ class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a 
         return loop, ShardScanner(tail, self._options, loop)
 
     def _open_files(self, clock: Callable[[], float]) -> list[tuple[Shard, JournalReader, float]]:
-        self._committed_offsets(clock)
+        self._open_offsets(clock)
         found: list[tuple[Shard, JournalReader, float]] = []
         try:
             shards = self._shards.existing(self._fs)

@@ -15,7 +15,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.barrier_thread import BarrierThread
-from diskq.channels.core.handle import checked_word
+from diskq.channels.core.handle import chosen_durability
 from diskq.channels.core.notifier import Notifier, notifier_of
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.receiving import End
@@ -100,8 +100,8 @@ class JournalLoop(SendingLoop[JournalSteps, int]):
         return GatheredJournalMessages(self.engine)
 
     def _write_rest(self) -> None:
-        self.door.flush()
-        self.door.is_awake = False  # from here on the loop need not write what is staged
+        self.fast_append.flush()
+        self.fast_append.is_awake = False  # from here on the loop need not write what is staged
 
     def _obstacle(self, sending: Sending) -> bool:
         if self.engine.obstacle(sending.size) is None:
@@ -157,15 +157,15 @@ class JournalWriter(Sender[int]):
             try:
                 if (offset := self._put(value, key, timestamp, type)) is not None:
                     if self._readers:
-                        self._loop.tell(0)
+                        self._loop.notify_readers(0)
                     return offset
             except OSError as failure:
                 self._write_failed(failure)
         return await self._send((value, key, timestamp, type), durability)
 
-    def _checked(self, message: tuple[Any, ...], word: Durability) -> tuple[int, Callable[[], int]]:
+    def _checked(self, message: tuple[Any, ...], level: Durability) -> tuple[int, Callable[[], int]]:
         checked = self._engine.checked(*message)
-        return len(checked[0]), partial(self._engine.accept, *checked, is_held=word == "memory")
+        return len(checked[0]), partial(self._engine.accept, *checked, is_held=level == "memory")
 
     @enable_ki_protection
     async def send_many(self, messages: Iterable[Item], *, durability: Durability | None = None) -> range:
@@ -176,10 +176,10 @@ class JournalWriter(Sender[int]):
         in. If the disk becomes full midway, `DiskFullError.accepted` is the number of messages that are in.
         """
         await self._begin()
-        word = checked_word(durability, self._word)
+        level = chosen_durability(durability, self._durability)
         batch = self._engine.checked_many(messages)
-        put_in = partial(self._engine.accept_many, batch, is_held=word == "memory")
-        return await self._deliver(self._engine.buffer.size_of(batch), put_in, word)
+        put_in = partial(self._engine.accept_many, batch, is_held=level == "memory")
+        return await self._deliver(self._engine.buffer.size_of(batch), put_in, level)
 
     @enable_ki_protection
     def send_nowait(self, value: Value, key: Key = None, timestamp: When = None, type: int = 0) -> int:

@@ -108,7 +108,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         self._receiving: dict[QueueLines, None] = {}
         self._gathering: list[QueueLines] = []  # those with something gathered
         self._arrivals = count()
-        self._is_clogged = False  # senders wait for the space that a sync frees
+        self._waits_for_sync = False  # senders wait for the space that a sync frees
         self.snapshots = Snapshots(engine, fs, self._ring, self._ask_for_barrier)
         super().__init__(engine, thread)
 
@@ -133,7 +133,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
             yield lines.receivers
         yield self.snapshots.line
 
-    async def alter(self, act: Callable[[], T], word: Durability) -> T:
+    async def alter(self, act: Callable[[], T], level: Durability) -> T:
         """Create a queue, or delete one. It is in the log before another task runs."""
         self.check()
         try:
@@ -142,9 +142,9 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         except StorageFailedError as failure:
             self.broke(failure)
         finally:
-            if word == "memory":
+            if level == "memory":
                 self._note_held(self.options.memory_flush)
-        if word == "synced":
+        if level == "synced":
             await self.barrier(with_metadata=False)
         return altered
 
@@ -168,7 +168,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         if (
             self._failure is not None
             or self.is_closing
-            or self._is_clogged
+            or self._waits_for_sync
             or lines.senders
             or lines.queue.is_deleted
             or lines.queue.max_size is not None
@@ -193,17 +193,17 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
                 self._unsynced.wake(task, outcome.Error(failure))
 
     def sending(
-        self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
+        self, lines: QueueLines, batch: list[bytes], keys: int | list[int], level: Durability
     ) -> RecordSending:
         """Return a `Sending` of checked messages, for `deliver`, which returns their ids."""
         size = sum(map(len, batch))
         return RecordSending(
-            lines.senders, size, lambda: self._put_in(lines, batch, keys, word), word, lines, len(batch)
+            lines.senders, size, lambda: self._put_in(lines, batch, keys, level), level, lines, len(batch)
         )
 
     def deliver_now(self, sending: RecordSending) -> Any:
         ids = super().deliver_now(sending)
-        if sending.word == "synced":
+        if sending.durability == "synced":
             self._ask_for_barrier()  # they cannot be received before it
         return ids
 
@@ -219,7 +219,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         is_hopeless = queue.max_size is not None and count > queue.max_size
         if is_hopeless or self.options.on_full == "reject":
             queue.check_room(count)
-        must = bool(lines.senders) or self._is_clogged or self._obstacle(sending)
+        must = bool(lines.senders) or self._waits_for_sync or self._obstacle(sending)
         if must:
             self._sending[lines] = None
         return must
@@ -231,33 +231,33 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
                 return True
             queue.check_room(sending.count)
         if self.engine.obstacle(sending.size):
-            self._clog()
+            self._wait_for_sync()
             return True
         return False
 
-    def _clog(self) -> None:
-        self._is_clogged = True
+    def _wait_for_sync(self) -> None:
+        self._waits_for_sync = True
         self._ask_for_barrier()  # it frees space
 
     def _accepted(self, sending: RecordSending) -> None:
         self._after_on(sending.lines)
 
     def _put_in(
-        self, lines: QueueLines, batch: list[bytes], keys: int | list[int], word: Durability
+        self, lines: QueueLines, batch: list[bytes], keys: int | list[int], level: Durability
     ) -> range:
         try:
             if self._gathering:
                 self._write_gathered()
-            return self.engine.add(lines.queue, batch, keys, word)
+            return self.engine.add(lines.queue, batch, keys, level)
         finally:
-            if word == "memory":
+            if level == "memory":
                 self._note_held(self.options.memory_flush)
 
     def _admit_senders(self) -> None:
         """Admit the waiting senders in order of arrival, as far as there is space."""
-        self._is_clogged = False
+        self._waits_for_sync = False
         full: set[QueueLines] = set()
-        while not self._is_clogged:
+        while not self._waits_for_sync:
             self._sending = {lines: None for lines in self._sending if lines.senders}
             waiting = [lines for lines in self._sending if lines not in full]
             if not waiting:
@@ -298,26 +298,26 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
                 return
             lines.receivers.wake_first(served)
 
-    async def acknowledge(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
+    async def acknowledge(self, lines: QueueLines, records: list[PriorityRecord], level: Durability) -> None:
         """Acknowledge the records. Not cancellable: they are acknowledged as soon as this is called."""
-        self._remove(lines, records, word)
-        if word == "synced" or self.engine.obstacle(0):
+        self._remove(lines, records, level)
+        if level == "synced" or self.engine.obstacle(0):
             await self.barrier(with_metadata=False)
 
-    def acknowledge_now(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
+    def acknowledge_now(self, lines: QueueLines, records: list[PriorityRecord], level: Durability) -> None:
         """Do as `acknowledge` without waiting. Raises WouldBlock."""
         if self.engine.obstacle(0):
             self._ask_for_barrier()
             raise trio.WouldBlock
-        self._remove(lines, records, word)
+        self._remove(lines, records, level)
 
-    def _remove(self, lines: QueueLines, records: list[PriorityRecord], word: Durability) -> None:
+    def _remove(self, lines: QueueLines, records: list[PriorityRecord], level: Durability) -> None:
         try:
             if self._gathering:
                 self._write_gathered()
-            self.engine.remove(lines.queue, records, word)
+            self.engine.remove(lines.queue, records, level)
         finally:
-            if word == "memory":
+            if level == "memory":
                 self._note_held(self.options.memory_flush)
             self._after_on(lines)
 
@@ -331,7 +331,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     def _after_on(self, lines: QueueLines) -> None:
         """Serve the waiting tasks after a change in this queue only."""
         if self._failure is None and not self.is_closing:
-            if lines.senders and not self._is_clogged:
+            if lines.senders and not self._waits_for_sync:
                 self._after()
                 return
             self._hand_out(lines)

@@ -15,7 +15,7 @@ from typing import Any, Self
 import trio
 from trio.lowlevel import current_task, enable_ki_protection
 
-from diskq.channels.core.handle import SendingHandle, checked_word
+from diskq.channels.core.handle import SendingHandle, chosen_durability
 from diskq.channels.core.leasing import LeasingHandle
 from diskq.channels.priority.loop import PriorityLoop, QueueLines, Want
 from diskq.engine.priority.store import Payload, PriorityRecord, QueueInfo
@@ -79,7 +79,7 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         task = current_task()
         if self._needs_point():
             await self._first_point()
-        if (durability or self._word) == "synced" and not self._is_closed:
+        if (durability or self._durability) == "synced" and not self._is_closed:
             self._loop.own_thread.check()
             gathered = self._lines.gathered or self._doing(self._loop.gather, self._lines)
             if gathered is not None and (number := gathered.add(payload, priority, task)) >= 0:
@@ -87,9 +87,9 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
                 return gathered.places[number]  # type: ignore[return-value]
         await self._loop.schedule_point()
         self._check()
-        word = checked_word(durability, self._word) if durability else self._word
+        level = chosen_durability(durability, self._durability) if durability else self._durability
         batch, keys = self._engine.checked(self._queue, (payload,), priority)
-        sending = self._loop.sending(self._lines, batch, keys, word)
+        sending = self._loop.sending(self._lines, batch, keys, level)
         ids: range = await self._waiting(self._loop.deliver(sending))
         return ids[0]
 
@@ -110,9 +110,9 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         """
         payloads, keys = _parted(messages, priority)
         await self._begin()
-        word = checked_word(durability, self._word)
+        level = chosen_durability(durability, self._durability)
         checked = self._engine.checked(self._queue, payloads, keys)
-        ids: range = await self._waiting(self._loop.deliver(self._loop.sending(self._lines, *checked, word)))
+        ids: range = await self._waiting(self._loop.deliver(self._loop.sending(self._lines, *checked, level)))
         return ids
 
     @enable_ki_protection
@@ -123,9 +123,9 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         a sync begins at once, and the message can be received after it. Raises trio.WouldBlock if `send`
         would wait for space; otherwise as `send`.
         """
-        word = self._checked_word(None)
+        level = self._chosen_durability(None)
         batch, keys = self._engine.checked(self._queue, (payload,), priority)
-        ids: range = self._doing(self._loop.deliver_now, self._loop.sending(self._lines, batch, keys, word))
+        ids: range = self._doing(self._loop.deliver_now, self._loop.sending(self._lines, batch, keys, level))
         return ids[0]
 
     # --- receiving --------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         if record.is_settled:
             return
         try:
-            await self._acknowledge([record], self._checked_word(durability))
+            await self._acknowledge([record], self._chosen_durability(durability))
         except BaseException:
             self._return_quietly([record])
             raise
@@ -218,8 +218,8 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         trio.BrokenResourceError. Does nothing if the queue was deleted.
         """
         await self._begin()
-        word = checked_word(durability, self._word) if durability else self._word
-        await self._acknowledge(_listed(records), word)
+        level = chosen_durability(durability, self._durability) if durability else self._durability
+        await self._acknowledge(_listed(records), level)
 
     @enable_ki_protection
     def ack_nowait(self, records: PriorityRecord | Iterable[PriorityRecord]) -> None:
@@ -228,8 +228,8 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         The acknowledgement is in the page cache (with `durability="memory"`: in memory). Raises
         trio.WouldBlock if too much is unsynced: the messages are still in hand.
         """
-        word = self._checked_word(None)
-        self._doing(self._loop.acknowledge_now, self._lines, _listed(records), word)
+        level = self._chosen_durability(None)
+        self._doing(self._loop.acknowledge_now, self._lines, _listed(records), level)
 
     @enable_ki_protection
     def nack(self, records: PriorityRecord | Iterable[PriorityRecord]) -> None:
@@ -240,8 +240,8 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         self._check()
         self._doing(self._loop.give_back, self._lines, _listed(records))
 
-    def _acknowledge(self, records: list[PriorityRecord], word: Durability) -> Awaitable[None]:
-        return self._waiting(self._loop.acknowledge(self._lines, records, word))
+    def _acknowledge(self, records: list[PriorityRecord], level: Durability) -> Awaitable[None]:
+        return self._waiting(self._loop.acknowledge(self._lines, records, level))
 
     def _size_of(self, taken: PriorityRecord) -> int:
         return len(taken.payload)

@@ -2,7 +2,7 @@
 # thread of its own; the log that it covers is removed when both are on stable storage.
 #
 #   requested     the log has grown, or a task calls `take`     `go_on`, in a turn of the loop
-#   written       in the thread, while the store stays usable   `_note`, then `_hear`
+#   written       in the thread, while the store stays usable   `_note`, then `_take_over`
 #   installed     when the log up to it is durable: a barrier   `_install`, in the thread again
 #
 # The thread is not the one that executes barriers: a task that waits for stable storage waits only for its
@@ -65,7 +65,7 @@ class Snapshots:
     def go_on(self) -> None:
         """Take the next step if one is possible. Raises StorageFailedError."""
         if self._ended is not None:
-            self._hear(self._ended)
+            self._take_over(self._ended)
         if self._snapshot is None and not self._is_closing and (self.line or self._engine.wants_snapshot):
             self._begin()
         if self._is_written and not self._is_installing:
@@ -98,7 +98,7 @@ class Snapshots:
         self._ended = ended
         self._ring()
 
-    def _hear(self, ended: outcome.Outcome[Any]) -> None:
+    def _take_over(self, ended: outcome.Outcome[Any]) -> None:
         """Take over the outcome of the thread's work."""
         snapshot, self._ended = self._snapshot, None
         assert snapshot is not None
@@ -145,18 +145,18 @@ class Snapshots:
                 path=self._engine.path,
                 error=failure,
             )
-        self._wake(lambda: outcome.Error(self._told(failure)))
+        self._wake(lambda: outcome.Error(self._copy_of(failure)))
 
-    def _told(self, failure: Exception) -> Exception:
+    def _copy_of(self, failure: Exception) -> Exception:
         """Return a new exception for a waiting task: two tasks must not raise the same one."""
         if isinstance(failure, OSError) and failure.errno not in FULL_DISK_ERRNOS:
-            told: Exception = OSError(*failure.args)
+            copy: Exception = OSError(*failure.args)
         elif isinstance(failure, OSError | DiskFullError):
-            told = DiskFullError(self._engine.path, f"no room for a snapshot ({failure})")
+            copy = DiskFullError(self._engine.path, f"no room for a snapshot ({failure})")
         else:
-            told = failure
-        told.__cause__ = failure if told is not failure else failure.__cause__
-        return told
+            copy = failure
+        copy.__cause__ = failure if copy is not failure else failure.__cause__
+        return copy
 
     def _wake(self, make: Callable[[], outcome.Outcome[Any]]) -> None:
         while self.line and self.line.first <= self._begun:

@@ -13,7 +13,7 @@ from typing import Any
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.barrier_thread import BarrierThread
-from diskq.channels.core.handle import Calls, checked_word
+from diskq.channels.core.handle import Calls, chosen_durability
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.priority.loop import PriorityLoop
 from diskq.channels.priority.queue import DiskPriorityQueue
@@ -85,10 +85,12 @@ class DiskPriorityStore(Calls):
         trio.ClosedResourceError.
         """
         await self._begin()
-        word = checked_word(durability, self._loop.options.durability)
+        level = chosen_durability(durability, self._loop.options.durability)
         queue = await self._loop.alter(
-            lambda: self._engine.add_queue(name, implementation, max_size, max_message_size, key_range, word),
-            word,
+            lambda: self._engine.add_queue(
+                name, implementation, max_size, max_message_size, key_range, level
+            ),
+            level,
         )
         return self._handle(queue)
 
@@ -100,12 +102,12 @@ class DiskPriorityStore(Calls):
         Raises QueueNotFoundError, QueueNameError for the default queue; otherwise as `create_queue`.
         """
         await self._begin()
-        word = checked_word(durability, self._loop.options.durability)
+        level = chosen_durability(durability, self._loop.options.durability)
 
         def remove() -> None:
-            self._loop.drop_lines(self._engine.remove_queue(name, word))
+            self._loop.drop_lines(self._engine.remove_queue(name, level))
 
-        await self._loop.alter(remove, word)
+        await self._loop.alter(remove, level)
 
     def _handle(self, queue: StoredQueue) -> DiskPriorityQueue:
         return DiskPriorityQueue(self._loop, self._loop.lines_of(queue))

@@ -69,7 +69,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         self.take_one = Fetch(engine, 1, sys.maxsize)
         self.on_empty: Callable[[], None] | None = None
         """Called when a task looked for a message and found none."""
-        self._place = BudgetPlace(engine.quota.share, self._hear_of_budget)
+        self._place = BudgetPlace(engine.quota.share, self._on_budget_change)
         super().__init__(engine, thread, (self._senders,), (self._receivers, self._lingering))
 
     def new_slice(self) -> None:
@@ -78,11 +78,11 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
 
     # --- the writing arm --------------------------------------------------------------------------
 
-    def sending(self, bodies: list[bytes], word: Durability) -> Sending:
+    def sending(self, bodies: list[bytes], level: Durability) -> Sending:
         """Return a `Sending` of checked messages, for `deliver`."""
-        is_held = word == "memory"
+        is_held = level == "memory"
         size = self.size_of(bodies, is_held)
-        return Sending(self._senders, size, lambda: self._put_in(bodies, is_held), word)
+        return Sending(self._senders, size, lambda: self._put_in(bodies, is_held), level)
 
     def send_simply(self, bodies: list[Any]) -> bool:
         """Send messages that the fast path refused, if it is one of the two simple cases.
@@ -129,7 +129,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         return sum(map(len, bodies)) + self.engine.tail.overhead_of(is_held) * len(bodies)
 
     def _obstacle(self, sending: Sending) -> bool:
-        obstacle = self.engine.tail.obstacle(sending.size, is_held=sending.word == "memory")
+        obstacle = self.engine.tail.obstacle(sending.size, is_held=sending.durability == "memory")
         self._place.is_wanted = obstacle in BUDGET_OBSTACLES
         if obstacle in ("full", "over_budget") and self.options.on_full != "wait":
             raise self.engine.quota.full_error(sending.size, obstacle)

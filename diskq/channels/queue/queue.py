@@ -90,7 +90,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
                 self._put(body) or (self._passes_on and self._loop.send_simply([body]))
             ):
                 return
-            if (durability or self._word) == "synced" and self._put_through(body):
+            if (durability or self._durability) == "synced" and self._put_through(body):
                 await self._loop.barrier(with_metadata=False)
                 return
         except OSError as failure:
@@ -133,13 +133,13 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         except OSError as failure:
             self._write_failed(failure)
         self._check()
-        sending = self._loop.sending([self._engine.tail.checked(body)], self._word)
+        sending = self._loop.sending([self._engine.tail.checked(body)], self._durability)
         self._doing(self._loop.deliver_now, sending)
 
     async def _send(self, bodies: list[Body], durability: Durability | None) -> None:
-        word = self._checked_word(durability)
+        level = self._chosen_durability(durability)
         checked = [self._engine.tail.checked(body) for body in bodies]
-        await self._waiting(self._loop.deliver(self._loop.sending(checked, word)))
+        await self._waiting(self._loop.deliver(self._loop.sending(checked, level)))
 
     # --- receiving --------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ class DiskWork(LeasingHandle[Lease]):
     `checkpoint_slice`; if one raises `Cancelled`, nothing was taken, and no attempt is counted.
     """
 
-    _told = "the work is over"
+    _closed_text = "the work is over"
 
     def __init__(self, loop: QueueLoop, engine: FifoWork) -> None:
         super().__init__(loop)
@@ -167,7 +167,7 @@ class DiskWork(LeasingHandle[Lease]):
     def _check(self) -> None:
         super()._check()
         if self._is_over:
-            raise trio.ClosedResourceError(self._told)
+            raise trio.ClosedResourceError(self._closed_text)
 
 
 def _is_only_cancelled(failure: BaseException) -> bool:

@@ -26,7 +26,7 @@ class SpoolDeadLetters:
     ) -> None:
         self._engine = engine
         self._put_back = put_back
-        self._turn = trio.Lock()
+        self._lock = trio.Lock()
 
     def __len__(self) -> int:
         """Return the number of dead letters; a crash may have left some twice."""
@@ -42,7 +42,7 @@ class SpoolDeadLetters:
 
         `Cancelled` changes nothing.
         """
-        async with self._turn:
+        async with self._lock:
             return await self._run(self._engine.list)
 
     async def replay(self, ids: Collection[str] | None = None) -> int:
@@ -51,31 +51,31 @@ class SpoolDeadLetters:
         They become ordinary messages with new ids. They are durable before the dead letters are removed:
         `Cancelled` or a crash in between leaves both. Raises KeyError for an unknown id, and as `send_many`.
         """
-        async with self._turn:
-            letters = await self._run(self._engine.select, ids)
+        async with self._lock:
+            dead_letters = await self._run(self._engine.select, ids)
         # Without the lock: a full spool frees space by delivering, which may add dead letters.
-        await self._put_back([letter.body for letter in letters])
-        return await self._remove(letters)
+        await self._put_back([each.body for each in dead_letters])
+        return await self._remove(dead_letters)
 
     async def purge(self, ids: Collection[str] | None = None) -> int:
         """Remove these dead letters, or all, for good. Returns how many. Raises KeyError, DiskFullError.
 
         `Cancelled` means: none was removed.
         """
-        async with self._turn:
-            letters = await self._run(self._engine.select, ids)
-        return await self._remove(letters)
+        async with self._lock:
+            dead_letters = await self._run(self._engine.select, ids)
+        return await self._remove(dead_letters)
 
-    async def _remove(self, letters: Iterable[DeadLetter]) -> int:
-        gone = [letter.id for letter in letters]
-        async with self._turn:
-            await self._run(self._engine.remove, gone)
-        return len(gone)
+    async def _remove(self, dead_letters: Iterable[DeadLetter]) -> int:
+        ids = [each.id for each in dead_letters]
+        async with self._lock:
+            await self._run(self._engine.remove, ids)
+        return len(ids)
 
-    async def add(self, letters: Collection[DeadLetter]) -> None:
+    async def add(self, dead_letters: Collection[DeadLetter]) -> None:
         """Add dead letters. Durable when this returns. Raises DiskFullError: some of them may be in then."""
-        async with self._turn:
-            await self._run(self._engine.add, letters)
+        async with self._lock:
+            await self._run(self._engine.add, dead_letters)
 
     async def _run(self, call: Callable[[Unpack[Args]], T], *args: *Args) -> T:
         try:

@@ -51,7 +51,7 @@ class Delivery:
         self,
         loop: QueueLoop,
         cursor: DeliveryCursor,
-        letters: SpoolDeadLetters,
+        dead_letters: SpoolDeadLetters,
         deliver: Deliver,
         options: SpoolOptions,
         on_change: Callable[[], None],
@@ -59,7 +59,7 @@ class Delivery:
         """`on_change` is called when the status changes."""
         self._loop = loop
         self._cursor = cursor
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._deliver = deliver
         self._options = options
         self._on_change = on_change
@@ -301,7 +301,7 @@ class Delivery:
         """Make dead letters of these items. Raises Again if there is no space for dead letters."""
         try:
             with trio.CancelScope(shield=True):  # short, and must not be left half done
-                await self._letters.add(self._cursor.dead_letters(batch, items, reason))
+                await self._dead_letters.add(self._cursor.dead_letters(batch, items, reason))
         except DiskFullError as full:
             self._complain(full)
             raise Again(self.pacing.failed()) from full

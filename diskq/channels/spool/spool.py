@@ -101,7 +101,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         self,
         loop: QueueLoop,
         cursor: DeliveryCursor,
-        letters: DeadLetters,
+        dead_letters: DeadLetters,
         deliver: Deliver,
         options: SpoolOptions,
         fs: FileSystem,
@@ -116,8 +116,8 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         self._progress = trio.Event()
         self._news = trio.Event()
         self._news.set()
-        self._dead_letters = SpoolDeadLetters(letters, self._put_back)
-        self._delivery = Delivery(loop, cursor, self._dead_letters, deliver, options, self._tell)
+        self._dead_letters = SpoolDeadLetters(dead_letters, self._put_back)
+        self._delivery = Delivery(loop, cursor, self._dead_letters, deliver, options, self._notify)
         loop.on_empty = self._note_empty
 
     # --- sending ----------------------------------------------------------------------------------
@@ -178,13 +178,13 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         """Begin no further try until `resume`. A try under way is completed."""
         self._loop.own_thread.check()
         self._delivery.pacing.pause()
-        self._tell()
+        self._notify()
 
     def resume(self) -> None:
         """Try now, even during a back-off, a pause after failures or a wait for the rate."""
         self._loop.own_thread.check()
         self._delivery.pacing.resume()
-        self._tell()
+        self._notify()
 
     @property
     def dead_letters(self) -> SpoolDeadLetters:
@@ -199,7 +199,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
     def statistics(self) -> SpoolStatistics:
         """Return figures of the spool as it is now. Cheap; may be called from any thread."""
         accepted_at, wait = self._cursor.accepted_at(), self._wait()
-        return self._told(
+        return self._figures_as(
             SpoolStatistics,
             oldest_age=None if accepted_at is None else max(0.0, self._fs.wall_clock() - accepted_at),
             next_try_in=None if wait is None else max(0.0, wait),
@@ -210,7 +210,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
 
     def _status(self) -> SpoolStatus:
         now, wait = self._fs.wall_clock(), self._wait()
-        return self._told(
+        return self._figures_as(
             SpoolStatus,
             written_at=now,
             accepted_at=self._cursor.accepted_at(),
@@ -222,7 +222,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
         next_try_at = self._delivery.pacing.next_try_at
         return None if next_try_at is None else next_try_at - self._engine.log.clock()
 
-    def _told(self, kind: Callable[..., T], **more: Any) -> T:
+    def _figures_as(self, kind: Callable[..., T], **more: Any) -> T:
         """Return an object of `kind` with the figures of statistics and status; `more` are its own fields."""
         delivery, engine = self._delivery, self._engine
         pacing = delivery.pacing
@@ -256,7 +256,7 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
 
     # --- the status file --------------------------------------------------------------------------
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Wake the tasks that wait for a change."""
         self._progress.set()
         self._progress = trio.Event()
@@ -265,19 +265,19 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
     def _note_empty(self) -> None:
         """Note that nothing is left to deliver: delivered, or damaged and given up."""
         if self._progress.statistics().tasks_waiting:
-            self._tell()
+            self._notify()
 
     def _end(self) -> None:
         """Note that delivery has ended."""
         self._is_over = True
-        self._tell()
+        self._notify()
 
     async def _put_back(self, bodies: list[bytes]) -> None:
         await self._queue.send_many(bodies, durability="synced")
 
-    async def _keep(self) -> None:
+    async def _keep_status(self) -> None:
         """Write the status after changes and while there are messages, at most once per tick."""
-        said: tuple[SpoolStatus, QueuePosition] | None = None
+        written: tuple[SpoolStatus, QueuePosition] | None = None
         while True:
             if not self._engine.head.depth:
                 await self._news.wait()
@@ -285,9 +285,9 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
             self._cursor.ages.add(self._engine.tail.position, self._fs.wall_clock())
             self._samples.append((trio.current_time(), self._engine.accepted_total, self._delivery.delivered))
             status = self._status()
-            say = dataclasses.replace(status, written_at=0.0), self._engine.tail.position
-            if say != said:
-                said = say if await self._write(status) else None
+            current = dataclasses.replace(status, written_at=0.0), self._engine.tail.position
+            if current != written:
+                written = current if await self._write(status) else None
             await trio.sleep(_TICK)
 
     async def _write(self, status: SpoolStatus, *, is_open: bool = True) -> bool:
@@ -339,13 +339,15 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
     async def _open(self) -> tuple[QueueLoop, Spool]:
         clock = trio.lowlevel.current_clock().current_time
         parts = await trio.to_thread.run_sync(_open_files, self._fs, self._path, self._options, clock)
-        engine, self._letters, self._cursor = parts
+        engine, self._dead_letter_files, self._cursor = parts
         with ExitStack() as opened:  # everything is closed again if a step fails
             for part in parts:
                 opened.callback(part.close)
             loop = QueueLoop(engine.steps, BarrierThread(self._fs, self._path, engine.steps.status_path))
             opened.pop_all()
-        return loop, Spool(loop, self._cursor, self._letters, self._deliver, self._options, self._fs)
+        return loop, Spool(
+            loop, self._cursor, self._dead_letter_files, self._deliver, self._options, self._fs
+        )
 
     @enable_ki_protection
     async def __aenter__(self) -> Spool:
@@ -364,7 +366,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         try:
             with self._work:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(spool._keep)
+                    nursery.start_soon(spool._keep_status)
                     nursery.start_soon(spool._delivery.run)
         except BaseException as failure:
             failure = _one_of(failure)
@@ -418,7 +420,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
             if not self._loop_is_broken:
                 await self._handle._write(self._handle._status(), is_open=False)
         finally:
-            await in_a_thread(_close, self._cursor, self._letters)
+            await in_a_thread(_close, self._cursor, self._dead_letter_files)
 
     @property
     def _loop_is_broken(self) -> bool:
@@ -441,10 +443,10 @@ def _open_files(
                 uses_wal=options.queue.checkpoint_slice > 0,
             )
         )
-        letters = opened.enter_context(DeadLetters(path, fs=fs))
+        dead_letters = opened.enter_context(DeadLetters(path, fs=fs))
         cursor = opened.enter_context(DeliveryCursor(fs, path, queue.steps))
         opened.pop_all()
-    return queue, letters, cursor
+    return queue, dead_letters, cursor
 
 
 def _close(*stores: Closing) -> None:

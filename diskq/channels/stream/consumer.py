@@ -67,7 +67,7 @@ class StreamConsumer(CommittingReceiver[Message]):
     if one raises `Cancelled`, nothing was received.
     """
 
-    _told = "this consumer was closed"
+    _closed_text = "this consumer was closed"
     _no_commits = "this consumer is in no group: open it with group=..."
 
     def __init__(
@@ -76,7 +76,7 @@ class StreamConsumer(CommittingReceiver[Message]):
         self._stream = stream
         super().__init__(tail, group, autocommit=options.autocommit)
 
-    def _marked(self, next_offset: int) -> int | None:
+    def _value_to_commit(self, next_offset: int) -> int | None:
         return next_offset - 1 if next_offset else None  # the last one that was processed
 
     def _not_here(self, index: int) -> str:

@@ -34,14 +34,14 @@ _MOST_FRAMING = 32
 class GatheredStreamMessages(GatheredMessages[Position]):
     """Messages of a stream that wait to be written. Each gets a position."""
 
-    __slots__ = ("_batch", "_before", "_beside", "_engine", "_first_odd", "_fs", "_partitions")
+    __slots__ = ("_batch", "_before", "_engine", "_first_odd", "_fs", "_overhead", "_partitions")
 
     def __init__(self, engine: StreamSteps, fs: FileSystem) -> None:
         super().__init__(engine.router.room)
         self._engine = engine
         self._fs = fs
         self._first_odd = engine.router.first_odd
-        self._beside = engine.router.beside + _MOST_FRAMING
+        self._overhead = engine.router.beside + _MOST_FRAMING
         self._batch: list[tuple[bytes, bytes, int | None]] = []
         self._partitions: list[int] = []
         self._before: tuple[int, ...] = ()
@@ -51,7 +51,7 @@ class GatheredStreamMessages(GatheredMessages[Position]):
         if self._first_odd([(key, value, timestamp)]) >= 0:
             return -1
         key = (key.encode() if isinstance(key, str) else key) or new_key(self._fs)
-        size = len(value) + len(key) + self._beside
+        size = len(value) + len(key) + self._overhead
         if (number := self._take_along(size, task)) >= 0:
             self._batch.append((key, value, timestamp))
             self._partitions.append(self._engine.partition_of(key))
@@ -87,7 +87,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
     ) -> None:
         self._rows = engine.router
         self._is_dropping = False  # old segments are being removed
-        self._place = BudgetPlace(engine.share, self._hear_of_budget)
+        self._place = BudgetPlace(engine.share, self._on_budget_change)
         super().__init__(engine, thread, notifier, fs, engine.router)
 
     def live(self, partition: int) -> BufferedEnd | None:

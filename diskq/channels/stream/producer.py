@@ -14,7 +14,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.barrier_thread import BarrierThread
-from diskq.channels.core.handle import checked_word
+from diskq.channels.core.handle import chosen_durability
 from diskq.channels.core.notifier import notifier_of
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.sender import Sender, SenderStatistics
@@ -48,9 +48,9 @@ class StreamProducer(Sender[Position]):
     _loop: StreamLoop
 
     def __init__(self, loop: StreamLoop) -> None:
-        door = loop.engine.router
-        timed = door.appender(Mode.STAGED, Admission.TIMED)
-        super().__init__(loop, timed.append, door.appender(Mode.STAGED, Admission.COUNTED).append)
+        router = loop.engine.router
+        timed = router.appender(Mode.STAGED, Admission.TIMED)
+        super().__init__(loop, timed.append, router.appender(Mode.STAGED, Admission.COUNTED).append)
         self._engine = loop.engine
 
     # --- sending ----------------------------------------------------------------------------------
@@ -83,15 +83,15 @@ class StreamProducer(Sender[Position]):
             try:
                 if (position := self._put(value, key, timestamp)) is not None:
                     if self._readers:
-                        self._loop.tell(position.partition)
+                        self._loop.notify_readers(position.partition)
                     return position
             except OSError as failure:
                 self._write_failed(failure)
         return await self._send((value, key, timestamp), durability)
 
-    def _checked(self, message: tuple[Any, ...], word: Durability) -> tuple[int, Callable[[], Position]]:
+    def _checked(self, message: tuple[Any, ...], level: Durability) -> tuple[int, Callable[[], Position]]:
         own_key, body, when = self._engine.checked(*message)
-        put_in = partial(self._engine.accept, body, own_key, when, is_held=word == "memory")
+        put_in = partial(self._engine.accept, body, own_key, when, is_held=level == "memory")
         return self._engine.size_of(body, own_key), put_in
 
     @enable_ki_protection
@@ -111,11 +111,11 @@ class StreamProducer(Sender[Position]):
         are in.
         """
         await self._begin()
-        word = checked_word(durability, self._word)
+        level = chosen_durability(durability, self._durability)
         batch = self._engine.checked_many(messages, key, timestamp)
-        put_in = partial(self._engine.accept_many, batch, key, timestamp, is_held=word == "memory")
+        put_in = partial(self._engine.accept_many, batch, key, timestamp, is_held=level == "memory")
         size = self._engine.size_of_many(batch, key)
-        return await self._deliver(size, put_in, word)
+        return await self._deliver(size, put_in, level)
 
     @enable_ki_protection
     def send_nowait(self, value: Value, key: Key = None, timestamp: When = None) -> Position:

@@ -74,12 +74,12 @@ async def test_what_threads_put_arrives_and_each_threads_in_order(disk):
 async def test_a_burst_is_one_waking_and_few_batches(disk, monkeypatch):
     wakings = 0
 
-    def tell(self: ThreadSender[bytes], tell: Any = ThreadSender._tell) -> None:
+    def tell(self: ThreadSender[bytes], tell: Any = ThreadSender._notify) -> None:
         nonlocal wakings
         wakings += 1
         tell(self)
 
-    monkeypatch.setattr(ThreadSender, "_tell", tell)
+    monkeypatch.setattr(ThreadSender, "_notify", tell)
     async with opened(disk) as queue:
         seen = Seen(queue)
         async with from_threads(seen) as sender:
