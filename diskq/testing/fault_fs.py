@@ -92,7 +92,7 @@ class _OpenFile:
     path: str
     handles: int = 0
     has_name: bool = True
-    takes_room: bool = True
+    takes_space: bool = True
 
 
 class FaultFS(Generic[Disk]):
@@ -108,7 +108,7 @@ class FaultFS(Generic[Disk]):
         self.inner = inner
         self.calls: list[Call] = []
         self._faults: list[Fault] = []
-        self._room: int | None = None
+        self._space: int | None = None
         self._by_handle: dict[int, _OpenFile] = {}
         self._by_path: dict[str, _OpenFile] = {}
         self._second_names: set[str] = set()
@@ -149,13 +149,13 @@ class FaultFS(Generic[Disk]):
         What counts is the size of files, holes included. Names take no space.
         """
         with self._mutex:
-            self._room = free
+            self._space = free
 
     def heal(self) -> None:
         """Forget the plan: nothing fails any more."""
         with self._mutex:
             self._faults.clear()
-            self._room = None
+            self._space = None
 
     def _plan(self, fault: Fault) -> Fault:
         with self._mutex:
@@ -169,7 +169,7 @@ class FaultFS(Generic[Disk]):
             handle = self.inner.open(path, write=write, create=create, exclusive=exclusive)
             with self._mutex:
                 file = self._by_handle[handle] = self._by_path.setdefault(path, _OpenFile(path))
-                file.takes_room = path not in self._second_names
+                file.takes_space = path not in self._second_names
                 file.handles += 1
             return handle
 
@@ -303,24 +303,24 @@ class FaultFS(Generic[Disk]):
     # --- free space -------------------------------------------------------------------------------
 
     def _pwrite(self, handle: int, view: memoryview, offset: int) -> int:
-        if self._room is None or not view:
+        if self._space is None or not view:
             return self.inner.pwrite(handle, view, offset)
         with self._mutex:
             size = self.inner.size(handle)
-            fits = size + self._room - offset
+            fits = size + self._space - offset
             if fits <= 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path(handle))
             taken = self.inner.pwrite(handle, view[:fits], offset)
-            self._give_room(-max(0, offset + taken - size))
+            self._add_space(-max(0, offset + taken - size))
             return taken
 
     def _truncate(self, handle: int, size: int) -> None:
         with self._mutex:
-            growth = 0 if self._room is None else size - self.inner.size(handle)
-            if self._room is not None and growth > self._room:
+            growth = 0 if self._space is None else size - self.inner.size(handle)
+            if self._space is not None and growth > self._space:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path(handle))
             self.inner.truncate(handle, size)
-            self._give_room(-growth)
+            self._add_space(-growth)
 
     def _close(self, handle: int) -> None:
         with self._mutex:
@@ -330,10 +330,10 @@ class FaultFS(Generic[Disk]):
                 file.handles -= 1
                 if not file.handles and file.has_name:
                     del self._by_path[file.path]
-                elif not file.handles and file.takes_room and self._room is not None:
+                elif not file.handles and file.takes_space and self._space is not None:
                     freed = self.inner.size(handle)
             self.inner.close(handle)
-            self._give_room(freed)
+            self._add_space(freed)
 
     def _link(self, source: str, target: str) -> bool:
         with self._mutex:
@@ -347,7 +347,7 @@ class FaultFS(Generic[Disk]):
             freed = self._size_without_handles(path)
             self.inner.unlink(path)
             self._lose_name(path)
-            self._give_room(freed)
+            self._add_space(freed)
 
     def _rename(self, source: str, target: str) -> None:
         with self._mutex:
@@ -363,11 +363,11 @@ class FaultFS(Generic[Disk]):
             if moved is not None:
                 moved.path = target
                 self._by_path[target] = moved
-            self._give_room(freed)
+            self._add_space(freed)
 
     def _size_without_handles(self, path: str) -> int:
         """Return the bytes that are free at once when the name is removed."""
-        if self._room is None or path in self._by_path or path in self._second_names:
+        if self._space is None or path in self._by_path or path in self._second_names:
             return 0
         return self.inner.size_of(path) or 0
 
@@ -377,9 +377,9 @@ class FaultFS(Generic[Disk]):
         if file is not None:
             file.has_name = False
 
-    def _give_room(self, freed: int) -> None:
-        if self._room is not None:
-            self._room += freed
+    def _add_space(self, freed: int) -> None:
+        if self._space is not None:
+            self._space += freed
 
 
 def _sleep(struck: list[Fault]) -> None:

@@ -303,7 +303,7 @@ class _Spool(_Queue):
     def take(self) -> bytes | None:
         if not (waiting := self.queue.peek_many(*self.cursor.limits(1, ALL))):
             return None
-        self.cursor.take_up(waiting)
+        self.cursor.take_batch(waiting)
         self.cursor.begin_try()
         (delivered,) = self.cursor.batch()
         self.queue.advance(self.cursor.count)

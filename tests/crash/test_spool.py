@@ -80,7 +80,7 @@ class Session:
         bodies = self.queue.peek_many(*self.cursor.limits(MAX_ITEMS, 2**40))
         if not bodies:
             return None
-        self.cursor.take_up(bodies)
+        self.cursor.take_batch(bodies)
         batch = self.cursor.begin_try()
         self.promises.head = number(batch[0]), batch.attempts
         for id_, message in zip(batch.ids, batch, strict=True):
@@ -104,7 +104,7 @@ class Session:
         self.letters.add(self.cursor.dead_letters(batch, items, "no"))
         self.promises.dead |= {number(batch[item]) for item in items}
         self.cursor.bury(items)
-        self.cursor.excuse_try()
+        self.cursor.do_not_count_failed_try()
         self.remember()
         if len(items) == len(batch):
             self.commit(batch)
@@ -216,7 +216,7 @@ def still_to_deliver(queue: diskq.FifoQueue, cursor: DeliveryCursor) -> tuple[li
     if not bodies:
         return [], []
     fs_items = cursor.limits(len(bodies), 2**40)[0]
-    cursor.take_up(bodies[:fs_items])
+    cursor.take_batch(bodies[:fs_items])
     first = cursor.batch()
     rest = bodies[cursor.count :]
     ends = queue.steps.head.peeked_ends(len(bodies))[cursor.count :]
@@ -257,7 +257,7 @@ def two_power_cuts(seed: int) -> None:
     fs.make_directory_durably(PATH)
     session = Session(fs, Promises())
     session.queue.put_many([b"tick"] * 4)
-    session.cursor.take_up(session.queue.peek_many(4))
+    session.cursor.take_batch(session.queue.peek_many(4))
     session.cursor.begin_try()
     session.queue.advance(4)
     session.cursor.commit()

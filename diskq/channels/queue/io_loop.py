@@ -5,7 +5,7 @@
 #   readChan, then moveForward        `take`: the caller's own task takes; or `_hand_out`, for one that waits
 #   peekChan                          `take`, with a peek
 #   depthChan                         a property: one thread owns the state
-#   emptyChan                         `forget_all`, then a barrier
+#   emptyChan                         `discard_all`, then a barrier
 #   the others                        see core/commit_loop.py
 #
 # Law: waiting tasks are woken in order of arrival, each with its result.
@@ -284,12 +284,12 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
 
     def _syncs_again(self, is_replaced: bool) -> bool:
         is_first, self._has_executed_again = not self._has_executed_again, False
-        if not is_replaced and is_first and self.engine.tail.can_give_way:
+        if not is_replaced and is_first and self.engine.tail.can_end_consumed_file:
             self._has_executed_again = True
         return self._has_executed_again
 
     async def empty(self) -> None:
-        self.engine.tail.forget_all()
+        self.engine.tail.discard_all()
         self._after()
         await self.barrier(with_metadata=True)
 

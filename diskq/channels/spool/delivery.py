@@ -97,7 +97,7 @@ class Delivery:
             if not bodies:
                 loop.release(0)  # the messages were given up meanwhile, to free space
                 continue
-            cursor.take_up(bodies)
+            cursor.take_batch(bodies)
             is_done = False
             try:
                 await self._see_through()
@@ -210,7 +210,7 @@ class Delivery:
             except Exception as raised:
                 await self._judge(batch, _single(raised))
             except BaseException:
-                cursor.take_back_try()  # its outcome is unknown
+                cursor.do_not_count_try()  # its outcome is unknown
                 raise
             else:
                 self._succeeded()
@@ -245,7 +245,7 @@ class Delivery:
                 raised = mistake
             else:
                 await self._bury(batch, items, raised.reason)
-                self._cursor.excuse_try()
+                self._cursor.do_not_count_failed_try()
                 self._succeeded()
                 return
         if not isinstance(raised, (Permanent, Retry, trio.TooSlowError, *self._retry_on)):

@@ -297,7 +297,7 @@ class CommittedOffset(Synced, Closing):
         return self._in_flight
 
     def complete(self, sync: Sync, is_replaced: bool) -> None:
-        self._landed(sync)
+        self._end_flight(sync)
         self._is_shadow_unsynced = False
         if not is_replaced:
             self._note_not_replaced(self.path)

@@ -178,11 +178,13 @@ class LogReader(HasOldNames, Closing, Generic[M, C_co, S]):
         self._segment: S | None = None
         self._end = 0  # the end of the data of the open segment that was read, or looked at
         self._bases: list[int] = []  # the segments that were there when they were listed last
-        self._asked = -1  # the name of the next segment, and its path
-        self._asked_path = ""
+        self._named_offset = -1  # the name of the next segment, and its path
+        self._named_path = ""
         self._is_settled = False  # the open segment was idle, and was looked at closely then
         self._stuck: tuple[int, int] | None = None  # sizes at which the next message could not be decided
-        self._young_from: int | None = None  # where the reader had caught up with the producer in this thread
+        self._caught_up_at: int | None = (
+            None  # where the reader had caught up with the producer in this thread
+        )
 
     @abstractmethod
     def _open_segment(self, base: int) -> S:
@@ -356,7 +358,7 @@ class LogReader(HasOldNames, Closing, Generic[M, C_co, S]):
             loss = self._read_on(self._segment)
             if loss is not None:
                 self._note(self._segment, loss, offset)
-            elif not ahead.is_ready and not self._go_on(self._segment):
+            elif not ahead.is_ready and not self._continue_elsewhere(self._segment):
                 return False
         return True
 
@@ -368,9 +370,9 @@ class LogReader(HasOldNames, Closing, Generic[M, C_co, S]):
         self._end = live.end
         position = self._ahead.position
         if position >= self._end:
-            self._young_from = position
+            self._caught_up_at = position
         covered = None
-        if self._young_from is not None and position >= self._young_from:
+        if self._caught_up_at is not None and position >= self._caught_up_at:
             segment.believe_to(self._end)
             if self._end - position <= _JUST_WRITTEN:
                 covered = position
@@ -392,25 +394,25 @@ class LogReader(HasOldNames, Closing, Generic[M, C_co, S]):
 
     # --- from one segment to the next -------------------------------------------------------------
 
-    def _go_on(self, segment: S) -> bool:
+    def _continue_elsewhere(self, segment: S) -> bool:
         """Look for more messages after the end of this segment. True: try to read again."""
         offset = self.position
         if self.live is not None and self.live.base == segment.base:
             return False
-        if self._is_named(offset) and self._enter(offset):
+        if self._is_segment_named(offset) and self._enter(offset):
             return True
-        if self._is_to_be_looked_after(segment):
-            return self._look_around(segment, offset)
+        if self._needs_listing(segment):
+            return self._list_again(segment, offset)
         return False
 
-    def _is_named(self, offset: int) -> bool:
+    def _is_segment_named(self, offset: int) -> bool:
         """True if there is a segment of that name. It is called all the time while nothing comes."""
-        if self._asked != offset:
-            self._asked, self._asked_path = offset, self._files.data(offset)
+        if self._named_offset != offset:
+            self._named_offset, self._named_path = offset, self._files.data(offset)
         is_ours = self._segment is not None and self._segment.base == offset
-        return not is_ours and self._fs.size_of(self._asked_path) is not None
+        return not is_ours and self._fs.size_of(self._named_path) is not None
 
-    def _is_to_be_looked_after(self, segment: S) -> bool:
+    def _needs_listing(self, segment: S) -> bool:
         """True once in each segment, if some bytes cannot be explained, and if the segment is gone."""
         is_due = not self._is_settled or self._next_base(segment) is not None
         if self._end > self._ahead.position:
@@ -420,7 +422,7 @@ class LogReader(HasOldNames, Closing, Generic[M, C_co, S]):
             self._stuck = sizes
         return is_due or self._fs.size_of(segment.path) is None
 
-    def _look_around(self, segment: S, offset: int) -> bool:
+    def _list_again(self, segment: S, offset: int) -> bool:
         self._is_settled = True
         before = self._next_base(segment)
         bases = self._files.bases()
@@ -456,20 +458,20 @@ class LogReader(HasOldNames, Closing, Generic[M, C_co, S]):
             segment = self._open_segment(base)
         except FileNotFoundError:
             return False
-        follows = self._young_from is not None
+        follows = self._caught_up_at is not None
         if self._segment is not None:
             self._segment.close()
         self._segment = segment
         self._is_settled = False
         self._stuck = None
         self._end = 0
-        self._young_from = 0 if follows and self.live is not None and self.live.base == base else None
+        self._caught_up_at = 0 if follows and self.live is not None and self.live.base == base else None
         return True
 
     def _leave(self, offset: int) -> None:
         if self._segment is not None:
             self._segment.close()
             self._segment = None
-        self._young_from = None
+        self._caught_up_at = None
         self._ahead.seek(0)
         self._ahead.next_offset = offset

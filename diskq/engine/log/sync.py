@@ -97,7 +97,7 @@ class Synced(ABC):
     def _check_idle(self) -> None:
         assert self._in_flight is None, "one sync at a time"
 
-    def _landed(self, sync: Sync) -> None:
+    def _end_flight(self, sync: Sync) -> None:
         assert sync is self._in_flight, "not the sync that was prepared"
         self._in_flight = None
 

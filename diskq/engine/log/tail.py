@@ -32,7 +32,7 @@ class LogTail(LogReader[M, C_co, S]):
             if live is None:
                 if self.follow():
                     return True
-            elif self._young_from is not None:
+            elif self._caught_up_at is not None:
                 # The reader had caught up with the writer.
                 if live.next_offset <= ahead.next_offset:
                     return False
@@ -49,7 +49,7 @@ class LogTail(LogReader[M, C_co, S]):
         return (
             live is not None
             and segment is not None
-            and self._young_from is not None
+            and self._caught_up_at is not None
             and segment.base == live.base
             and live.lend(self._ahead)
         )

@@ -89,7 +89,7 @@ class LogWriter(Synced):
         self.is_half_unsynced = False
         """True if half of the allowed bytes are unsynced: a sync that begins now saves senders a wait."""
         self.was_refused = False
-        """True if the disk was full; the code that makes room resets it."""
+        """True if the disk was full; the code that frees space resets it."""
         self.syncs = 0
         """The number of complete syncs."""
         self._counted = 0  # records that the policy has counted
@@ -337,7 +337,7 @@ class LogWriter(Synced):
 
     def commit(self, handles: tuple[int, ...] = (), metadata: Sequence[Replacement] = ()) -> bool:
         """Sync the pending files and the given ones at once. Returns and raises as `run`."""
-        return self.run(self._frozen(handles, tuple(metadata), None))
+        return self.run(self._freeze(handles, tuple(metadata), None))
 
     @exclusive
     def prepare(self, *, full: bool) -> Sync:
@@ -363,7 +363,7 @@ class LogWriter(Synced):
             self.note()
             self.policy.prepared()
             self.note()
-        return self._frozen(handles, self._format.metadata() if has_metadata else (), left_out)
+        return self._freeze(handles, self._format.metadata() if has_metadata else (), left_out)
 
     def is_point_due(self, full: bool) -> bool:
         """True if a recovery point is worth its syncs: more is pending, or much was written."""
@@ -371,7 +371,7 @@ class LogWriter(Synced):
             return full
         return self._format.accepted_bytes - self._pointed_bytes >= _POINT_EVERY
 
-    def _frozen(
+    def _freeze(
         self, handles: tuple[int, ...], metadata: tuple[Replacement, ...], left_out: DiskFullError | None
     ) -> Sync:
         self._check_idle()
@@ -388,7 +388,7 @@ class LogWriter(Synced):
 
     @exclusive
     def complete(self, sync: Sync, is_replaced: bool) -> None:
-        self._landed(sync)
+        self._end_flight(sync)
         self._synced_bytes = sync.written
         self.syncs += 1
         if sync.has_metadata and not is_replaced:

@@ -292,7 +292,7 @@ def repair_ack_logs(
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS:
                 raise
-            fs.truncate(handle, 0)  # needs no room
+            fs.truncate(handle, 0)  # needs no space
         if not any(_end(row) > read for row in rows):
             pending_syncs.removals.append(path)
 

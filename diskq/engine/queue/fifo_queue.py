@@ -91,7 +91,7 @@ class FifoQueue(HasOldNames, LogEngine):
             self.log.check_usable()
             body = self.steps.tail.checked(body)
             is_held = self.log.durability(word) == "memory"
-            while self._clear_way(len(body) + self.steps.tail.overhead_of(is_held), is_held):
+            while self._remove_obstacle(len(body) + self.steps.tail.overhead_of(is_held), is_held):
                 pass
             self.steps.tail.accept(body, is_held=is_held)
             self.steps.sync_if_due(word)
@@ -117,7 +117,7 @@ class FifoQueue(HasOldNames, LogEngine):
         done = 0
         while done < len(batch):
             try:
-                while self._clear_way(len(batch[done]) + overhead, is_held):
+                while self._remove_obstacle(len(batch[done]) + overhead, is_held):
                     pass
                 done = self.steps.tail.accept_many(batch, done, is_held=is_held)
             except DiskFullError as full:
@@ -125,7 +125,7 @@ class FifoQueue(HasOldNames, LogEngine):
                 raise
         self.steps.sync_if_due(word)
 
-    def _clear_way(self, size: int, is_held: bool) -> bool:
+    def _remove_obstacle(self, size: int, is_held: bool) -> bool:
         """Remove what keeps `size` bytes from being accepted. True if something was: look again."""
         obstacle = self.steps.tail.obstacle(size, is_held=is_held)
         if obstacle == "unsynced":

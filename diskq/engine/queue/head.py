@@ -118,7 +118,7 @@ class FifoHead:
         while missing > 0 and left > 0:
             if not self._peeked:
                 self._committed = self.reader.position
-            if not (bodies := self._fetch_stretch(missing, left)):
+            if not (bodies := self._fetch_loaded(missing, left)):
                 break
             self._keep_peeked(bodies, self._ahead.position)
             left -= sum(map(len, bodies))
@@ -175,7 +175,7 @@ class FifoHead:
         """
         return [end for _, end in islice(self._peeked, count)]
 
-    def pass_over_peeked(self, bodies: list[bytes]) -> None:
+    def mark_written_as_peeked(self, bodies: list[bytes]) -> None:
         """Treat what was just written at the end as read: it was peeked at in memory."""
         if self.reader.file != self._buffer.file_number:
             self.reader.next_file()
@@ -231,11 +231,11 @@ class FifoHead:
         They are adjacent in one file; the list is empty if there are no more. Raises as `get_many`.
         """
         self.log.check_usable()
-        bodies = self._fetch_stretch(max_items, max_bytes)
+        bodies = self._fetch_loaded(max_items, max_bytes)
         return QueuePosition(self.reader.file, self._ahead.position - self._size_of(bodies)), bodies
 
     @exclusive
-    def worker_moved(self) -> None:
+    def note_worker_moved(self) -> None:
         """Note that the worker's head moved on: the next barrier removes files before it."""
         self._moved()
 
@@ -259,13 +259,13 @@ class FifoHead:
         return bodies
 
     def _fetch_from_files(self, max_items: int, max_bytes: int) -> list[bytes]:
-        bodies = self._fetch_stretch(max_items, max_bytes)
+        bodies = self._fetch_loaded(max_items, max_bytes)
         size = sum(map(len, bodies)) if max_bytes < UNBOUNDED else 0
         while bodies and len(bodies) < max_items and size < max_bytes:
             # Messages already read must not be lost to a later error: the next call meets that again.
             before = self.reader.position
             try:
-                more = self._fetch_stretch(max_items - len(bodies), max_bytes - size)
+                more = self._fetch_loaded(max_items - len(bodies), max_bytes - size)
             except (OSError, DiskqError):
                 break
             if not more:
@@ -280,7 +280,7 @@ class FifoHead:
             size += sum(map(len, more)) if max_bytes < UNBOUNDED else 0
         return bodies
 
-    def _fetch_stretch(self, max_items: int, max_bytes: int) -> list[bytes]:
+    def _fetch_loaded(self, max_items: int, max_bytes: int) -> list[bytes]:
         """Return bodies that are loaded, after loading more if they are used up. Empty: no messages."""
         while not (bodies := self._ahead.take_many(max_items, max_bytes)):
             if max_items <= 0 or not self.fill():
@@ -293,7 +293,7 @@ class FifoHead:
             self._note_loss(filled)
         if not filled:
             # At the end of the files the depth is 0, whatever the metadata said.
-            self._depth_at_open -= self._unfetched
+            self._depth_at_open -= self._unread
             self._tier.is_next = self._parts.has_tier
         return filled
 
@@ -392,10 +392,10 @@ class FifoHead:
     def depth_of_files(self) -> int:
         """The number of those that are in the files, or wait to be written there."""
         kept = self.worker.kept if self.worker is not None else len(self._peeked)
-        return max(0, self._unfetched + kept)
+        return max(0, self._unread + kept)
 
     @property
-    def _unfetched(self) -> int:
+    def _unread(self) -> int:
         return self._depth_at_open + self._buffer.records - self._ahead.records
 
     @property

@@ -39,7 +39,7 @@ def find_overwritten(fs: FileSystem, data: str, checksum_file: str, end: int | N
 
     `end` is where that writer's metadata says that its messages end, if it does. Raises OSError.
     """
-    good, bad = _judged(fs, data, checksum_file)
+    good, bad = _checked_blocks(fs, data, checksum_file)
     if not bad or bad[0].start > 0 or (good and good[0].start < bad[-1].end):
         return None  # as it was; or damage in several places
     covered = max(row.end for row in good + bad)
@@ -55,7 +55,7 @@ def find_overwritten(fs: FileSystem, data: str, checksum_file: str, end: int | N
         let_go(fs, handle)
     whole = scan(begun).valid_end
     if end is None:
-        whole = _before_ours(begun, whole, min(first, bad[-1].end))
+        whole = _end_before_rest(begun, whole, min(first, bad[-1].end))
         # A rotten block still has frames up to its last byte; another writer's messages end anywhere.
         is_theirs = whole > 0 and (whole < first or not good)
     else:
@@ -65,7 +65,7 @@ def find_overwritten(fs: FileSystem, data: str, checksum_file: str, end: int | N
     return Overwritten(whole, ours, sum(row.records for row in bad)) if is_theirs else None
 
 
-def _before_ours(data: bytes, whole: int, limit: int) -> int:
+def _end_before_rest(data: bytes, whole: int, limit: int) -> int:
     """Return where the other writer's messages end; the records in data[:whole] may be too many.
 
     The rest of diskq's may look like one more record. That one ends after the start of a record of diskq's,
@@ -74,21 +74,21 @@ def _before_ours(data: bytes, whole: int, limit: int) -> int:
     if whole >= limit:
         return whole
     start = max(0, limit - _AT_MOST)
-    reaches = bytearray(limit - start + 1)
-    reaches[-1] = True
+    leads_to_limit = bytearray(limit - start + 1)
+    leads_to_limit[-1] = True
     for at in range(limit - 4, start - 1, -1):
         next_at = at + 4 + int.from_bytes(data[at : at + 4], "big")
-        reaches[at - start] = next_at <= limit and reaches[next_at - start]
+        leads_to_limit[at - start] = next_at <= limit and leads_to_limit[next_at - start]
     at = 0
     while at < whole:
         next_at = at + 4 + int.from_bytes(data[at : at + 4], "big")
-        if any(reaches[max(0, at + 1 - start) : max(0, next_at - start)]):
+        if any(leads_to_limit[max(0, at + 1 - start) : max(0, next_at - start)]):
             return at
         at = next_at
     return whole
 
 
-def _judged(fs: FileSystem, data: str, checksum_file: str) -> tuple[list[Row], list[Row]]:
+def _checked_blocks(fs: FileSystem, data: str, checksum_file: str) -> tuple[list[Row], list[Row]]:
     """Return the entries of blocks that are as they were written, and those of the other blocks."""
     good: list[Row] = []
     bad: list[Row] = []

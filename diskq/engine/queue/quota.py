@@ -146,7 +146,7 @@ class FifoQuota:
             limit = min(limit, self._tier.size + self.share.granted - self._used)
         return limit
 
-    # --- more of it -------------------------------------------------------------------------------
+    # --- acts that free space ---------------------------------------------------------------------
 
     @property
     def is_bounded(self) -> bool:
@@ -207,7 +207,7 @@ class FifoQuota:
             return None
         if not share.covers(wanted):
             raise share.full_error(self._files.directory, size)
-        head = yield from self._leave_consumed(head, share)
+        head = yield from self._drop_consumed_of(head, share)
         if self._is_leaving():
             return "unsynced"  # the next barrier frees the space
         refusal = share.on_refusal(has_old=self._drops and bool(self._sealed), has_young=self._drops)
@@ -219,24 +219,24 @@ class FifoQuota:
                 head = yield "spill"
             if self._append.is_open and self._append.buffer.end:
                 head = yield "roll"
-        yield from self._drop_until(missing, head)
+        yield from self._drop_oldest_until(missing, head)
         return "unsynced" if self._is_leaving() else "over_budget"
 
     def _is_leaving(self) -> bool:
         """True if the next barrier removes files."""
         return self._sealed.leaving > 0
 
-    def _leave_consumed(
+    def _drop_consumed_of(
         self, head: QueuePosition, share: BudgetShare
     ) -> Generator[Act, QueuePosition, QueuePosition]:
         """Give up what is consumed; the active file as well, if that is worth a barrier."""
         head = yield "drop_consumed"
-        if self._is_worth_leaving(head, share):
+        if self._is_worth_a_roll(head, share):
             yield "roll"
             head = yield "drop_consumed"
         return head
 
-    def _is_worth_leaving(self, head: QueuePosition, share: BudgetShare) -> bool:
+    def _is_worth_a_roll(self, head: QueuePosition, share: BudgetShare) -> bool:
         """True if the active file holds enough consumed messages to go on to the next file."""
         if not self._is_in_active(head) or not head.byte:
             return False
@@ -247,7 +247,7 @@ class FifoQuota:
         self._is_left_small |= is_wanted
         return is_wanted
 
-    def _drop_until(self, size: int, head: QueuePosition) -> Generator[Act, QueuePosition, None]:
+    def _drop_oldest_until(self, size: int, head: QueuePosition) -> Generator[Act, QueuePosition, None]:
         while self._sealed.leaving < size and (act := self._oldest(head)) is not None:
             head = yield act
 
@@ -269,9 +269,9 @@ class FifoQuota:
         The next barrier removes it.
         """
         if (share := self.share) is not None:
-            head = yield from self._leave_consumed(head, share)
+            head = yield from self._drop_consumed_of(head, share)
             asked, share.asked = share.asked, 0
-            yield from self._drop_until(asked, head)
+            yield from self._drop_oldest_until(asked, head)
             self._give_back(share)
 
     def settle(self) -> None:

@@ -49,7 +49,7 @@ __all__ = ["FifoRecovery", "Recovered", "survey"]
 
 # A peer's count is believed for a longer backlog than this: counting it would delay the open.
 _COUNT_UP_TO = 256 * 1024 * 1024
-_STRETCH = 256 * 1024
+_CHUNK = 256 * 1024
 _MANY = 2**31
 _LEFT_ALONE = "lies before a peer's read position: left alone"
 
@@ -162,7 +162,7 @@ class FifoRecovery:
         is_foreign = metadata is not None and not is_ours
         trust = self.use.trust(is_foreign=is_foreign)
         if metadata is not None and is_foreign:
-            self._give_way(metadata)
+            self._restore_overwritten(metadata)
             self._forget_stale_checksums()
         read, known, depth = self._start(metadata)
         count = len(self.repairs)
@@ -332,7 +332,7 @@ class FifoRecovery:
             records = max(0, lost - sum(repair.records or 0 for repair in self.repairs))
             self.repairs[uncounted[0]] = replace(reported[uncounted[0]], records=records)
 
-    def _give_way(self, metadata: QueueMetadata) -> None:
+    def _restore_overwritten(self, metadata: QueueMetadata) -> None:
         """Keep a peer's messages in files of diskq that it began anew, and move diskq's to the end."""
         touched = [number for number in self.sizes if metadata.read.file <= number <= metadata.write.file]
         for number in touched:
@@ -399,7 +399,7 @@ class FifoRecovery:
             end = last.end
             if staged is not None and staged.file == number:
                 end = max(end, staged.start + len(staged.records))
-            if not (last.end and end < size <= end + _STRETCH):
+            if not (last.end and end < size <= end + _CHUNK):
                 continue
             if number == known.file and size <= known.byte:
                 continue
@@ -491,7 +491,7 @@ class FifoRecovery:
                     tried = 0
                     continue
                 claimed = self.ahead.claimed if self.ahead.why == "TORN" else 0
-                size = min(max(_STRETCH, claimed), end - covered)
+                size = min(max(_CHUNK, claimed), end - covered)
                 if size <= tried:
                     break
                 tried = size

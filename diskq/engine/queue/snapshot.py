@@ -39,7 +39,7 @@ __all__ = [
     "waiting_after",
 ]
 
-_STRETCH = 256 * 1024
+_CHUNK = 256 * 1024
 _HEAD = 512
 # The owner may remove a file during the look: then the queue is looked at again.
 _MOST_LOOKS = 20
@@ -114,7 +114,7 @@ class FifoSnapshot:
     def size(self) -> int:
         """The size of its records, in bytes."""
         waiting = sum(len(its.records) for its in self._in_memory)
-        return sum(end - start for _, start, end in self._stretches()) + waiting
+        return sum(end - start for _, start, end in self._byte_ranges()) + waiting
 
     def plan(self, parts: int = 1) -> list[tuple[SnapshotRange, ...]]:
         """Divide it into up to `parts` parts of about one size, each of consecutive ranges.
@@ -128,9 +128,9 @@ class FifoSnapshot:
         planned: list[tuple[SnapshotRange, ...]] = []
         part: list[SnapshotRange] = []
         filled = 0
-        for its_range in self._ranges(target):
-            part.append(its_range)
-            filled += its_range.end - its_range.start
+        for part_range in self._ranges(target):
+            part.append(part_range)
+            filled += part_range.end - part_range.start
             if filled >= target * (len(planned) + 1) and len(planned) < parts - 1:
                 planned.append(tuple(part))
                 part = []
@@ -138,7 +138,7 @@ class FifoSnapshot:
 
     # --- dividing ---------------------------------------------------------------------------------
 
-    def _stretches(self) -> Iterator[tuple[int, int, int]]:
+    def _byte_ranges(self) -> Iterator[tuple[int, int, int]]:
         """Yield where messages are, or were: the number of a file, a first byte and an end."""
         for number, end in self._sizes.items():
             start = self.read.byte if number == self.read.file else 0
@@ -147,7 +147,7 @@ class FifoSnapshot:
     def _ranges(self, target: int) -> Iterator[SnapshotRange]:
         """Yield all of it, in order: a range ends with its file, and near each multiple of `target` bytes."""
         first = done = 0
-        for number, start, end in self._stretches():
+        for number, start, end in self._byte_ranges():
             is_checked, is_complete = number not in self._unchecked, number != self.end.file
             sums = self._files.checksum_file(number) if is_checked else None
             added = self._added.get(number, []) if is_checked else []
@@ -158,7 +158,7 @@ class FifoSnapshot:
                 while not passage.is_over:
                     goal = start + target - done % target
                     while passage.position < min(goal, end):
-                        passage.skip(min(_STRETCH, goal - passage.position))
+                        passage.skip(min(_CHUNK, goal - passage.position))
                     passage.finish()
                     if passage.position > start or passage.number > first:
                         yield SnapshotRange(
@@ -225,10 +225,10 @@ class SnapshotReader(Closing):
                 self.close()
             if not self._ranges:
                 return None
-            its_range = self._ranges.pop()
-            if its_range.waiting is not None:
-                return its_range.first, columns(its_range.waiting)
-            self._passage = self._begin(its_range)
+            part_range = self._ranges.pop()
+            if part_range.waiting is not None:
+                return part_range.first, columns(part_range.waiting)
+            self._passage = self._begin(part_range)
 
     def _begin(self, its: SnapshotRange) -> _Passage:
         path = self._files.data(its.file)

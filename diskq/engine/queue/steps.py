@@ -241,7 +241,7 @@ class FifoSteps(LogSteps):
     @exclusive
     def empty(self) -> None:
         """Remove all messages, durably: metadata that says so first, then the files."""
-        self.tail.forget_all()
+        self.tail.discard_all()
         self.sync()
 
     @exclusive
@@ -261,7 +261,7 @@ class FifoSteps(LogSteps):
     def sync_without_memory(self) -> None:
         """Sync all but the messages in the memory tier, as `sync`."""
         sync = self.log.prepare(full=True)
-        if not self.log.run(sync) and self.tail.can_give_way:
+        if not self.log.run(sync) and self.tail.can_end_consumed_file:
             sync = self.log.prepare(full=True)
             self.log.run(sync)
         if sync.left_out is not None:
@@ -319,15 +319,15 @@ class FifoSteps(LogSteps):
         """Write what the sync is to cover; the memory tier only after a call of `include_memory`."""
         is_spill_due, self._is_spill_due = self._is_spill_due, False
         try:
-            self.tail.give_way()
+            self.tail.end_consumed_file()
             self.head.drop_consumed()
             if is_spill_due:
                 self.tail.spill()
             self.log.flush()
             if self.wants_metadata(full):
-                self.tail.leave_oversized()
+                self.tail.end_oversized_file()
         except DiskFullError:
-            self._is_spill_due = is_spill_due and self.tail.can_give_way
+            self._is_spill_due = is_spill_due and self.tail.can_end_consumed_file
             if self.tier.count or self.head.position < self.tail.position:
                 raise  # otherwise all was taken, and need not be in a file
 

@@ -96,7 +96,7 @@ class FifoTail:
         `overhead_of`.
         """
         self.log.check_usable()
-        writes = self._writes_for(size, is_held) if self.has_tier else size
+        writes = self._bytes_written_for(size, is_held) if self.has_tier else size
         if writes > 0 and self.log.is_too_much_unsynced(writes):
             return "unsynced"
         if not self._quota.is_bounded:
@@ -130,7 +130,7 @@ class FifoTail:
         if self.has_tier:
             self.accept_many([body], 0, is_held=is_held)
             return
-        self._make_way(len(body) + self._framing.overhead)
+        self._open_file_for(len(body) + self._framing.overhead)
         try:
             is_in = (self._hold if is_held else self._write).append(body)
         except OSError as failure:
@@ -145,14 +145,14 @@ class FifoTail:
         done = self.tier.append_many(bodies, start) if is_held else start
         if done == start:
             try:
-                done = self._pass_by(bodies, start, is_held)
+                done = self._bypass_memory(bodies, start, is_held)
             finally:
                 self.tier.limit = self._quota.memory_limit
         return done
 
     def write_many(self, bodies: list[bytes], start: int, is_held: bool) -> int:
         """Add bodies to the files, otherwise as `accept_many`."""
-        self._make_way(len(bodies[start]) + self._framing.overhead)
+        self._open_file_for(len(bodies[start]) + self._framing.overhead)
         before = self._buffer.records
         try:
             return self._buffer.append_many(bodies, start, Mode.HELD if is_held else Mode.WRITTEN)
@@ -201,7 +201,7 @@ class FifoTail:
 
     # --- from file to file ------------------------------------------------------------------------
 
-    def _make_way(self, size: int) -> None:
+    def _open_file_for(self, size: int) -> None:
         """Have a file open in which `size` more bytes belong, as go-diskqueue would choose it."""
         self.tier.is_next = False
         end = self._buffer.end if self._append.is_open else 0
@@ -251,7 +251,7 @@ class FifoTail:
         self.log.bound_waiting()
         self._quota.note_oldest(self._head.position)
 
-    def leave_oversized(self) -> None:
+    def end_oversized_file(self) -> None:
         """End a file that one message has made larger than the limit, before metadata names a byte of it.
 
         go-diskqueue 1.0 leaves it after that message, whatever the metadata says: it would then look for
@@ -261,7 +261,7 @@ class FifoTail:
             self._roll()
 
     @exclusive
-    def forget_all(self) -> None:
+    def discard_all(self) -> None:
         """Remove all messages, as `FifoQueue.empty`; durable with the next barrier."""
         self.log.check_usable()
         if self._append.is_open:
@@ -271,10 +271,10 @@ class FifoTail:
         self._head.skip_all()
         self.log.policy.force()
 
-    # --- making room ------------------------------------------------------------------------------
+    # --- freeing space ----------------------------------------------------------------------------
 
     @property
-    def can_give_way(self) -> bool:
+    def can_end_consumed_file(self) -> bool:
         """True if the disk was full and the active file is consumed: the next barrier removes it."""
         return (
             self.log.was_refused
@@ -284,9 +284,9 @@ class FifoTail:
             and self._head.position == self.position
         )
 
-    def give_way(self) -> None:
+    def end_consumed_file(self) -> None:
         """End the active file if the disk is full and all of it is consumed: it may be the cause."""
-        if self.can_give_way:
+        if self.can_end_consumed_file:
             # What is on the write-ahead log has been taken, too.
             if self.log.wals is not None:
                 self._quota.wal_size = 0
@@ -313,7 +313,7 @@ class FifoTail:
 
     # --- memory first -----------------------------------------------------------------------------
 
-    def _writes_for(self, size: int, is_held: bool) -> int:
+    def _bytes_written_for(self, size: int, is_held: bool) -> int:
         """Return about how many bytes would be written to accept `size` more."""
         if not is_held:
             return self.tier.size + size
@@ -329,7 +329,7 @@ class FifoTail:
         """
         return min(_SPILL_SIZE, self._options.memory_size // 4)
 
-    def _pass_by(self, bodies: list[bytes], start: int, is_held: bool) -> int:
+    def _bypass_memory(self, bodies: list[bytes], start: int, is_held: bool) -> int:
         """Accept, as `accept_many`, messages that do not fit in memory, or that must be in the files at once.
 
         Older messages go to the files first: a few, if that frees enough memory, or all.
@@ -360,7 +360,7 @@ class FifoTail:
             bodies = tier.oldest(peeked or _SPILL_ITEMS, tier.size - goal, most)
             if peeked:
                 self._head.fill()  # reading is at the end of the files, and what is written comes next
-            self._make_way(sum(map(len, bodies)) + len(bodies) * self._framing.overhead)
+            self._open_file_for(sum(map(len, bodies)) + len(bodies) * self._framing.overhead)
             try:
                 done = self._buffer.append_many(bodies, 0, Mode.WRITTEN)
             except OSError as failure:
@@ -369,7 +369,7 @@ class FifoTail:
             tier.let_go(done)
             self._gate_out.left = 0  # what is read from files is counted
             if peeked:
-                self._head.pass_over_peeked(bodies)
+                self._head.mark_written_as_peeked(bodies)
 
     # --- where it is ------------------------------------------------------------------------------
 

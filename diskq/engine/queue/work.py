@@ -197,7 +197,7 @@ class FifoWork(HasOldNames, Closing):
 
     def settle(self) -> tuple[int, ...]:
         self._ack_log.add(b"".join(self._pending_rows()))
-        return self._ack_log.settle(self._what_matters())
+        return self._ack_log.settle(self._rows_that_matter())
 
     def abandon(self) -> None:
         self._is_closed = True
@@ -232,10 +232,10 @@ class FifoWork(HasOldNames, Closing):
         self._wake_delayed()
         leases: list[Lease] = []
         rows: list[bytes] = []
-        room = min(max_items, self.options.max_in_flight - len(self._in_flight))
+        most = min(max_items, self.options.max_in_flight - len(self._in_flight))
         left = max_bytes
         try:
-            while len(leases) < room:
+            while len(leases) < most:
                 if self._returned:
                     if leases and len(self._returned[0][2]) > left:
                         break
@@ -250,7 +250,7 @@ class FifoWork(HasOldNames, Closing):
                         break
                 else:
                     before = len(leases)
-                    left = self._take_fresh(leases, room, left)
+                    left = self._take_fresh(leases, most, left)
                     if len(leases) == before:
                         break
         except Exception:
@@ -272,7 +272,7 @@ class FifoWork(HasOldNames, Closing):
         self._wake_delayed()
         if len(self._in_flight) >= self.options.max_in_flight:
             return False
-        return bool(self._returned) or (self._room_ahead > 0 and self._head.has_message())
+        return bool(self._returned) or (self._left_ahead > 0 and self._head.has_message())
 
     def next_due(self) -> float:
         """Return when the next delayed message is due, on the queue's clock; infinity if there is none."""
@@ -285,7 +285,7 @@ class FifoWork(HasOldNames, Closing):
                 heapq.heappush(self._returned, heapq.heappop(self._delayed)[1:])
 
     @property
-    def _room_ahead(self) -> int:
+    def _left_ahead(self) -> int:
         """The number of messages that may still be read."""
         if self._bytes >= self.options.max_ahead_bytes:
             return 0
@@ -305,9 +305,9 @@ class FifoWork(HasOldNames, Closing):
         self._in_flight[number] = lease
         return lease
 
-    def _take_fresh(self, leases: list[Lease], room: int, left: int) -> int:
+    def _take_fresh(self, leases: list[Lease], limit: int, left: int) -> int:
         """Hand out messages that were not read before. Returns how many bytes of `left` are left."""
-        items = min(room - len(leases), self._room_ahead)
+        items = min(limit - len(leases), self._left_ahead)
         most = min(left, self.options.max_ahead_bytes - self._bytes)
         if items <= 0 or most <= 0:
             return left
@@ -333,10 +333,10 @@ class FifoWork(HasOldNames, Closing):
     def _read_known(self) -> bool:
         """Read messages that the ack log may know. False if the window is full, or there is no message."""
         assert self._known is not None
-        room = self._room_ahead
-        if room <= 0:
+        most = self._left_ahead
+        if most <= 0:
             return False
-        start, bodies = self._head.read_on(min(room, _PORTION), self.options.max_ahead_bytes - self._bytes)
+        start, bodies = self._head.read_on(min(most, _PORTION), self.options.max_ahead_bytes - self._bytes)
         file, at = start
         now, wall = self._queue.log.clock(), self._ack_log.wall_clock()
         for body in bodies:
@@ -507,7 +507,7 @@ class FifoWork(HasOldNames, Closing):
         if self._first in self._done:
             while self._first in self._done:
                 self._pop_first()
-            self._head.worker_moved()
+            self._head.note_worker_moved()
 
     def _pop_first(self) -> None:
         _, start, end = self._window.popleft()
@@ -542,7 +542,7 @@ class FifoWork(HasOldNames, Closing):
         self._pending_acks.clear()
         return rows
 
-    def _what_matters(self) -> Iterable[bytes]:
+    def _rows_that_matter(self) -> Iterable[bytes]:
         """Yield all that is known, as rows for a new file."""
         yield handed_row(self._handed)
         window = list(self._window)

@@ -31,7 +31,7 @@ VERSION = 1
 _LONGEST_REASON = 4000
 # A dead letter is a little longer than its message, whose limits may be those of the format.
 _OPTIONS = QueueOptions(max_message_size=2**31 - 1)
-_STRETCH = 1000
+_PEEKED_AT_ONCE = 1000
 # The size of the length before each message.
 _OVERHEAD = 4
 
@@ -169,7 +169,7 @@ class DeadLetters(Closing):
     def _envelopes(self) -> Envelopes:
         """Return all dead letters, which stay, in the order of the queue, with their messages there."""
         queue = self._queue
-        wanted = _STRETCH
+        wanted = _PEEKED_AT_ONCE
         while len(envelopes := queue.peek_many(wanted)) == wanted:
             wanted *= 2
         ends = queue.steps.head.peeked_ends(len(envelopes))
@@ -215,14 +215,14 @@ def _as_repair(loss: SkippedBytes) -> Repair:
 
 
 def _dead_letters_of(
-    fs: FileSystem, directory: str, its: SnapshotRange, losses: list[SkippedBytes]
+    fs: FileSystem, directory: str, part: SnapshotRange, losses: list[SkippedBytes]
 ) -> Iterator[DeadLetter]:
-    end = its.start
-    with SnapshotReader(directory, DEAD, [its], fs=fs) as reader:
+    end = part.start
+    with SnapshotReader(directory, DEAD, [part], fs=fs) as reader:
         while (found := reader.columns()) is not None:
             _, columns = found
             ends = struct.iter_unpack("=i" if columns.offset_width == 4 else "=q", columns.value_offsets)
             for (start,), (stop,) in itertools.pairwise(ends):
                 end += _OVERHEAD + stop - start
-                yield DeadLetter.unpack(columns.values[start:stop], f"{its.file}:{end}")
+                yield DeadLetter.unpack(columns.values[start:stop], f"{part.file}:{end}")
         losses += reader.losses

@@ -8,7 +8,7 @@
 #
 # The caller peeks, takes up what was peeked at, tries it, and commits:
 #
-#     cursor.take_up(queue.head.peek_many(*cursor.limits(100, MIB)))
+#     cursor.take_batch(queue.head.peek_many(*cursor.limits(100, MIB)))
 #     cursor.begin_try();  deliver(cursor.batch());  count = cursor.count
 #     queue.head.advance(count);  cursor.commit()
 
@@ -77,7 +77,7 @@ class DeliveryCursor(Closing):
         self._head = queue.head.position
         if note is not None:
             self._resume(note)
-        self._learn_ids(state)
+        self._read_epochs(state)
         self.ages = AgeSamples(state.times if state is not None else ())
         self.ages.add(queue.tail.position, fs.wall_clock())
         if state is not None:
@@ -116,7 +116,7 @@ class DeliveryCursor(Closing):
         queue.head.advance(count)
         return True
 
-    def _learn_ids(self, state: SpoolState | None) -> None:
+    def _read_epochs(self, state: SpoolState | None) -> None:
         """Read the epochs. After a crash a place may be used again: the new message must get another id."""
         tail = self._queue.tail.position
         epochs = state.epochs if state is not None else ()
@@ -160,7 +160,7 @@ class DeliveryCursor(Closing):
         """Return how many messages, and bytes, to peek at: a batch that was tried before stays the same."""
         return (self._items, UNBOUNDED) if self._items else (max_items, max_bytes)
 
-    def take_up(self, bodies: list[bytes]) -> None:
+    def take_batch(self, bodies: list[bytes]) -> None:
         """Take the first of these messages, which were peeked at, as the batch."""
         ends = self._queue.head.peeked_ends(len(bodies))
         fits = bisect_right(ends, self._end) if self._items else len(ends)
@@ -203,12 +203,12 @@ class DeliveryCursor(Closing):
         self._write_note()
         return self.batch()
 
-    def take_back_try(self) -> None:
+    def do_not_count_try(self) -> None:
         """Do not count the try: it was ended from outside, and says nothing about the batch."""
         self.attempts -= 1
         self._write_note()
 
-    def excuse_try(self) -> None:
+    def do_not_count_failed_try(self) -> None:
         """Do not count the try against the others: it failed because of messages that are buried now."""
         self._excused += 1
         self._write_note()

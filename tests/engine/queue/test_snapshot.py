@@ -76,7 +76,7 @@ def seen(fs: FileSystem, parts: int = 1, **options: Any) -> tuple[Numbered, list
     """Return all of it, read in `parts` parts; the ranges of the plan must follow each other."""
     planned = look(fs, **options).plan(parts)
     assert len(planned) <= parts
-    ranges = [its_range for part in planned for its_range in part]
+    ranges = [part_range for part in planned for part_range in part]
     for before, after in itertools.pairwise(ranges):
         assert before.first + before.records == after.first
         assert (before.file, before.end) == (after.file, after.start) or before.file < after.file
@@ -85,7 +85,7 @@ def seen(fs: FileSystem, parts: int = 1, **options: Any) -> tuple[Numbered, list
     for part in planned:
         more, lost = read(fs, part)
         told = sum(gap.count for gap in lost)
-        assert sum(its_range.records for its_range in part) == len(more) + told
+        assert sum(part_range.records for part_range in part) == len(more) + told
         found += more
         losses += lost
     return found, losses

@@ -22,7 +22,7 @@ class Life:
         self.cursor = DeliveryCursor(fs, PATH, self.queue.steps)
 
     def tried(self, count: int) -> diskq.Batch:
-        self.cursor.take_up(self.queue.peek_many(*self.cursor.limits(count, 2**40)))
+        self.cursor.take_batch(self.queue.peek_many(*self.cursor.limits(count, 2**40)))
         return self.cursor.begin_try()
 
     def delivered(self, count: int) -> diskq.Batch:
@@ -100,7 +100,7 @@ def test_what_is_buried_is_not_tried_again_after_a_restart(disk):
     life.queue.put_many([b"a", b"b", b"c"], "synced")
     life.tried(3)
     life.cursor.bury([1])
-    life.cursor.excuse_try()
+    life.cursor.do_not_count_failed_try()
     life.remember()
     life = Life(disk.kill())
     assert list(life.tried(3)) == [b"a", b"c"]
