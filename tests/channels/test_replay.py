@@ -107,7 +107,7 @@ async def test_messages_without_a_time_come_with_the_one_before(disk, autojump_c
 @pytest.mark.parametrize(
     "late, expected", [("catch_up", [0, 2.5, 2.5, 4]), ("keep_gaps", [0, 2.5, 3.5, 5.5])]
 )
-async def test_whoever_was_late_catches_up_or_keeps_the_gaps(disk, autojump_clock, late, expected):
+async def test_a_late_receiver_catches_up_or_keeps_the_gaps(disk, autojump_clock, late, expected):
     await at_seconds(disk, 0, 1, 2, 4)
     async with replay(STREAM, late=late, fs=disk) as replayed:
         began, found = trio.current_time(), []
@@ -129,7 +129,7 @@ async def test_many_are_those_that_are_due(disk, autojump_clock):
 
 
 @pytest.mark.parametrize("path", [STREAM, JOURNAL], ids=["stream", "journal"])
-async def test_two_replays_one_behind_the_other_have_each_message_once(disk, autojump_clock, path):
+async def test_two_replays_in_succession_have_each_message_once(disk, autojump_clock, path):
     await at_seconds(disk, *range(10))
     with elsewhere(disk) as journal:
         for number in range(10):
@@ -140,7 +140,7 @@ async def test_two_replays_one_behind_the_other_have_each_message_once(disk, aut
     assert found == list(range(10))
 
 
-async def test_it_begins_at_an_offset_at_once_and_ends_behind_one(disk, autojump_clock):
+async def test_it_begins_at_an_offset_at_once_and_ends_after_one(disk, autojump_clock):
     await at_seconds(disk, 0, 1, 2, 3, 4)
     async with replay(STREAM, start=2, end=3, fs=disk) as replayed:
         assert await heard(replayed) == [(2, 0), (3, 1)]
@@ -192,7 +192,7 @@ async def test_options_that_make_no_sense_are_refused(name, value):
 # --- what nobody loses ----------------------------------------------------------------------------
 
 
-async def test_who_is_cancelled_anywhere_loses_nothing(disk, autojump_clock):
+async def test_a_receiver_cancelled_anywhere_loses_nothing(disk, autojump_clock):
     await at_seconds(disk, *range(4))
     step = 0
     while True:
@@ -245,7 +245,7 @@ async def test_several_tasks_are_served_in_order_of_arrival(disk, autojump_clock
     assert came == [("first", 0), ("second", 1), ("third", 2)]
 
 
-async def test_closing_it_wakes_who_waits(disk, autojump_clock):
+async def test_closing_it_wakes_waiting_tasks(disk, autojump_clock):
     await at_seconds(disk, 0, YEAR)
     async with replay(STREAM, fs=disk) as replayed, trio.open_nursery() as nursery:
         await replayed.receive()

@@ -103,7 +103,7 @@ async def test_a_hub_on_a_socket_file(tmp_path):
         assert await client.put("log", messages(0, 3)) == 3
 
 
-async def test_an_address_that_is_taken_is_told(tmp_path):
+async def test_an_address_in_use_raises(tmp_path):
     async with open_hub(tmp_path / "one") as hub:
         with pytest.raises(OSError, match="cannot listen at"):
             async with open_hub(tmp_path / "two", hub.address):
@@ -113,7 +113,7 @@ async def test_an_address_that_is_taken_is_told(tmp_path):
 # --- clients that do what they should not ---------------------------------------------------------
 
 
-async def test_who_begins_a_request_and_sends_nothing_is_sent_away(tmp_path):
+async def test_a_request_without_a_message_is_cancelled(tmp_path):
     async with open_hub(tmp_path, threads=2, request_timeout=0.2) as hub:
         stay = threading.Event()
 
@@ -164,7 +164,7 @@ async def test_one_client_does_not_hold_what_others_need(tmp_path, count):
             assert {call.code() for call in refused} <= {grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
-async def test_a_client_with_too_many_requests_is_told_to_come_later(tmp_path):
+async def test_a_client_with_too_many_requests_is_refused_for_now(tmp_path):
     async with open_hub(tmp_path, max_client_requests=2, threads=2) as hub:
         with stalled(hub.address, 3) as calls:
             code = await trio.to_thread.run_sync(first_code, calls)
@@ -184,7 +184,7 @@ def first_code(calls: list[grpc.Future]) -> grpc.StatusCode:
     return next(call.code() for call in calls if call.done())
 
 
-async def test_connections_on_which_nobody_speaks_are_closed(tmp_path):
+async def test_silent_connections_are_closed(tmp_path):
     """About a thousand of them had all descriptors, for two minutes; and with a few words more for ever."""
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
     options: Any = {"max_connections": 4, "handshake_timeout": 0.2, "idle_connection_timeout": 0.3}

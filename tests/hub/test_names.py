@@ -70,5 +70,5 @@ def test_a_directory_tells_whose_it_is(client, journal):
     assert parted(directory_name(*pair)) == pair
 
 
-def test_other_directories_are_nobodys():
+def test_other_directories_belong_to_no_client():
     assert [parted(name) for name in ("plain", ".a", "a.", "a..b", "lost+found.x")] == [None] * 5

@@ -103,7 +103,7 @@ async def test_a_hub_that_is_away_is_tried_until_it_is_back(source, copy):
     assert bytes_of(copy) == bytes_of(source)
 
 
-async def test_somebody_else_who_puts_the_same_is_no_trouble(source, copy):
+async def test_another_client_that_puts_the_same_is_harmless(source, copy):
     async with (
         open_hub(copy.parent) as hub,
         HubClient(hub.address, "web1") as client,
@@ -158,7 +158,7 @@ def drop_first_segment(source: Path) -> int:
     return int(second.stem, 16)
 
 
-async def test_messages_that_are_gone_cannot_be_copied_and_are_told(source, copy):
+async def test_removed_messages_cannot_be_copied_and_raise(source, copy):
     first = drop_first_segment(source)
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
         with pytest.raises(OffsetOutOfRangeError, match=f"offset 0 .* is gone: the first is {first}"):
@@ -184,21 +184,21 @@ async def test_from_oldest_leaves_no_hole_in_a_copy(source, copy):
             await replicate(source, client, "log", follow=False, from_oldest=True)
 
 
-async def test_a_journal_that_the_hub_is_ahead_of_is_told(source, copy):
+async def test_a_journal_that_the_hub_is_ahead_of_raises(source, copy):
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
         await client.put("log", messages(0, 101))
         with pytest.raises(HubError, match="ends at offset 100, the hub's journal at 101"):
             await replicate(source, client, "log")
 
 
-async def test_another_journal_of_that_name_is_told(source, copy):
+async def test_another_journal_of_that_name_raises(source, copy):
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
         await client.put("log", messages(0, 10, size=21))
         with pytest.raises(HubError, match=r"message 9 of .* differs from the hub's"):
             await replicate(source, client, "log")
 
 
-async def test_damage_is_told_and_nothing_behind_it_is_copied(source, copy):
+async def test_damage_raises_and_nothing_after_it_is_copied(source, copy):
     with (source / "jnl" / "0000000000000000.jnl").open("r+b") as file:
         file.seek(60)
         file.write(b"\xff" * 20)
@@ -249,7 +249,7 @@ async def test_what_the_hub_has_not_stays_in_the_queue(tmp_path, copy):
         assert queue.depth == 0
 
 
-async def test_two_that_put_into_one_journal_are_told(tmp_path, copy, monkeypatch):
+async def test_two_copies_into_one_journal_raise(tmp_path, copy, monkeypatch):
     real = HubClient.put_columns
 
     async def just_behind_another(self, journal, columns, *, begin=None):

@@ -70,7 +70,7 @@ def test_what_comes_again_is_passed_over(disk):
     assert hub.statistics().duplicates == 4
 
 
-def test_a_gap_is_told_with_what_is_expected_and_what_came_before_it_is_kept(disk):
+def test_a_gap_raises_with_the_expected_offset_and_messages_before_it_are_kept(disk):
     hub = store(disk)
     put(hub, messages(0, 3))
     with pytest.raises(HubError, match="message 9 does not follow: 3 is expected") as gap:
@@ -164,7 +164,7 @@ def test_so_many_journals_are_open_and_no_more(disk):
     assert [each.next for each in hub.journals(anybody)] == [3] * 5
 
 
-def test_journals_that_nobody_uses_are_closed(disk, monkeypatch):
+def test_unused_journals_are_closed(disk, monkeypatch):
     hub = store(disk, idle_timeout=60)
     put(hub, messages(0, 1))
     hub.close_idle()
@@ -178,7 +178,7 @@ def test_journals_that_nobody_uses_are_closed(disk, monkeypatch):
     assert put(hub, messages(1, 2)) == Range(0, 2)
 
 
-def test_a_journal_that_somebody_has_is_tried_again_later(disk):
+def test_a_journal_with_another_writer_is_tried_again_later(disk):
     hub = store(disk)
     with Journal(f"{ROOT}/web1.log", fs=disk), pytest.raises(HubError) as refusal:
         put(hub, messages(0, 1))
@@ -186,7 +186,7 @@ def test_a_journal_that_somebody_has_is_tried_again_later(disk):
     assert put(hub, messages(0, 1)) == Range(0, 1)
 
 
-def test_who_waits_too_long_for_a_journal_is_told_so():
+def test_waiting_too_long_for_a_journal_raises():
     fs = FaultFS(CrashFS())
     hub = store(fs)
     put(hub, messages(0, 1))
@@ -243,7 +243,7 @@ def test_what_is_larger_than_an_answer_comes_alone(disk):
 # --- trouble ------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_told_and_nothing_that_was_answered_is_lost():
+def test_a_full_disk_raises_and_nothing_that_was_answered_is_lost():
     fs = FaultFS(CrashFS())
     hub = store(fs)
     put(hub, messages(0, 5))
@@ -271,7 +271,7 @@ def test_a_failed_sync_is_no_answer_and_the_journal_is_opened_again():
     assert get(store(fs.inner.crash())) == messages(0, 9)
 
 
-def test_what_cannot_be_read_is_told_without_its_bytes():
+def test_an_unreadable_request_raises_without_its_bytes():
     hub = store(CrashFS())
     with pytest.raises(HubError) as refusal:
         hub.put(b"\xffsecret", allows=anybody, timeout=SOON)
@@ -290,7 +290,7 @@ def test_a_closed_hub_takes_nothing(disk):
         assert journal.next_offset == 1
 
 
-def test_who_is_not_allowed_sees_and_changes_nothing(disk):
+def test_a_client_without_permission_sees_and_changes_nothing(disk):
     hub: HubStore = store(disk)
     put(hub, messages(0, 1))
     with pytest.raises(HubError, match="not for client 'web1'") as refusal:

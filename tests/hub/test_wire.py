@@ -114,7 +114,7 @@ def test_what_comes_twice_in_a_request_is_taken_once():
     assert told == (records(messages(0, 4)), 4, 2, None)
 
 
-def test_fields_that_nobody_knows_are_passed_over_and_the_last_one_counts():
+def test_unknown_fields_are_skipped_and_the_last_one_counts():
     unknown = b"\x78\x05" + b"\x71" + bytes(8) + b"\x7a\x02ab" + b"\x7d" + bytes(4)
     inside = unknown + b"\x08\x63\x08\x00" + unknown + b"\x2a\x01x\x2a\x01y"
     request = b"\x0a\x01z" + unknown + b"\x0a\x01c\x12\x01j" + b"\x1a" + bytes([len(inside)]) + inside

@@ -99,7 +99,7 @@ async def test_everything_can_be_watched_at_once_and_scraped_from_a_thread(disk,
 # --- what is watched ------------------------------------------------------------------------------
 
 
-async def test_what_is_watched_no_more_is_told_no_more(disk):
+async def test_a_store_that_is_not_watched_any_more_is_not_reported(disk):
     collector = DiskqCollector()
     async with diskq.open_queue("/q", "events", fs=disk) as queue:
         with collector.watch(queue, "events"):
@@ -107,7 +107,7 @@ async def test_what_is_watched_no_more_is_told_no_more(disk):
         assert not scraped(collector)
 
 
-def test_what_nobody_has_any_more_is_forgotten_and_its_name_is_free(disk):
+def test_a_collected_store_is_forgotten_and_its_name_is_free(disk):
     collector = DiskqCollector()
     budget = diskq.DiskBudget(1024 * 1024)
     collector.watch(budget, "all")
@@ -188,7 +188,7 @@ class Broken(diskq.DiskQueue):
         raise ZeroDivisionError("not to be had")
 
 
-async def test_one_that_raises_is_left_out_and_the_others_are_told(disk, caplog):
+async def test_a_store_that_raises_is_left_out_and_the_others_are_reported(disk, caplog):
     collector = DiskqCollector()
     async with diskq.open_queue("/q", "events", fs=disk) as queue:
         broken = Broken(queue._loop)

@@ -159,7 +159,7 @@ async def test_a_giant_is_served_though_small_ones_never_stop():
             nursery.cancel_scope.cancel()
 
 
-async def test_who_gives_up_lets_the_next_one_in():
+async def test_a_sender_that_gives_up_lets_the_next_one_in():
     disk, budget = crash_disk(), budget_of(1024)
     async with opened(disk, budget, "a", "b", "c") as (a, b, c), trio.open_nursery() as nursery:
         sent = await fill(a)

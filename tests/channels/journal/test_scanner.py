@@ -55,7 +55,7 @@ def segment(base: int = 0) -> str:
 
 
 @pytest.mark.parametrize("size", [40, 10**6], ids=["many segments", "one segment"])
-async def test_it_begins_and_ends_where_it_is_told(disk, size):
+async def test_it_begins_at_start_and_ends_at_end(disk, size):
     filled(disk, 20, segment_size=size)
     for start, end, expected in [
         ("oldest", "close", range(20)),
@@ -154,7 +154,7 @@ async def test_messages_come_in_each_way(disk):
 
 
 @pytest.mark.parametrize("where", ["in this run", "elsewhere"])
-async def test_who_waits_is_woken_in_order_of_arrival(tmp_path, where):
+async def test_waiting_tasks_are_woken_in_order_of_arrival(tmp_path, where):
     fs = OsFileSystem()
     filled(fs, 1, tmp_path / "j")
     async with scanning(fs, tmp_path / "j", start="newest") as scanner, trio.open_nursery() as nursery:
@@ -330,7 +330,7 @@ async def test_s2_no_message_has_the_key_of_another(disk):
 
 
 @pytest.mark.parametrize("act", ["a stray file comes and goes", "an old segment is removed", "it rolls"])
-async def test_s3_who_tails_stays_where_he_is(tmp_path, act):
+async def test_s3_a_tailing_reader_keeps_its_position(tmp_path, act):
     fs, path = OsFileSystem(), tmp_path / "j"
     with elsewhere(fs, path, segment_size=100) as other:
         other.append_many(numbered(20))
@@ -365,7 +365,7 @@ async def test_s4_a_middle_segment_that_is_empty_or_torn_is_passed(disk, kind):
 
 
 @pytest.mark.parametrize("at", [0, 25, 40, 54])
-async def test_s5_what_rots_is_not_delivered_and_stalls_nobody(disk, at):
+async def test_s5_a_rotten_message_is_not_delivered_and_stalls_no_reader(disk, at):
     with elsewhere(disk) as journal:
         journal.append_many([b"%06d" % number * 20 for number in range(2000)])
     content = bytearray(disk.read(segment()))
@@ -379,7 +379,7 @@ async def test_s5_what_rots_is_not_delivered_and_stalls_nobody(disk, at):
     assert found[-1].offset == 1999
 
 
-async def test_s6_good_messages_behind_a_bad_one_are_kept(disk):
+async def test_s6_good_messages_after_a_bad_one_are_kept(disk):
     with elsewhere(disk) as journal:
         journal.append_many(numbered(5))
     content = bytearray(disk.read(segment()))
@@ -419,7 +419,7 @@ async def test_s9_what_was_sent_is_in_the_page_cache(disk):
             assert len(stored(disk.kill())) == number + 1
 
 
-async def test_s10_an_offset_that_is_not_there_is_told_at_once(disk):
+async def test_s10_a_missing_offset_raises_at_once(disk):
     filled(disk, 20, segment_size=100)
     disk.unlink(segment())
     for start in (0, 21, 1000, 2**62, 2**63, 2**64):
@@ -470,7 +470,7 @@ async def test_s12_an_idle_scanner_of_another_process_takes_no_time(tmp_path):
         assert time.process_time() - began < 0.05
 
 
-async def test_s13_who_reads_makes_nothing(tmp_path):
+async def test_s13_a_reader_makes_no_file(tmp_path):
     with pytest.raises(JournalNotFoundError):
         await open_scanner(tmp_path / "none").__aenter__()
     with pytest.raises(JournalNotFoundError):
@@ -506,7 +506,7 @@ async def test_a_message_that_is_not_all_there_is_waited_for(tmp_path):
         assert scanner.losses == ()
 
 
-async def test_a_file_that_was_cut_is_told(tmp_path):
+async def test_a_file_that_was_cut_is_reported(tmp_path):
     path = tmp_path / "j"
     filled(OsFileSystem(), 5, path)
     async with open_scanner(path) as scanner:
@@ -519,7 +519,7 @@ async def test_a_file_that_was_cut_is_told(tmp_path):
         assert scanner.position == 1
 
 
-async def test_who_is_overtaken_is_told_and_can_go_on(disk):
+async def test_an_overtaken_reader_gets_an_error_and_can_continue(disk):
     filled(disk, 20, segment_size=100)
     async with scanning(disk) as scanner:
         await scanner.receive()
@@ -551,7 +551,7 @@ async def test_another_process_is_followed_from_file_to_file(tmp_path: Path):
                     assert (message.offset, message.value) == (number, b"%d" % number)
 
 
-async def test_a_journal_on_a_disk_that_tells_nothing_is_looked_at_now_and_then(autojump_clock):
+async def test_a_journal_on_a_disk_without_watches_is_polled(autojump_clock):
     disk: CrashFS = crash_disk()
     filled(disk, 1)
     async with scanning(disk, start="newest") as scanner, trio.open_nursery() as nursery:

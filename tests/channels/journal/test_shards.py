@@ -90,7 +90,7 @@ async def test_many_are_sent_at_once_and_an_own_hash_decides(tmp_path):
         assert [(m.value, m.type) for m in await rest(scanner)] == [(b"0", 0), (b"3", 7)]
 
 
-async def test_who_is_cancelled_has_sent_nothing(tmp_path):
+async def test_a_cancelled_sender_has_sent_nothing(tmp_path):
     async with open_shards(tmp_path, "web", 2) as shards:
         with trio.CancelScope() as scope:
             scope.cancel()
@@ -117,7 +117,7 @@ async def test_all_are_synced_when_the_block_is_left_and_what_it_raises_is_as_it
         assert len(await rest(scanner)) == 20
 
 
-async def test_a_journal_that_somebody_else_writes_is_told_and_tried_again(tmp_path):
+async def test_a_journal_with_another_writer_raises_and_is_tried_again(tmp_path):
     async with open_shards(tmp_path, "web", 1) as shards:
         async with open_journal(tmp_path / f"web.1.{shards.shard_of('k'):03x}"):
             with pytest.raises(LockedError):
@@ -125,7 +125,7 @@ async def test_a_journal_that_somebody_else_writes_is_told_and_tried_again(tmp_p
         assert (await shards.send(b"x", "k")).offset == 0
 
 
-async def test_a_disk_that_fails_as_a_journal_is_closed_is_told():
+async def test_a_disk_that_fails_as_a_journal_is_closed_is_reported():
     disk = fault_disk()
 
     async def run():
@@ -176,7 +176,7 @@ async def test_shards_that_are_made_later_are_read(tmp_path, where):
         assert sum(scanner.position.values()) == 0
 
 
-async def test_who_waits_hears_of_any_shard(tmp_path):
+async def test_a_waiting_task_is_woken_by_any_shard(tmp_path):
     async with open_shards(tmp_path, "web", 3) as shards:
         for number in range(30):
             await shards.send(b"old", f"{number}")
@@ -205,7 +205,7 @@ async def test_a_named_reader_has_a_place_in_each_shard(tmp_path):
 # --- watching a root --------------------------------------------------------------------------
 
 
-async def test_journals_are_told_once_each_as_they_come(tmp_path):
+async def test_journals_are_reported_once_each_as_they_appear(tmp_path):
     fs = OsFileSystem()
     filled(fs, 1, tmp_path / "a")
     (tmp_path / "none").mkdir()
@@ -240,7 +240,7 @@ async def test_a_root_that_is_not_there_is_waited_for_and_a_wait_can_be_cancelle
             assert await found.receive() == f"{DIRECTORY}/later/x"
 
 
-async def test_a_root_may_be_a_journal_itself_and_closing_wakes_who_waits(disk):
+async def test_a_root_may_be_a_journal_itself_and_closing_wakes_waiting_tasks(disk):
     filled(disk, 1)
     async with watch_root(f"{DIRECTORY}/j", fs=disk) as found, trio.open_nursery() as nursery:
         assert await found.receive() == f"{DIRECTORY}/j"

@@ -245,7 +245,7 @@ async def test_what_is_in_memory_is_written_before_long(disk, autojump_clock):
 # --- waiting, and being cancelled -------------------------------------------------------------
 
 
-async def test_a_sender_waits_for_room_and_who_is_cancelled_has_sent_nothing():
+async def test_a_sender_waits_for_space_and_a_cancelled_one_has_sent_nothing():
     disk = PatientDisk()
     async with writing(disk, max_unsynced=100) as journal, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
@@ -299,7 +299,7 @@ async def test_a_full_disk_refuses_and_what_is_in_stays_in():
             assert values(drain(scanner)) == [b"before", b"after"]
 
 
-async def test_a_synced_batch_behind_others_that_wait_is_refused_where_there_is_no_room():
+async def test_a_synced_batch_after_waiting_ones_is_refused_without_space():
     disk = fault_disk()
     async with writing(disk, checkpoint_slice=60.0) as journal:
         for body in (b"a", b"b", b"c"):  # in one slice: the last ones wait to be written together
@@ -333,7 +333,7 @@ async def test_after_a_failed_sync_nothing_is_promised():
         assert journal.next_offset in (0, 1)
 
 
-async def test_a_torn_tail_is_mended_at_the_first_open_and_told(disk):
+async def test_a_torn_tail_is_repaired_at_the_first_open_and_reported(disk):
     async with writing(disk) as journal:
         await journal.send_many(numbered(3))
     path = f"{JOURNAL}/jnl/{0:016x}.jnl"

@@ -160,7 +160,7 @@ async def test_select_and_async_for_take_records(disk):
 # --- durability -------------------------------------------------------------------------------------
 
 
-async def test_a_synced_message_is_seen_by_nobody_before_it_is_on_stable_storage():
+async def test_a_synced_message_is_not_received_before_it_is_on_stable_storage():
     disk = PatientDisk()
     async with opened(disk) as store, trio.open_nursery() as nursery:
         queue = store.queue()
@@ -289,7 +289,7 @@ async def test_what_is_in_hand_is_in_its_place_after_a_crash(disk):
         assert left_in(disk.crash()) == left_in(disk.kill()) == [(1, b"a"), (1, b"c")]
 
 
-async def test_a_sync_is_due_after_a_time_and_after_so_many(disk, mock_clock):
+async def test_a_sync_is_due_after_a_time_and_after_a_number_of_messages(disk, mock_clock):
     async with opened(disk, sync_timeout=2.0, sync_every=5) as store:
         queue = store.queue()
         await queue.send(b"0")
@@ -407,7 +407,7 @@ async def test_senders_wait_for_room_in_order_and_an_ack_makes_some(disk):
         assert drain(mail) == [(1, b"c"), (2, b"d")]
 
 
-async def test_a_sender_who_leaves_lets_in_who_came_after_him(disk):
+async def test_a_sender_that_leaves_lets_the_next_one_in(disk):
     async with opened(disk) as store, trio.open_nursery() as nursery:
         mail = await store.create_queue("mail", max_size=3)
         await mail.send_many(numbered(2))
@@ -462,7 +462,7 @@ async def test_too_much_unsynced_has_senders_of_all_queues_wait_for_the_same_syn
         assert [len(payload) for _, payload in drain(a)] == [990, 990]
 
 
-async def test_too_much_unsynced_has_who_acknowledges_wait_too():
+async def test_acknowledging_waits_as_well_while_too_much_is_unsynced():
     disk = PatientDisk()
     async with opened(disk, max_unsynced=500) as store, trio.open_nursery() as nursery:
         queue = store.queue()
@@ -573,7 +573,7 @@ CALLS_ON_DELETED: dict[str, Callable[[diskq.DiskPriorityQueue], Awaitable[object
 }
 
 
-async def test_who_waits_for_a_queue_that_is_deleted_is_told_and_what_is_in_hand_is_settled(disk):
+async def test_waiting_for_a_queue_that_is_deleted_raises_and_messages_in_hand_are_settled(disk):
     async with opened(disk) as store, trio.open_nursery() as nursery:
         mail = await store.create_queue("mail", max_size=2)
         await mail.send_many(numbered(2))
@@ -629,7 +629,7 @@ async def test_a_foreign_version_is_refused(disk):
             pass
 
 
-async def test_damage_in_a_sealed_segment_costs_what_it_hit_and_is_told(disk):
+async def test_damage_in_a_sealed_segment_costs_what_it_hit_and_is_reported(disk):
     async with opened(disk, soft_limit=100, snapshot_segments=100) as store:
         for body in numbered(20):
             await store.queue().send(body * 10)
@@ -794,7 +794,7 @@ CALLS: dict[str, Callable[[diskq.DiskPriorityStore, diskq.DiskPriorityQueue], Aw
 call_of = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 
 
-async def test_closing_a_handle_wakes_who_waits_on_it_and_nobody_else(disk):
+async def test_closing_a_handle_wakes_only_the_tasks_that_wait_on_it(disk):
     async with opened(disk) as store, trio.open_nursery() as nursery:
         mail = await store.create_queue("mail", max_size=1)
         shadow = store.queue("mail")
@@ -997,7 +997,7 @@ async def test_a_task_that_loops_lets_others_run_once_per_slice(tmp_path):
     assert 50 < turns < 6000
 
 
-async def test_an_idle_store_wakes_nobody(disk, mock_clock):
+async def test_an_idle_store_wakes_no_task(disk, mock_clock):
     steps: list[str] = []
 
     class Steps(trio.abc.Instrument):

@@ -139,7 +139,7 @@ async def test_a_full_queue_parks_senders_until_a_file_is_consumed():
         assert got + drain(queue) == [body(number) for number in range(sent + 2)]
 
 
-async def test_a_full_queue_refuses_where_it_was_told_to_reject():
+async def test_a_full_queue_refuses_with_on_full_reject():
     async with opened(fault_disk(), max_bytes=64 * KIB, on_full="reject") as queue:
         sent = await fill(queue)
         for call in (queue.send(BODY), queue.send_many([BODY]), queue.send(BODY, durability="synced")):
@@ -154,7 +154,7 @@ async def test_a_full_queue_refuses_where_it_was_told_to_reject():
         assert drain(queue) == [*(body(number) for number in range(20, sent)), BODY]
 
 
-async def test_a_full_queue_drops_its_oldest_file_where_it_was_told_to():
+async def test_a_full_queue_drops_its_oldest_file_with_drop_oldest():
     async with opened(fault_disk(), max_bytes=64 * KIB, on_full="drop_oldest") as queue:
         for number in range(200):
             await queue.send(body(number))
@@ -247,7 +247,7 @@ async def test_the_disk_never_holds_more_than_the_bound(on_full):
     assert refused < 400
 
 
-async def test_a_full_queue_that_nobody_reads_is_left_alone(mock_clock):
+async def test_a_full_queue_without_readers_is_left_alone(mock_clock):
     # What is full stays full, however often it is synced.
     disk = fault_disk()
     async with opened(disk, max_bytes=64 * KIB) as queue, trio.open_nursery() as nursery:
@@ -285,7 +285,7 @@ async def test_senders_that_wait_for_room_are_let_in_in_order_of_arrival(bound):
         assert got == [body(n) for n in range(sent)] + [body(n, size) for n, size in enumerate(sizes, sent)]
 
 
-async def test_room_belongs_to_who_waited_for_it_before_he_runs():
+async def test_space_belongs_to_the_waiting_sender_before_it_runs():
     async with opened(fault_disk(), max_bytes=64 * KIB) as queue, trio.open_nursery() as nursery:
         sent = await fill(queue, size=4000)
         tasks = Tasks(nursery)
@@ -314,7 +314,7 @@ async def test_a_small_message_does_not_overtake_a_large_one_that_waits():
         assert drain(queue)[-2:] == [body(sent, 7000), b"s"]
 
 
-async def test_who_gives_up_lets_the_next_one_in():
+async def test_a_sender_that_gives_up_lets_the_next_one_in():
     async with opened(fault_disk(), max_bytes=64 * KIB) as queue, trio.open_nursery() as nursery:
         sent = await fill(queue, size=4000)
         tasks = Tasks(nursery)
@@ -340,7 +340,7 @@ async def test_a_handle_that_is_closed_gives_up_the_places_of_its_senders():
         assert drain(queue)[-1] == b"s"
 
 
-async def test_the_end_of_the_block_tells_senders_that_wait():
+async def test_the_end_of_the_block_wakes_waiting_senders():
     async with trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         disk = fault_disk()
@@ -356,7 +356,7 @@ async def test_the_end_of_the_block_tells_senders_that_wait():
 
 
 @pytest.mark.parametrize("durability", ["written", "synced"])
-async def test_a_full_disk_is_told_to_the_sender_and_nothing_partial_is_left(durability):
+async def test_a_full_disk_raises_in_the_sender_and_nothing_partial_is_left(durability):
     disk = fault_disk()
     async with opened(disk, durability=durability) as queue:
         await queue.send(b"before")
@@ -463,7 +463,7 @@ async def test_memory_messages_that_find_no_room_are_kept_and_written_when_there
         assert drain(queue) == [b"first", b"second"]
 
 
-async def test_a_synced_message_is_synced_though_somebody_elses_found_no_room(autojump_clock):
+async def test_a_synced_message_is_synced_although_another_found_no_space(autojump_clock):
     disk = PatientDisk()
     async with opened(disk) as queue, trio.open_nursery() as nursery:
         await queue.send(b"first")
@@ -483,7 +483,7 @@ async def test_a_synced_message_is_synced_though_somebody_elses_found_no_room(au
         assert left_in(disk.inner.crash()) == [b"first", b"second", b"third"]
 
 
-async def test_the_metadata_tells_of_the_file_though_memory_messages_were_received_that_are_not_in_it():
+async def test_the_metadata_names_the_file_although_memory_messages_were_received():
     disk = fault_disk()
     async with opened(disk, memory_flush=1e9) as queue:
         await queue.send(b"first", durability="synced")

@@ -80,7 +80,7 @@ async def test_a_call_in_a_cancelled_scope_does_not_get_in_line(disk, call):
     "call",
     ["receive", "receive_many", "receive_many, lingering", "peek", "receiving", "receiving, lingering"],
 )
-async def test_who_stops_waiting_takes_nothing_and_the_next_one_gets_it(disk, call):
+async def test_a_task_that_stops_waiting_takes_nothing_and_the_next_one_gets_it(disk, call):
     async with opened(disk) as queue, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         await tasks.start("gives up", CALLS[call], queue)
@@ -97,7 +97,7 @@ async def test_who_stops_waiting_takes_nothing_and_the_next_one_gets_it(disk, ca
 
 
 @pytest.mark.parametrize("gives_up", range(4))
-async def test_whoever_gives_up_the_others_keep_their_places(disk, gives_up):
+async def test_the_others_keep_their_places_when_any_task_gives_up(disk, gives_up):
     async with opened(disk) as queue, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         for key in range(4):
@@ -109,7 +109,7 @@ async def test_whoever_gives_up_the_others_keep_their_places(disk, gives_up):
         assert [tasks[key] for key in rest] == numbered(3)
 
 
-async def test_who_lingers_and_is_cancelled_takes_nothing(disk, mock_clock):
+async def test_a_lingering_task_that_is_cancelled_takes_nothing(disk, mock_clock):
     async with opened(disk) as queue, trio.open_nursery() as nursery:
         await queue.send_many(numbered(3))
         tasks = Tasks(nursery)
@@ -168,7 +168,7 @@ async def test_a_block_that_was_handed_over_ends_in_order_though_it_is_cancelled
 
 
 @pytest.mark.parametrize("bound", ["unsynced", "bytes"])
-async def test_who_stops_waiting_for_room_is_not_in(bound):
+async def test_a_sender_that_stops_waiting_for_space_is_not_in(bound):
     disk = PatientDisk()
     options = {"max_unsynced": 8192} if bound == "unsynced" else {"max_bytes": 65536}
     async with opened(disk, **options) as queue, trio.open_nursery() as nursery:

@@ -109,7 +109,7 @@ async def test_producers_that_wait_for_the_disk_share_their_syncs(producers):
         assert len(left_in(disk.inner.crash())) == 10 * producers
 
 
-async def test_who_sends_while_a_barrier_is_being_paid_waits_for_the_next_one():
+async def test_a_send_while_a_barrier_is_executed_waits_for_the_next_one():
     disk = PatientDisk()
     async with opened(disk) as queue, trio.open_nursery() as nursery:
         await queue.send(b"zero", durability="synced")
@@ -207,7 +207,7 @@ async def test_one_memory_message_among_written_ones_is_flushed_too(autojump_clo
 
 
 @pytest.mark.parametrize("who", ["sync", "a synced send", "a written send", "a full buffer"])
-async def test_memory_messages_are_written_by_whoever_needs_them_to_be(who):
+async def test_memory_messages_are_written_by_the_call_that_needs_them_on_disk(who):
     disk = fault_disk()
     async with opened(disk, memory_flush=1e9) as queue:
         await hold_one(disk, queue)
@@ -291,7 +291,7 @@ def send_now(queue: diskq.DiskQueue) -> None:
     queue.send_nowait(b"x")
 
 
-async def test_every_so_many_messages_are_synced(mock_clock):
+async def test_every_n_messages_are_synced(mock_clock):
     disk = fault_disk()
     async with opened(disk, sync_every=10) as queue:
         for times in range(1, 6):
@@ -331,7 +331,7 @@ async def test_messages_in_and_out_are_counted_together(mock_clock, checkpoint_s
             await until_barrier(queue, executed + times)
 
 
-async def test_a_crash_delivers_again_no_more_than_so_many(mock_clock):
+async def test_a_crash_redelivers_up_to_n_messages(mock_clock):
     disk = fault_disk()
     async with opened(disk, sync_every=10) as queue:
         await queue.send_many(numbered(100))

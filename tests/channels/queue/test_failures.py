@@ -99,7 +99,7 @@ async def test_a_sync_that_fails_in_the_background_reaches_the_next_call(call, m
             await call(queue)
 
 
-async def test_everybody_who_waits_is_woken_with_an_exception_of_his_own():
+async def test_every_waiting_task_is_woken_with_an_exception_of_its_own():
     disk = PatientDisk()
     with pytest.raises(trio.BrokenResourceError):  # noqa: PT012
         async with opened(disk, max_unsynced=4096) as queue, trio.open_nursery() as nursery:
@@ -147,7 +147,7 @@ async def test_a_call_that_is_on_its_way_when_the_queue_breaks_ends_too():
             await until(lambda: len(tasks.ended) == begun)
 
 
-async def test_who_lingers_is_woken_too(mock_clock):
+async def test_a_lingering_task_is_woken_too(mock_clock):
     disk = fault_disk()
     with pytest.raises(trio.BrokenResourceError):  # noqa: PT012
         async with opened(disk) as queue, trio.open_nursery() as nursery:
@@ -248,7 +248,7 @@ async def test_a_cancelled_block_stays_cancelled_though_the_queue_is_broken():
         ("unlink", "*.sums"),
     ],
 )
-async def test_whatever_a_barrier_fails_at_nobody_is_told_that_it_was_paid(verb, path):
+async def test_wherever_a_barrier_fails_it_is_not_reported_as_executed(verb, path):
     disk = fault_disk()
     with pytest.raises(trio.BrokenResourceError) as raised:  # noqa: PT012
         async with opened(disk, max_bytes_per_file=20) as queue:
@@ -264,7 +264,7 @@ async def test_whatever_a_barrier_fails_at_nobody_is_told_that_it_was_paid(verb,
 # --- what is not final ------------------------------------------------------------------------------
 
 
-async def test_a_write_error_that_is_no_full_disk_is_told_to_the_sender_and_to_nobody_else():
+async def test_a_write_error_that_is_no_full_disk_raises_only_in_the_sender():
     disk = fault_disk()
     async with opened(disk, checkpoint_slice=0) as queue, trio.open_nursery() as nursery:
         await queue.send(b"before")
@@ -280,7 +280,7 @@ async def test_a_write_error_that_is_no_full_disk_is_told_to_the_sender_and_to_n
         assert drain(queue) == [b"first", b"third"]
 
 
-async def test_a_write_error_behind_everybodys_back_breaks_the_queue_and_costs_no_message():
+async def test_a_write_error_outside_any_call_breaks_the_queue_and_costs_no_message():
     # Messages of one slice are accepted, and written together a moment later.
     disk = fault_disk()
     with pytest.raises(trio.BrokenResourceError) as raised:  # noqa: PT012
@@ -298,7 +298,7 @@ async def test_a_write_error_behind_everybodys_back_breaks_the_queue_and_costs_n
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EACCES, errno.EIO])
-async def test_a_read_error_is_told_to_the_receiver_and_nothing_is_lost(error):
+async def test_a_read_error_raises_in_the_receiver_and_nothing_is_lost(error):
     disk = fault_disk()
     async with opened(disk) as queue:
         await queue.send_many(numbered(5))
@@ -312,7 +312,7 @@ async def test_a_read_error_is_told_to_the_receiver_and_nothing_is_lost(error):
         assert not queue.repairs
 
 
-async def test_a_read_error_is_told_to_one_of_those_who_wait_and_the_next_gets_the_message():
+async def test_a_read_error_raises_in_one_waiting_task_and_the_next_gets_the_message():
     disk = fault_disk()
     async with opened(disk) as queue, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
@@ -402,7 +402,7 @@ async def test_a_damaged_message_is_passed_over_and_reported(damaged):
         assert queue.depth == 0
 
 
-async def test_a_damaged_message_is_an_error_to_who_asked_for_strictness(damaged):
+async def test_a_damaged_message_raises_in_strict_mode(damaged):
     async def read() -> None:
         async with opened(damaged, strict=True) as queue:
             assert await queue.receive() == b"0" * 3000

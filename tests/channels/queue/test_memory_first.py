@@ -96,7 +96,7 @@ async def test_what_waits_at_the_end_is_in_files_that_peers_read(tmp_path):
     assert nsq_oracle.read_dir(tmp_path, "q") == numbered(400, 100)
 
 
-async def test_a_receiver_that_falls_behind_loses_nothing_and_no_order():
+async def test_a_slow_receiver_loses_no_message_and_no_order():
     disk = crash_disk()
     async with opened(disk, durability="memory", memory_size=2 * KIB, max_bytes_per_file=500) as queue:
         got = []
@@ -116,7 +116,7 @@ async def test_a_receiver_that_falls_behind_loses_nothing_and_no_order():
         assert disk.operations == before, "it has caught up"
 
 
-async def test_who_lingers_is_woken_by_messages_in_memory(autojump_clock):
+async def test_a_lingering_task_is_woken_by_messages_in_memory(autojump_clock):
     async with opened(crash_disk(), **FIRST) as queue, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         await queue.send(b"0")
@@ -178,7 +178,7 @@ async def test_a_block_whose_messages_are_written_meanwhile_still_has_them():
         assert drain(queue) == numbered(7, 4)
 
 
-async def test_the_next_sender_is_told_of_a_full_disk_and_receivers_go_on():
+async def test_the_next_sender_gets_the_full_disk_error_and_receivers_go_on():
     disk = fault_disk()
     async with opened(disk, durability="memory", memory_size=2 * KIB) as queue:
         await queue.send(b"written", durability="written")

@@ -212,14 +212,14 @@ async def test_two_batches_do_not_mix(open_queue):
         ]
 
 
-async def test_receive_many_takes_so_many_at_most(open_queue):
+async def test_receive_many_takes_up_to_max_items(open_queue):
     async with open_queue() as queue:
         await queue.send_many(numbered(10))
         assert await queue.receive_many(4) == numbered(4)
         assert await queue.receive_many(100) == numbered(6, start=4)
 
 
-async def test_receive_many_takes_so_many_bytes_at_most_but_one_message_however_large(open_queue):
+async def test_receive_many_takes_up_to_max_bytes_but_one_message_of_any_size(open_queue):
     async with open_queue(max_bytes_per_file=100) as queue:
         await queue.send_many([b"x" * 10] * 10)
         await queue.send(b"y" * 50)
@@ -310,7 +310,7 @@ async def test_lingering_ends_when_enough_is_there(open_queue, mock_clock, how):
         assert tasks["many"] == numbered(10)
 
 
-async def test_who_lingers_for_more_is_not_woken_by_who_lingers_for_less(open_queue, mock_clock):
+async def test_lingering_for_more_is_not_woken_with_lingering_for_less(open_queue, mock_clock):
     async with open_queue() as queue, trio.open_nursery() as nursery:
         await queue.send(b"0")
         tasks = Tasks(nursery)
@@ -386,7 +386,7 @@ async def test_a_cancelled_block_leaves_all_messages_at_the_head(open_queue, aut
         assert drain(queue) == numbered(10)
 
 
-async def test_a_block_takes_up_to_so_many_bytes_and_over_file_ends(open_queue):
+async def test_a_block_takes_up_to_max_bytes_and_over_file_ends(open_queue):
     async with open_queue(max_bytes_per_file=30) as queue:
         await queue.send_many([b"x" * 10] * 10)
         async with queue.receiving(100, max_bytes=45) as bodies:
@@ -447,7 +447,7 @@ async def test_other_receivers_wait_while_a_block_has_the_head_and_senders_do_no
         assert dict(tasks.ended) == {"receive": b"1", "peek": b"2", "many": numbered(5, start=2)}
 
 
-async def test_an_aborted_block_hands_its_messages_to_who_waits(open_queue):
+async def test_an_aborted_block_hands_its_messages_to_waiting_tasks(open_queue):
     async with open_queue() as queue, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         await queue.send_many(numbered(2))
@@ -496,7 +496,7 @@ async def test_emptying_takes_the_messages_of_a_block_too_and_nothing_that_came_
 # --- who waits ------------------------------------------------------------------------------------
 
 
-async def test_who_waits_is_served_in_order_of_arrival(open_queue):
+async def test_waiting_tasks_are_served_in_order_of_arrival(open_queue):
     async with open_queue() as queue, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         for key in range(6):
@@ -526,7 +526,7 @@ async def test_each_call_that_waits_keeps_its_place_among_the_others(open_queue)
         assert tasks["last"] == b"4"
 
 
-async def test_a_message_belongs_to_who_waited_for_it_before_he_runs(open_queue):
+async def test_a_message_belongs_to_the_waiting_task_before_it_runs(open_queue):
     async with open_queue() as queue, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         await tasks.start("waits", queue.receive)
@@ -539,7 +539,7 @@ async def test_a_message_belongs_to_who_waited_for_it_before_he_runs(open_queue)
 
 
 @pytest.mark.parametrize("durability", ["memory", "written", "synced"])
-async def test_nobody_sleeps_on_beside_a_message(open_queue, durability):
+async def test_no_task_sleeps_while_there_is_a_message(open_queue, durability):
     # Each time the queue is left idle in another state: after a sync, before one, rolled, drained.
     options = {"durability": durability, "max_bytes_per_file": 30}
     async with open_queue(**options) as queue, trio.open_nursery() as nursery:
@@ -680,7 +680,7 @@ async def test_after_the_block_every_handle_refuses_every_call(open_queue):
         assert drain(queue) == numbered(3)
 
 
-async def test_closing_a_handle_wakes_who_waits_on_it_and_nobody_else(open_queue):
+async def test_closing_a_handle_wakes_only_the_tasks_that_wait_on_it(open_queue):
     async with open_queue() as queue, trio.open_nursery() as nursery:
         shadow = queue.clone()
         tasks = Tasks(nursery)
@@ -738,7 +738,7 @@ async def test_a_call_that_is_on_its_way_when_the_block_ends_ends_too(disk, chec
         assert len(failures) == len(closed)
 
 
-async def test_each_waiter_is_told_of_the_end_by_an_exception_of_its_own(open_queue):
+async def test_each_waiting_task_gets_an_exception_of_its_own_at_the_end(open_queue):
     async with trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         async with open_queue() as queue:
@@ -764,7 +764,7 @@ async def test_a_second_open_is_refused_while_the_first_lives(open_queue):
         pass
 
 
-async def test_entering_tells_what_is_wrong_with_the_name_or_the_directory(tmp_path):
+async def test_entering_raises_for_a_wrong_name_or_directory(tmp_path):
     with pytest.raises(diskq.QueueNameError):
         async with diskq.open_queue(tmp_path, "a/b"):
             raise AssertionError("no such name")
@@ -810,7 +810,7 @@ async def test_unsynced_bytes_are_those_since_the_last_sync(open_queue):
         assert queue.statistics().unsynced_bytes == 0
 
 
-async def test_statistics_tell_who_waits_for_a_sync():
+async def test_statistics_count_tasks_that_wait_for_a_sync():
     disk = fault_disk()
     async with opened(disk) as queue, trio.open_nursery() as nursery:
         disk.delay("sync_files", 0.05)
@@ -844,7 +844,7 @@ async def test_a_queue_that_is_empty_can_be_emptied(open_queue):
         assert queue.depth == 0
 
 
-async def test_who_waits_for_a_message_waits_on_when_the_queue_is_emptied(open_queue):
+async def test_a_receiver_waits_on_when_the_queue_is_emptied(open_queue):
     async with open_queue() as queue, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         await tasks.start("receive", queue.receive)

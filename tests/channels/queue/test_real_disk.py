@@ -111,7 +111,7 @@ async def fill_stream(directory: Path, word: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("word", WORDS)
-def test_a_disk_that_is_full_is_told_of_and_heals(word, tmp_path):
+def test_a_full_disk_is_reported_and_recovers(word, tmp_path):
     printed = run_on_small_disk(tmp_path, "tests.channels.queue.test_real_disk", word, timeout=120)
     assert printed.split() == ["queue"] * len(BOUNDS_OF[word]) + ["stream"]
 

@@ -94,7 +94,7 @@ async def test_statistics_are_a_frozen_dataclass_and_ask_the_disk_nothing(whole_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_statistics_are_told_in_another_thread(whole_disk, kind, autojump_clock):
+async def test_statistics_work_in_another_thread(whole_disk, kind, autojump_clock):
     async with everything(whole_disk) as stores:
         await trio.testing.wait_all_tasks_blocked()
         here = stores[kind].statistics()
@@ -106,7 +106,7 @@ async def test_statistics_are_told_in_another_thread(whole_disk, kind, autojump_
 
 
 @pytest.mark.parametrize("kind", ["consumer", "scanner", "shard scanner"])
-async def test_a_look_tells_what_nobody_has_received(whole_disk, kind, autojump_clock):
+async def test_a_look_counts_what_was_not_received(whole_disk, kind, autojump_clock):
     async with everything(whole_disk) as stores:
         told = await trio.to_thread.run_sync(stores[kind].look)
         assert sum(part.lag for part in getattr(single(told), "partitions", {0: single(told)}).values()) == 1

@@ -106,7 +106,7 @@ async def test_each_message_is_dealt_with_by_one_of_many(disk, autojump_clock):
     assert left_in(disk) == []
 
 
-async def test_who_waits_goes_on_when_one_in_flight_is_dealt_with(disk, autojump_clock):
+async def test_a_waiting_worker_goes_on_when_one_in_flight_is_settled(disk, autojump_clock):
     async with opened(disk) as queue, queue.working(max_in_flight=2) as work, trio.open_nursery() as nursery:
         await queue.send_many(numbered(4))
         first, _ = await work.receive_many(10)
@@ -120,7 +120,7 @@ async def test_who_waits_goes_on_when_one_in_flight_is_dealt_with(disk, autojump
         assert tasks["next"].body == b"2"
 
 
-async def test_a_delayed_message_wakes_who_waits(disk, autojump_clock):
+async def test_a_delayed_message_wakes_a_waiting_task(disk, autojump_clock):
     async with opened(disk) as queue, queue.working() as work:
         await queue.send(b"0")
         start = trio.current_time()
@@ -213,7 +213,7 @@ async def test_a_block_acknowledges_or_gives_back(disk, autojump_clock):
         assert queue.depth == 0
 
 
-async def test_a_block_that_outlives_the_work_is_told(disk):
+async def test_a_block_that_outlives_the_work_gets_an_error(disk):
     async with opened(disk) as queue:
         await queue.send(b"0")
         with pytest.raises(diskq.LeaseError):
@@ -238,7 +238,7 @@ async def test_after_the_work_a_lease_is_worth_nothing(open_queue):
             assert attempts(await work.receive_many(9)) == dict.fromkeys(numbered(3), 1)
 
 
-async def test_twice_is_told(disk):
+async def test_settling_twice_raises(disk):
     async with opened(disk) as queue, queue.working() as work:
         await queue.send_many(numbered(2))
         lease = await work.receive()
@@ -251,7 +251,7 @@ async def test_twice_is_told(disk):
 # --- exclusive ------------------------------------------------------------------------------------
 
 
-async def test_nobody_else_receives_meanwhile(disk):
+async def test_no_other_task_receives_meanwhile(disk):
     async with opened(disk) as queue:
         await queue.send_many(numbered(9))
         assert await queue.receive() == b"0"
@@ -277,7 +277,7 @@ async def test_nobody_else_receives_meanwhile(disk):
         assert drain(queue) == [*numbered(8, start=1), b"9", b"9"]
 
 
-async def test_work_does_not_begin_while_somebody_receives(disk, autojump_clock):
+async def test_work_does_not_begin_while_another_task_receives(disk, autojump_clock):
     async with opened(disk) as queue, trio.open_nursery() as nursery:
         nursery.start_soon(queue.receive)
         await blocked()
@@ -307,7 +307,7 @@ async def test_emptying_takes_all_away(disk):
 
 
 @pytest.mark.parametrize("end", ["work", "queue", "block"])
-async def test_closing_wakes_who_waits(disk, autojump_clock, end):
+async def test_closing_wakes_waiting_tasks(disk, autojump_clock, end):
     async with trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         async with opened(disk) as queue, queue.working() as work:
@@ -323,7 +323,7 @@ async def test_closing_wakes_who_waits(disk, autojump_clock, end):
         )
 
 
-async def test_a_worker_who_lingers_when_the_work_ends_keeps_nothing(disk, autojump_clock):
+async def test_a_lingering_worker_keeps_nothing_when_the_work_ends(disk, autojump_clock):
     async with trio.open_nursery() as nursery, opened(disk) as queue:
         await queue.send_many(numbered(2))
         tasks = Tasks(nursery)
@@ -352,7 +352,7 @@ async def test_a_failing_disk_breaks_the_work(autojump_clock):
         await use()
 
 
-async def test_files_that_cannot_be_read_are_told_and_nothing_is_taken(autojump_clock):
+async def test_files_that_cannot_be_read_raise_and_nothing_is_taken(autojump_clock):
     disk = fault_disk()
     async with opened(disk) as queue:
         await queue.send_many(numbered(3))
@@ -365,7 +365,7 @@ async def test_files_that_cannot_be_read_are_told_and_nothing_is_taken(autojump_
         assert (await work.receive()).body == b"0"
 
 
-async def test_who_takes_what_was_tried_too_often(disk, autojump_clock):
+async def test_a_message_that_was_tried_too_often_goes_to_exhausted(disk, autojump_clock):
     taken: list[tuple[bytes, int]] = []
     async with (
         opened(disk) as queue,

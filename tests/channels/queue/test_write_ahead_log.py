@@ -118,7 +118,7 @@ async def test_a_wal_from_before_a_power_cut_is_never_believed() -> None:
                 break
 
 
-async def test_a_synced_send_is_not_told_of_a_full_disk_that_others_met() -> None:
+async def test_a_synced_send_gets_no_error_of_a_full_disk_that_others_met() -> None:
     fs = FaultFS(disk())
     async with diskq.open_queue("/q", "events", fs=fs, memory_flush=3600.0) as queue:
         fs.delay("sync_files", 0.1)
@@ -174,7 +174,7 @@ async def test_a_wal_that_was_written_again_is_not_repeated() -> None:
         killed = killed.kill()
 
 
-async def test_a_garbled_wal_is_nobodys_message() -> None:
+async def test_a_garbled_wal_gives_no_message() -> None:
     fs = disk()
     async with diskq.open_queue("/q", "events", fs=fs) as queue:
         await queue.send(b"one", durability="synced")
@@ -194,7 +194,7 @@ async def test_without_room_for_a_wal_each_message_is_written() -> None:
         assert len(data(fs.inner)) == 10 * 5
 
 
-async def test_a_full_disk_is_told_to_who_comes_next_and_loses_nothing_accepted() -> None:
+async def test_a_full_disk_raises_in_the_next_sender_and_loses_nothing_accepted() -> None:
     fs = FaultFS(disk())
     async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
         await queue.send(b"first")
@@ -272,7 +272,7 @@ PRODUCER = """
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_real_process_killed_at_any_moment_loses_nothing_it_was_told_is_in(
+def test_a_real_process_killed_at_any_moment_loses_no_acknowledged_message(
     tmp_path: Path, seed: int
 ) -> None:
     program = textwrap.dedent(PRODUCER)

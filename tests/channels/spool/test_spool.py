@@ -43,7 +43,7 @@ async def test_what_is_sent_is_delivered_in_order_and_leaves(disk, autojump_cloc
     assert waiting_in(disk) == []
 
 
-async def test_a_batch_has_so_many_messages_and_bytes_at_most(disk, autojump_clock):
+async def test_a_batch_has_up_to_max_items_and_max_bytes(disk, autojump_clock):
     far_end = Destination()
     async with opened(disk, far_end, max_items=3, max_bytes=10) as spool:
         await spool.send_many([b"a", b"b", b"c", b"d", b"x" * 8, b"y" * 8, b"z" * 20, b"e"])
@@ -149,7 +149,7 @@ async def test_the_far_end_may_say_how_long_to_wait(disk, autojump_clock):
     assert far_end.waits == pytest.approx([77, 4])
 
 
-async def test_new_messages_wait_behind_a_batch_that_is_tried_again(disk, autojump_clock):
+async def test_new_messages_wait_for_a_batch_that_is_tried_again(disk, autojump_clock):
     far_end = Destination(*down(3))
     async with opened(disk, far_end) as spool:
         await spool.send_many([b"1", b"2"])
@@ -323,7 +323,7 @@ async def test_a_spool_that_was_closed_takes_nothing_and_delivers_what_it_has(di
     assert waiting_in(disk) == []
 
 
-async def test_who_waits_for_the_end_of_a_spool_that_was_left_is_told(disk, autojump_clock):
+async def test_drained_raises_when_the_spool_was_left(disk, autojump_clock):
     async with trio.open_nursery() as nursery:
         told: list[Exception] = []
 
@@ -378,7 +378,7 @@ async def test_what_will_never_be_delivered_becomes_a_dead_letter_and_the_others
     assert dead_letters_in(disk) == letters
 
 
-async def test_after_so_many_attempts_a_batch_is_given_up(disk, autojump_clock):
+async def test_after_max_attempts_a_batch_is_given_up(disk, autojump_clock):
     far_end = Destination(*down(3))
     async with opened(disk, far_end, max_attempts=3, max_items=2) as spool:
         await spool.send_many(numbered(3))

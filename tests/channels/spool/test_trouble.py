@@ -182,7 +182,7 @@ async def test_a_failed_sync_ends_the_block(disk, fs, autojump_clock, path):
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
-async def test_storage_that_fails_while_nothing_is_to_be_delivered_is_told_by_one_error(
+async def test_storage_that_fails_while_nothing_is_to_be_delivered_raises_one_error(
     fs, autojump_clock, nth
 ):
     """The task that writes the state finds it; the one that waits for messages is told, too."""
@@ -455,7 +455,7 @@ async def test_a_task_that_deliver_has_started_elsewhere_may_wait_for_the_end(di
 
 
 @pytest.mark.parametrize("at", [0, 3, 9])
-async def test_who_waits_for_the_end_is_told_where_rot_takes_the_rest(disk, at, autojump_clock):
+async def test_drained_returns_where_rot_takes_the_rest(disk, at, autojump_clock):
     async with opened(disk, Hanging()) as spool:
         await spool.send_many(numbered(10))
     name = f"{PATH}/spool.diskqueue.000000.dat"

@@ -146,7 +146,7 @@ async def test_what_is_peeked_at_stays_and_is_received_next(disk):
         (MOMENT + timedelta(days=1), 10),
     ],
 )
-async def test_it_begins_where_it_was_told_to(disk, start, first):
+async def test_it_begins_at_start(disk, start, first):
     bodies = await fill(disk, 10, segment_size=100)
     assert values(await received(disk, start=start)) == bodies[first:]
 
@@ -203,7 +203,7 @@ async def test_what_makes_no_sense_is_refused(disk, how, error):
         await received(disk, **how)
 
 
-async def test_a_stream_that_is_not_there_is_told(disk, tmp_path):
+async def test_a_missing_stream_raises(disk, tmp_path):
     with pytest.raises(StreamNotFoundError):
         await received(disk)
     with pytest.raises(StreamNotFoundError):
@@ -212,7 +212,7 @@ async def test_a_stream_that_is_not_there_is_told(disk, tmp_path):
 
 
 @pytest.mark.parametrize("end, last", [(0, 0), (4, 4), (9, 9)])
-async def test_it_ends_behind_the_offset_it_was_told(disk, end, last):
+async def test_it_ends_after_the_offset_of_end(disk, end, last):
     bodies = await fill(disk)
     assert values(await received(disk, end=end)) == bodies[: last + 1]
     assert await received(disk, start=5, end=4) == []
@@ -248,7 +248,7 @@ async def test_what_comes_later_is_not_waited_for_where_it_closes(disk):
 # --- waiting for a producer in this run -------------------------------------------------------
 
 
-async def test_who_waits_is_woken_by_the_producer_and_those_who_wait_in_order_of_arrival(disk):
+async def test_waiting_tasks_are_woken_by_the_producer_in_order_of_arrival(disk):
     async with producing(disk) as producer, consuming(disk) as consumer, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         for key in range(5):
@@ -263,7 +263,7 @@ async def test_who_waits_is_woken_by_the_producer_and_those_who_wait_in_order_of
             consumer.receive_nowait()
 
 
-async def test_what_was_sent_while_nobody_waited_is_there(disk):
+async def test_messages_sent_while_no_task_waited_are_there(disk):
     async with producing(disk) as producer, consuming(disk) as consumer:
         for count in (1, 10, 1000):
             await producer.send_many([(b"key-%d" % number, b"x") for number in range(count)])
@@ -319,7 +319,7 @@ async def test_two_consumers_of_one_run_each_receive_everything(disk):
         assert len(drain(one)) == len(drain(other)) == 100
 
 
-async def test_a_disk_behind_another_is_the_same_stream(disk):
+async def test_a_disk_wrapped_in_another_is_the_same_stream(disk):
     async with (
         producing(FaultFS(disk)) as producer,
         consuming(disk) as consumer,
@@ -461,7 +461,7 @@ async def test_new_partitions_are_noticed_on_a_disk_that_does_not_tell(autojump_
         assert len(tasks.ended) == 30
 
 
-async def test_new_partitions_are_not_for_who_asked_for_some(autojump_clock, disk):
+async def test_new_partitions_are_not_read_when_some_are_named(autojump_clock, disk):
     await fill(disk, 1)
     async with consuming(disk, [0]) as consumer, producing(disk, partition_count=5) as producer:
         await producer.send_many([(f"key-{number}", b"%d" % number) for number in range(30)])
@@ -483,7 +483,7 @@ async def receive_for_ever(consumer: StreamConsumer) -> None:
         pass
 
 
-async def test_who_was_overtaken_is_told_what_is_left_and_goes_on_there(disk):
+async def test_an_overtaken_reader_gets_the_range_that_is_left_and_continues_there(disk):
     await fill(disk, 100, segment_size=200)
     async with consuming(disk) as consumer:
         assert (await consumer.receive()).value == b"0"
@@ -500,7 +500,7 @@ async def test_who_was_overtaken_is_told_what_is_left_and_goes_on_there(disk):
         assert (await consumer.receive()).offset == first
 
 
-async def test_what_a_batch_met_on_its_way_is_not_told_to_who_has_gone_elsewhere(disk):
+async def test_an_error_met_by_a_batch_does_not_raise_after_a_seek(disk):
     await fill(disk, 30, segment_size=100)
     async with consuming(disk) as consumer:
         first = remove_all_but_the_active(disk)
@@ -510,7 +510,7 @@ async def test_what_a_batch_met_on_its_way_is_not_told_to_who_has_gone_elsewhere
         assert (await consumer.receive()).offset == first
 
 
-async def test_who_was_overtaken_in_one_partition_receives_the_others(disk):
+async def test_a_reader_overtaken_in_one_partition_receives_the_others(disk):
     await fill(disk, 400, partition_count=3, segment_size=500)
     async with consuming(disk, end="close") as consumer:
         await consumer.receive()
@@ -558,7 +558,7 @@ def consuming_group(disk: CrashFS, options: dict[str, Any]) -> open_consumer:
 # --- damage -----------------------------------------------------------------------------------
 
 
-async def test_what_cannot_be_read_is_told_and_the_rest_received(disk):
+async def test_an_unreadable_message_raises_and_the_rest_is_received(disk):
     await fill(disk, 1000)
     data = index().replace(".index", ".data")
     content = bytearray(disk.read(data))
@@ -641,7 +641,7 @@ async def test_a_block_of_a_consumer_that_was_closed_is_not_committed(disk):
     assert len(await received(disk, group="g")) == 10
 
 
-async def test_lingering_waits_for_more_and_no_longer_than_told(autojump_clock, disk):
+async def test_lingering_waits_for_more_and_no_longer_than_linger(autojump_clock, disk):
     async with (
         producing(disk, **ONE) as producer,
         consuming(disk) as consumer,
@@ -676,7 +676,7 @@ async def test_a_cancelled_linger_puts_everything_back(autojump_clock, disk):
 # --- groups -----------------------------------------------------------------------------------
 
 
-async def test_a_group_goes_on_behind_what_it_committed(disk):
+async def test_a_group_continues_after_its_commits(disk):
     bodies = await fill(disk, 100, partition_count=3)
     got = []
     for _ in range(4):
@@ -691,7 +691,7 @@ async def test_a_group_goes_on_behind_what_it_committed(disk):
 
 
 @pytest.mark.parametrize("value", [10, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
-async def test_a_group_that_is_beyond_what_there_is_is_told_so(disk, value):
+async def test_a_group_beyond_the_end_gets_an_error(disk, value):
     """Whatever 64 bits can say: a peer's marker has no checksum."""
     await fill(disk, 10)
     await received(disk, group="g", autocommit=True)
@@ -835,7 +835,7 @@ async def test_only_a_group_commits_and_only_what_it_has(disk):
             await consumer.commit(Position(0, 0))
 
 
-async def test_a_group_that_was_overtaken_is_told_and_goes_on_where_it_likes(disk):
+async def test_an_overtaken_group_gets_an_error_and_may_seek(disk):
     await fill(disk, 100, segment_size=200)
     async with consuming(disk, group="g") as consumer:
         await consumer.commit(await consumer.receive())

@@ -38,7 +38,7 @@ def open_stream(request: pytest.FixtureRequest, tmp_path: Path, disk: CrashFS) -
 
 
 @pytest.mark.parametrize("durability", ["memory", "written", "synced"])
-async def test_a_message_goes_to_the_partition_of_its_key_and_its_place_is_told(disk, durability):
+async def test_a_message_goes_to_the_partition_of_its_key_and_its_position_is_returned(disk, durability):
     async with producing(disk, durability=durability) as producer:
         places = [await producer.send(b"%d" % number, b"key-%d" % (number % 7)) for number in range(100)]
     found = {message.position: message for message in stored(disk)}
@@ -94,7 +94,7 @@ async def test_its_time_is_the_one_it_was_given_or_now(disk):
     assert times[b"last"] == times[b"moment"] + 86_400_000_000_000
 
 
-async def test_many_are_sent_at_once_and_the_offsets_of_each_partition_told(disk):
+async def test_many_are_sent_at_once_and_the_offsets_of_each_partition_returned(disk):
     async with producing(disk) as producer:
         await producer.send(b"before", "a")
         batch = [(f"key-{number % 10}", b"%d" % number) for number in range(200)]
@@ -145,7 +145,7 @@ async def test_an_unknown_durability_is_refused_and_nothing_is_in(disk):
     assert stored(disk) == []
 
 
-async def test_a_second_producer_is_told_who_has_the_stream(open_stream):
+async def test_a_second_producer_gets_an_error_that_names_the_first(open_stream):
     async with open_stream():
         with pytest.raises(LockedError):
             async with open_stream():
@@ -189,7 +189,7 @@ async def test_all_is_synced_when_sync_returns_and_when_the_block_is_left(disk):
     assert len(stored(disk.crash())) == 20
 
 
-async def test_many_who_wait_for_the_disk_share_a_barrier_over_all_partitions():
+async def test_many_waiting_senders_share_a_barrier_over_all_partitions():
     disk = PatientDisk()
     async with producing(disk) as producer, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
@@ -257,7 +257,7 @@ async def test_messages_are_seen_by_others_while_a_barrier_is_being_paid():
 # --- waiting for room -------------------------------------------------------------------------
 
 
-async def test_who_brings_too_much_unsynced_waits_for_a_sync_and_gets_in_in_order():
+async def test_senders_above_max_unsynced_wait_for_a_sync_and_get_in_in_order():
     disk = PatientDisk()
     async with producing(disk, **ONE, max_unsynced=4096) as producer, trio.open_nursery() as nursery:
         disk.hold()
@@ -348,7 +348,7 @@ async def test_others_run_though_a_sender_never_waits(open_stream):
 # --- closing ----------------------------------------------------------------------------------
 
 
-async def test_closing_a_handle_wakes_who_waits_on_it():
+async def test_closing_a_handle_wakes_the_tasks_that_wait_on_it():
     disk = PatientDisk()
     async with producing(disk, max_unsynced=1024) as producer, trio.open_nursery() as nursery:
         disk.hold()
@@ -384,7 +384,7 @@ async def test_an_error_of_the_block_comes_out_as_it_is(disk):
 # --- disks that fail --------------------------------------------------------------------------
 
 
-async def test_a_full_disk_is_told_to_the_sender_and_nothing_partial_stays():
+async def test_a_full_disk_raises_in_the_sender_and_nothing_partial_stays():
     disk = fault_disk()
     async with producing(disk, **ONE) as producer:
         await producer.send(b"before", "k")
@@ -409,7 +409,7 @@ async def test_rows_that_find_no_room_are_written_when_there_is_some(autojump_cl
     assert values(stored(disk.inner)) == [b"x"]
 
 
-async def test_after_a_failed_sync_everybody_is_told_and_the_block_ends_with_it():
+async def test_after_a_failed_sync_every_call_raises_and_the_block_ends_with_it():
     disk = fault_disk()
 
     async def use_it() -> None:

@@ -141,7 +141,7 @@ async def test_a_killed_producers_messages_are_received_once_the_next_one_has_op
         assert consumer.losses == ()
 
 
-async def test_what_a_killed_member_had_is_taken_over_behind_its_commits(tmp_path: Path):
+async def test_partitions_of_a_killed_member_are_taken_over_after_its_commits(tmp_path: Path):
     async with open_producer(tmp_path / "s", partition_count=3) as producer:
         for number in range(300):
             await producer.send(b"%d" % number, b"key-%d" % number)
