@@ -44,5 +44,5 @@ class LogEngine(Closing):
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong since the open began, and what was done about it."""
+        """The repairs since the open began: what was found wrong, and what was done about it."""
         return tuple(self.log.repairs)

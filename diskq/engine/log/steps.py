@@ -22,7 +22,7 @@ class LogSteps:
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong since the open began, and what was done about it."""
+        """The repairs since the open began: what was found wrong, and what was done about it."""
         return tuple(self.log.repairs)
 
     def _wall_clock_ns(self) -> int:
