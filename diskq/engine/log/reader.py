@@ -7,7 +7,7 @@
 # needs no other signal: the name shows that nothing is missing between the two. If messages were lost or
 # removed, no file has that name; only then the directory is listed.
 #
-# How a segment is read is its kind's business: stream/segment_reader.py, journal/segment_reader.py.
+# Each kind reads its segments in its own way: stream/segment_reader.py, journal/segment_reader.py.
 # Synchronous, for one thread. The reader keeps open what it reads (data, checksums, and the index where it is
 # needed), so the removal of a segment does not take it away during reading.
 

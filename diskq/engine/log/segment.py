@@ -1,7 +1,7 @@
 # A log in segments. Law: a segment is complete, with all its entries, before the next one has a name; the
 # next barrier syncs complete segments, and no call waits for that.
 #
-# What a segment consists of is its type's business: stream/segment.py, journal/segment.py,
+# Each kind defines what its segments consist of: stream/segment.py, journal/segment.py,
 # priority/command_segment.py. What the first two share, a data file with a checksum file and with offsets in
 # its buffer, is here.
 

@@ -68,7 +68,7 @@ class Judge(Protocol):
         """Follow the framing of the segment, from the point on if it is there; repair its end."""
 
     def believe(self, base: int, verified: VerifiedPrefix, point: RecoveryPoint) -> Followed:
-        """Do the same for a segment of which only what checksums vouch for is left."""
+        """Do the same for a segment of which only verified bytes are left."""
 
     def is_followed(self, base: int, verified: VerifiedPrefix | None, followed: Followed) -> bool:
         """True if segment `base` continues this one, after a power cut. `verified` is as for `believe`."""
@@ -77,7 +77,7 @@ class Judge(Protocol):
         """Complete, in the page cache, a segment that is not the last; `following` is the next one."""
 
     def durable(self, base: int, point: RecoveryPoint) -> list[tuple[str, int]]:
-        """Return the segment's files but its checksums, each with the bytes that the point vouches for.
+        """Return the segment's files but its checksums, each with the bytes that the point covers.
 
         The data comes first; a file that describes other files comes after them.
         """
@@ -186,7 +186,7 @@ class LogRecovery:
         self._repairs.keep(data, (self._files.checksum_file(base), 0), *others)
 
     def _believe_checksums(self, point: RecoveryPoint, *, has_point: bool) -> None:
-        """Keep what they vouch for, without a gap, from the point on; set the rest aside.
+        """Keep the bytes that they verify, without a gap, from the point on; set the rest aside.
 
         Without a point, segments that have no checksums at all are a peer's, and kept too.
         """

@@ -6,7 +6,7 @@
 # barrier. How much of it is believed, log/trust.py decides:
 #
 #   framing is believed   The tail is cut where the last whole record ends.
-#   only checksums are    The tail is cut at the first byte that no checksum vouches for.
+#   only checksums are    The tail is cut at the first byte that no checksum verifies.
 #
 # Whatever is cut is kept aside: log/recovery.py.
 #
@@ -529,7 +529,7 @@ class FifoRecovery:
         return counted
 
     def _verified_prefix(self, number: int, start: int, prefix: bool) -> VerifiedPrefix:
-        """Return how far checksums vouch for the file from `start` on; without `prefix`, also past gaps."""
+        """Return how far checksums verify the file from `start` on; without `prefix`, also past gaps."""
         path, sums, size = self.files.data(number), self._sums(number), self.sizes[number]
         return verified_prefix(self.fs, path, sums, start, size=size, over_gaps=not prefix)
 

@@ -347,7 +347,7 @@ class _Passage(Closing):
         return True
 
     def finish(self) -> bool:
-        """At the end, report what the file has lost after it. False if this is not the end."""
+        """Report, at the end, what the file has lost after it. False if this is not the end."""
         if self.position >= self._end and not self.is_over:
             self.is_over = True
             if self._is_complete and (loss := self._reader.missing(self._end)) is not None:

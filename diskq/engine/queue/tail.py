@@ -255,7 +255,7 @@ class FifoTail:
         """End a file that one message has made larger than the limit, before metadata names a byte of it.
 
         go-diskqueue 1.0 leaves it after that message, whatever the metadata says: it would then look for
-        files after the one that is written to, for ever, and a message that it has appended would be lost.
+        files after the one that is written to, forever, and a message that it has appended would be lost.
         """
         if self._append.is_open and self._buffer.end > self._options.file_size:
             self._roll()
@@ -322,8 +322,7 @@ class FifoTail:
 
     @property
     def _spill_size(self) -> int:
-        """How many bytes of memory are freed when it is used up: few, so that no caller waits for a long
-        write.
+        """The bytes of memory to free when it is used up: few, so that no caller waits for a long write.
 
         A burst slightly larger than memory should not be written as a whole, either.
         """

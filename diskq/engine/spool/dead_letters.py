@@ -111,7 +111,7 @@ class DeadLetters(Closing):
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was found wrong with the files of the dead letters, at the open and in reading them since."""
+        """The repairs of the dead letters' files, at the open and in reading them since."""
         found = self._queue.repairs
         known = {(repair.path, repair.kept) for repair in found}
         return found + tuple(repair for place, repair in tuple(self._losses.items()) if place not in known)
