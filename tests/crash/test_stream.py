@@ -44,10 +44,10 @@ pytestmark = pytest.mark.usefixtures("quiet_log")
 AFTER_A_POWER_CUT = {
     recovery.UNSYNCED,
     recovery.MISSING,
-    "rows of no record",
+    "entries of no record",
     # What an open after the power cut has cut, and told, and was killed: told twice rather than never.
     "an open that was killed kept it aside",
-    "rows that disagree with their records",
+    "entries that disagree with their records",
 }
 
 
@@ -501,7 +501,7 @@ MUTATIONS = [
         "self._write(self.timeindex, self.rows.timeindex_patches()",
         "self._write(self.timeindex, []",
     ),
-    Mutation(INDEX_REBUILD, 'self._cut(path, count * row_size, "rows of no record")', "pass"),
+    Mutation(INDEX_REBUILD, 'self._cut(path, count * row_size, "entries of no record")', "pass"),
     Mutation(INDEX_REBUILD, "rebuilt.given = max(rebuilt.given, self.rows.given())", "pass"),
 ]
 

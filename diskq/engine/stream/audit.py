@@ -1,19 +1,19 @@
-# Is a stream as it should be? Law: look, change nothing, believe nothing; and raise no alarm over what a
+# Auditing a stream. Law: the audit changes nothing and trusts nothing; and it does not report what a
 # producer, or retention, is doing at this moment.
 #
-# A segment at a time, so that the work can be shared out: a process, or a machine, takes a task, and what
-# it tells is small. Of each segment it is asked whether
+# It audits a segment at a time, so that the work can be distributed: a process, or a machine, takes a task,
+# and its result is small. For each segment it checks that
 #
 #   every block has the checksum with which it was written
-#   the data is records and nothing else, and its end is the end of one
-#   the index and the timeindex hold what the records ask for, row by row, and no row more
-#   its offsets go on without a gap into the next segment
+#   the data consists of records, and ends with the end of a record
+#   the index and the timeindex have exactly the entries that the records imply
+#   its offsets continue without a gap into the next segment
 #
-# What a reader makes of damage is another question: it reads on, and mostly more is left than a strict eye
-# would believe. So where something is wrong, a reader counts how many messages cannot be had.
+# A reader tolerates more: it reads on after damage, and usually loses less than a strict check suggests. So
+# if something is wrong, a reader counts how many messages cannot be read.
 #
-# In the segment that is written to, rows of the index come after their records (both programs write in
-# this order): so its size is asked first, and what lies behind is not judged.
+# In the segment that is written to, index entries come after their records (both programs write in this
+# order): so the size of the index is read first, and bytes after the last entry's record are not judged.
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _STAMP = struct.Struct("<q")
 
 
 class AuditTask(NamedTuple):
-    """A segment to be looked at. `next_base`: where the one behind begins; None: it is written to."""
+    """A segment to audit. `next_base`: where the next one begins; None if the segment is written to."""
 
     partition: int
     base: int
@@ -54,21 +54,21 @@ class AuditTask(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """One thing that is wrong with a segment."""
+    """One fault of a segment."""
 
     path: str
     at: int | None
-    """The byte in that file; None: there is no such file."""
+    """The byte in that file; None if there is no such file."""
     what: str
     is_torn: bool = False
-    """It is the end of a write that was cut off: the next open mends it, and no whole message is lost."""
+    """True for the end of an interrupted write: the next open repairs it, and no whole message is lost."""
     missing: range = range(0)
     """Offsets that no segment has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentAudit:
-    """One segment as it was found. Timestamps are nanoseconds since 1970; None where there is no message."""
+    """The result for one segment. Timestamps are nanoseconds since 1970, None if there is no message."""
 
     partition: int
     base: int
@@ -81,23 +81,23 @@ class SegmentAudit:
     first_timestamp_ns: int | None
     last_timestamp_ns: int | None
     checksummed: int
-    """For so many of the bytes a checksum vouches."""
+    """How many of the bytes are covered by a checksum that agrees."""
     lost: int
-    """The messages that cannot be read, as far as they can be counted."""
+    """How many messages cannot be read, as far as they can be counted."""
     problem: str | None
-    """What is wrong; None: nothing."""
+    """What is wrong; None if nothing is."""
 
     @property
     def checksummed_share(self) -> float:
-        """From 0.0 (a peer wrote all of it, or it is young) to 1.0; of nothing, all."""
+        """The checksummed share of the data: 0.0 (all of a peer, or recent) to 1.0 (also if empty)."""
         return self.checksummed / self.size if self.size else 1.0
 
 
 def audit_tasks(path: str, fs: FileSystem | None = None) -> list[AuditTask]:
-    """What there is to look at in the stream: its segments, by partition and offset.
+    """Return the audit tasks of the stream: its segments, by partition and offset.
 
-    Of a partition that its settings name, and that is not there, or has no segment, the task says base 0:
-    to audit it tells what is missing. Raises StreamNotFoundError, UnsupportedFormatError, OSError.
+    A partition that its settings name, but that is missing or has no segment, gets a task with base 0, whose
+    audit reports what is missing. Raises StreamNotFoundError, UnsupportedFormatError, OSError.
     """
     fs = fs or OsFileSystem()
     files = StreamFiles(fs, path)
@@ -115,10 +115,10 @@ def audit_tasks(path: str, fs: FileSystem | None = None) -> list[AuditTask]:
 
 
 def audit_segment(path: str, task: AuditTask, fs: FileSystem | None = None) -> SegmentAudit | None:
-    """Look at one segment of the stream, closely. None: it is gone, retention took it meanwhile.
+    """Audit one segment of the stream. Returns None if retention removed it meanwhile.
 
-    Damage is told, never raised. Raises UnsupportedFormatError where the stream's settings cannot be read,
-    and OSError where the disk cannot.
+    Damage is reported, never raised. Raises UnsupportedFormatError if the stream's settings cannot be read,
+    and OSError if the disk cannot.
     """
     examined = examine_segment(path, task, fs)
     return None if examined is None else examined[0]
@@ -127,10 +127,10 @@ def audit_segment(path: str, task: AuditTask, fs: FileSystem | None = None) -> S
 def examine_segment(
     path: str, task: AuditTask, fs: FileSystem | None = None, *, judges_tail: bool = False
 ) -> tuple[SegmentAudit, list[Trouble]] | None:
-    """As `audit_segment`; and its problem piece by piece.
+    """Audit one segment, as `audit_segment`, and also return its faults one by one.
 
-    With `judges_tail` all that lies behind the published end of the segment that is written to is told as
-    well: for who knows that nobody is writing it.
+    With `judges_tail`, bytes after the published end of the segment that is written to are reported as well:
+    for a caller that knows that no process is writing it.
     """
     fs = fs or OsFileSystem()
     stream = StreamFiles(fs, path)
@@ -180,7 +180,7 @@ def _segment_audit(
 
 
 class _Audit:
-    """One segment, its files open."""
+    """The audit of one segment, whose files are open."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class _Audit:
         *,
         judges_tail: bool,
     ) -> None:
-        """Raises FileNotFoundError where its data file is gone."""
+        """Open the files. Raises FileNotFoundError if the data file is gone."""
         self._fs = fs
         self._files = files
         self._task = task
@@ -209,7 +209,7 @@ class _Audit:
             return None
 
         data, index, timeindex = self._paths = files.segment(task.base)
-        # The index first, and before anything else its size: all that it tells of is there by then.
+        # The index first, and its size before anything else: all records of its entries exist by then.
         self._index = opened(index)
         self._published = self._size(self._index) // INDEX_ROW_SIZE
         self._timeindex = opened(timeindex)
@@ -220,7 +220,7 @@ class _Audit:
         self._ahead = ReadAhead(fs, framing, Gate())
         self._checked = self._good = self._bad = 0
         self._first_bad: tuple[Row, int] | None = None
-        self._unlike: set[int] = set()  # files of which a row was told already
+        self._unlike: set[int] = set()  # files of which a wrong entry was reported already
 
     def _size(self, handle: int | None) -> int:
         return 0 if handle is None else self._fs.size(handle)
@@ -249,12 +249,12 @@ class _Audit:
             problem="; ".join(problems) or None,
         )
 
-    # --- records, with their checksums and their rows ---------------------------------------------
+    # --- records, with their checksums and their entries ------------------------------------------
 
     def _pass_through(self) -> tuple[int, tuple[int | None, int | None]]:
-        """Every record with its rows. How many follow each other, and the first and the last time.
+        """Compare every record with its entries. Returns the number of records, and the first and last time.
 
-        A stretch is read once: its blocks are compared with their checksums while it is at hand.
+        A stretch is read once: its blocks are compared with their checksums while it is in memory.
         """
         most = UNBOUNDED if self._is_complete else self._published
         position = records = 0
@@ -282,7 +282,7 @@ class _Audit:
         return records, (first, last)
 
     def _claimed(self, stretch: memoryview) -> int:
-        """Bytes that the torn record at its start needs at least."""
+        """Return the bytes that the torn record at the start needs at least."""
         return rows_of(self._framing, stretch, 0, 0).claimed
 
     def _report_end(self, position: int, records: int, most: int) -> None:
@@ -295,7 +295,7 @@ class _Audit:
             self._judge_tail(position, records)
 
     def _judge_tail(self, position: int, records: int) -> None:
-        """What lies behind the last published message, at byte `position`: of a write that was cut off."""
+        """Report what follows the last published message, at byte `position`: an interrupted write."""
         size = self._fs.size(self._data)
         if position < size:
             data = self._fs.pread(self._data, size - position, position)
@@ -324,7 +324,7 @@ class _Audit:
         return (INDEX, self._index, INDEX_ROW_SIZE), (TIMEINDEX, self._timeindex, TIMEINDEX_ROW_SIZE)
 
     def _compare(self, stretch: memoryview, count: int, before: int, position: int) -> tuple[int, int]:
-        """The whole records of the stretch with their rows. Their first and their last time."""
+        """Compare the whole records of the stretch with their entries. Returns their first and last time."""
         rows = [
             self._read_rows(handle, which, count, before, row_size)
             for which, handle, row_size in self._row_files()
@@ -347,7 +347,7 @@ class _Audit:
         if handle is None:
             self._report(which, None, f"there is no {name}")
         elif is_missing:
-            # It is written behind the index: of the last messages its rows may be missing.
+            # It is written after the index: the entries of the last messages may be missing.
             is_torn = not self._is_complete and which == TIMEINDEX
             self._report(which, at, f"the {name} ends before offset {offset}", is_torn)
         else:
@@ -358,7 +358,7 @@ class _Audit:
     def _verify_loaded(self, position: int, end: int) -> int:
         """Compare the blocks from `position` on, as far as they are loaded. Returns where they end.
 
-        Where none begins there, that is the end of what is loaded: who has none is believed by its framing.
+        If no block begins there, that is the end of the loaded bytes: without checksums, framing is believed.
         """
         if position != self._checked:
             return end
@@ -371,14 +371,14 @@ class _Audit:
         return reach
 
     def _verify_rest(self) -> None:
-        """The blocks that `_pass_through` did not come by: behind damage, or behind what is published."""
+        """Compare the blocks that `_pass_through` did not reach: after damage, or after the published end."""
         while rows := self._rows.covering(self._checked, _STRETCH):
             start, end = rows[0].start, rows[-1].end
             data = memoryview(self._fs.pread(self._data, end - start, start))
             self._judge_blocks(data, rows[0], end)
 
     def _judge_blocks(self, data: memoryview, row: Row, end: int) -> None:
-        """Blocks that follow each other, from that of `row` to byte `end`; `data` begins with them."""
+        """Compare consecutive blocks, from that of `row` to byte `end`, with the start of `data`."""
         agreeing = self._rows.agreeing(data) if len(data) >= row.end - row.start else row.start
         self._good += agreeing - row.start
         self._checked = end
@@ -390,7 +390,7 @@ class _Audit:
             self._first_bad = self._first_bad or (broken, row.start + len(data))
 
     def _report_checksums(self) -> None:
-        """The first block that is not as it was written."""
+        """Report the first block that disagrees with its checksum."""
         if self._first_bad is None:
             return
         row, file_end = self._first_bad
@@ -405,7 +405,7 @@ class _Audit:
     # --- ends -------------------------------------------------------------------------------------
 
     def _check_ends(self, records: int) -> None:
-        """Of a complete segment: nothing is behind the last row, and the next one goes on where it ends."""
+        """Check that a complete segment has no surplus entries, and that the next one continues it."""
         base, next_base = self._task.base, self._task.next_base
         assert next_base is not None
         for which, handle, row_size in self._row_files():
@@ -430,7 +430,7 @@ class _Audit:
     # --- what a reader makes of it ----------------------------------------------------------------
 
     def _read(self) -> tuple[int, tuple[int | None, int | None], int]:
-        """How many messages a reader gets, the first and the last time, and how many are lost to it."""
+        """Return how many messages a reader gets, the first and last time, and how many are lost."""
         task = self._task
         end = task.next_base if task.next_base is not None else task.base + self._published
         records = 0

@@ -1,5 +1,4 @@
-# How far a group has come in a partition. What is promised of it, and how it is written, is
-# log/committed_offset.py's.
+# A group's committed offset in a partition. Its promises and its writing are in log/committed_offset.py.
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ __all__ = ["GroupOffset", "read_offset"]
 
 
 def read_offset(fs: FileSystem, files: StreamFiles, group: str, partition: int) -> FoundOffset | None:
-    """How far the group has come in the partition, also while it is being written. Raises OSError.
+    """Return the group's committed offset in the partition, also while it is being written. Raises OSError.
 
-    None: there is no marker, the group does not read the partition.
+    None if there is no such file: the group does not read the partition.
     """
     return read_committed_offset(fs, _place_of(files, group, partition))
 
@@ -38,9 +37,9 @@ def _place_of(files: StreamFiles, group: str, partition: int) -> OffsetFile:
 
 
 class GroupOffset(CommittedOffset):
-    """A group's place in one partition. For one thread at a time, and for who holds the claim.
+    """A group's committed offset in one partition: the last offset that was processed.
 
-    `ConsumerGroup.marker` opens it. What it says is the last offset that was processed.
+    For one thread at a time, and for the holder of the claim. `ConsumerGroup.committed_offset` opens it.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class GroupOffset(CommittedOffset):
         sync_timeout: float = 2.0,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Take up where the group left off, whose directories are there. As `CommittedOffset`."""
+        """Read what the group has committed; its directories exist already. Raises as `CommittedOffset`."""
         self.group = group
         self.partition = partition
         place = _place_of(files, group, partition)
@@ -62,6 +61,6 @@ class GroupOffset(CommittedOffset):
 
     @property
     def next_offset(self) -> int | None:
-        """Where reading goes on; None: nothing was processed yet, begin where the reader likes."""
-        # A peer's marker may say what nobody counts to: whoever reads on there is told that it is not there.
+        """The offset to read next; None if nothing was processed yet: the reader chooses the start."""
+        # A peer's file may have an impossible offset: a reader that continues there gets an error.
         return None if self.committed is None else min(self.committed, LARGEST_OFFSET) + 1

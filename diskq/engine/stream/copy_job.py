@@ -1,11 +1,11 @@
-# A job that copies into a stream, round by round. Law: what a round will copy is durable before any of it
-# is committed; so whoever resumes the job, after any crash, does that very round again, which the stream
-# knows by its number, and nothing is copied twice or left out.
+# A job that copies into a stream, round by round. Law: the plan of a round is durable before any of the round
+# is committed; so a process that resumes the job, after any crash, repeats exactly that round, which the
+# stream recognises by its number, and nothing is copied twice or left out.
 #
-# A transaction tells its stream *that* round 7 was committed. It does not tell what was in it, and a source
-# grows: done again, round 7 might reach further, and what it has more would count as committed. A
-# checkpoint that is not synced (Spark's is not) leaves that gap open in a power cut. So the plan is kept
-# here, beside the messages that come of it, and cannot be parted from them:
+# A transaction records *that* round 7 was committed, not what was in it, and a source grows: a
+# repeated round 7 might reach further, and its additional messages would count as committed. A checkpoint
+# that is not synced (Spark's is not) leaves that gap open in a power cut. So the plan is stored here, in the
+# directory of the messages that it produces, and cannot be separated from them:
 #
 #     .diskq/jobs/NAME         the plan of the latest round, as JSON, with a checksum
 #     .diskq/jobs/NAME.lock    held while the job runs: one process at a time
@@ -35,20 +35,20 @@ _LARGEST = 64 * 1024 * 1024
 
 
 def check_job_name(name: str) -> str:
-    """The same; raises ValueError for one that cannot be part of a file's name."""
+    """Return the name; raises ValueError if it cannot be part of a file's name."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"a job is named by 1 to 60 letters, digits, _ and -, not {name!r}")
     return name
 
 
 class Job(Closing):
-    """The right to go on with a job, and what is known of it."""
+    """The exclusive right to continue a job, and its latest plan."""
 
     def __init__(self, path: AnyPath, name: str, *, fs: FileSystem | None = None) -> None:
-        """Of the stream in the directory `path`, which a producer of ours has opened before.
+        """Open a job of the stream in the directory `path`, which a diskq producer has opened before.
 
-        Raises ValueError for such a name; LockedError while another process runs the job; CorruptionError
-        where what it has done cannot be told; OSError.
+        Raises ValueError for an invalid name; LockedError while another process runs the job;
+        CorruptionError if its plan cannot be read; OSError.
         """
         check_job_name(name)
         self._fs: FileSystem = fs or OsFileSystem()
@@ -57,24 +57,24 @@ class Job(Closing):
         self._path = join(self._directory, name)
         self._name = name
         self._fs.make_directory(self._directory)
-        # Also where it was there: who made it may have been killed before this.
+        # Also if it existed: the process that made it may have been killed before this.
         Barrier(directories=(self._files.private,)).execute(self._fs)
         self._lock = Lock(self._fs, f"{self._path}.lock", f"job {name!r} of {self._files.path}")
         try:
             self._lock.sign()
             self._sweep()
             self.plan: dict[str, Any] | None = self._read()
-            """Of the latest round; None: the job is new."""
+            """The plan of the latest round; None if the job is new."""
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Let others go on with it. Idempotent."""
+        """Release the job, so that others may continue it. Idempotent."""
         self._lock.release()
 
     def keep(self, plan: Mapping[str, Any]) -> None:
-        """From now on this is the plan, whatever happens. Raises DiskFullError: then it is the one before."""
+        """Store the plan durably. Raises DiskFullError: the previous plan is then kept."""
         content = _HEAD + json.dumps(plan, separators=(",", ":"), sort_keys=True).encode() + b"\n"
         replacement = Replacement(self._path, checked(content), lambda number: f"{self._path}.{number}.tmp")
         if not Barrier(replacements=(replacement,)).execute(self._fs):
@@ -87,12 +87,12 @@ class Job(Closing):
             return None
         end = max(0, len(content) - CHECK_SIZE)
         if not is_checked(content, end) or not content.startswith(_HEAD, 0, end):
-            raise CorruptionError(self._path, 0, "nobody wrote that: what the job has done cannot be told")
+            raise CorruptionError(self._path, 0, "damaged plan: what the job has done is unknown")
         plan: dict[str, Any] = json.loads(content[len(_HEAD) : end])
         return plan
 
     def _sweep(self) -> None:
-        """Remove what a crash has left of a plan that was being written."""
+        """Remove temporary files that a crash left of a plan that was being written."""
         mine = re.compile(rf"{re.escape(self._name)}\.[0-9]{{1,19}}\.tmp")
         names = [name for name in self._fs.list_directory(self._directory) if mine.fullmatch(name)]
         Barrier(removals=tuple(join(self._directory, name) for name in names)).execute(self._fs)

@@ -1,12 +1,12 @@
-# What the three files of a segment say about one place. Law: one source is not enough. A length, a
-# row of the index and a time each can be rotten, or what a crash of go-diskq left; a record is where
+# Cross-checking the three files of a segment at one place. Law: one source is not enough. A length, an
+# index entry and a timestamp can each be damaged, or be what a crash of go-diskq left; a record is where
 # two of them agree.
 #
-# Nothing here is on the way of a message: it is asked where the index and the data contradict each
-# other. No size that a file claims is asked memory for, unless the file is that long.
+# This is not on a message's normal path: it is used where the index and the data contradict each other.
+# Memory is allocated for a size that a file claims only if the file is that long.
 #
-# go-diskq never mends. After a crash, or a write that a full disk refused, it appends behind what is
-# left of a record or of a row; so rows may lie some bytes behind their places, for the rest of a segment.
+# go-diskq never repairs. After a crash, or a write that a full disk refused, it appends after the fragment
+# of a record or of an entry; so entries may lie some bytes after their places, for the rest of a segment.
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from diskq.storage.numbers import UNBOUNDED
 __all__ = ["CrossCheck", "IndexEntry", "MatchingEntry"]
 
 _CHUNK = 256 * 1024
-_HEADER = 4 * 1024  # so much is loaded to see how large a record is
-# So far ahead rows are looked for at any byte; further on only where rows belong.
+_HEADER = 4 * 1024  # bytes loaded to learn a record's size
+# Up to this many bytes ahead an entry may begin at any byte; further on only at its place.
 _NEAR = 2048 * INDEX_ROW_SIZE
 _ROWS_AT_ONCE = 2048
-# A row of the timeindex is looked for so many bytes around its place.
+# An entry of the timeindex is searched for up to this many bytes around its place.
 _AROUND = 64 * TIMEINDEX_ROW_SIZE
 
 
@@ -43,16 +43,16 @@ class IndexEntry(NamedTuple):
 
 
 class MatchingEntry(NamedTuple):
-    """A row, and where the record is that it tells of."""
+    """An index entry, and the byte at which its record was found."""
 
     row: IndexEntry
     position: int
     standing: int = 0
-    """How well it stands there: see `CrossCheck.standing`."""
+    """How well the entry is confirmed there: see `CrossCheck.standing`."""
 
 
 class CrossCheck:
-    """One segment, as it is asked about when reading it does not go on by itself."""
+    """Answers about one segment, for a reader that meets a contradiction."""
 
     def __init__(
         self, fs: FileSystem, files: PartitionFiles, base: int, data: int, framing: TripletFraming
@@ -74,7 +74,7 @@ class CrossCheck:
     # --- the index --------------------------------------------------------------------------------
 
     def _opened(self) -> int | None:
-        """The index; None while there is none: it is made after the data file."""
+        """Return the handle of the index; None while there is none: it is made after the data file."""
         if self._index is None:
             try:
                 self._index = self._fs.open(self._files.index_of(self.base))
@@ -88,31 +88,31 @@ class CrossCheck:
         return 0 if index is None else self._fs.size(index)
 
     def rows(self, at: int, most: int) -> bytes:
-        """At most `most` rows of the index from byte `at` on; what is left of a torn one may follow."""
+        """Return at most `most` entries of the index from byte `at` on; a fragment of an entry may follow."""
         index = self._opened()
         return b"" if index is None or at < 0 else self._fs.pread(index, most * INDEX_ROW_SIZE, at)
 
     def standing(self, at: int) -> int:
-        """How well the row at this byte of the index stands there."""
+        """Return how well the entry at this byte of the index is confirmed by the next one."""
         row = self.row(at)
         return 0 if row is None else self._standing(row)
 
     def row(self, at: int) -> IndexEntry | None:
-        """The row that begins at this byte of the index, if one can."""
+        """Return the entry that begins at this byte of the index; None if the index ends within it."""
         data = self.rows(at, 1)
         return IndexEntry(at, *INDEX_ROW.unpack(data)) if len(data) == INDEX_ROW_SIZE else None
 
     def place(self, offset: int) -> int:
-        """The byte of the index at which the row of `offset` belongs."""
+        """Return the byte of the index at which the entry of `offset` belongs."""
         return (offset - self.base) * INDEX_ROW_SIZE
 
     def matching_entry(
         self, at: int, offset: int, start: int, end: int, *, drift: int = 0, limit: int = UNBOUNDED
     ) -> MatchingEntry | None:
-        """The first row from byte `at` of the index on that tells of a record in bytes start:end.
+        """Return the first entry from byte `at` of the index on whose record is in bytes start:end.
 
-        It is of message `offset` or a later one, but of none that belongs further on in the index, and
-        begins before byte `limit` of it. The record has that size, and the time that the timeindex says.
+        It is of message `offset` or a later one, but not of one that belongs further on in the index, and it
+        begins before byte `limit` of the index. The record has the entry's size and the timeindex's time.
         """
         best: MatchingEntry | None = None
         for row in self._candidates(at, offset, start - drift, end, limit):
@@ -127,10 +127,10 @@ class CrossCheck:
         return best
 
     def overwriting(self, row: IndexEntry, position: int, end: int) -> MatchingEntry | None:
-        """A later row that tells of a record that begins inside this row's, which is at `position`.
+        """Return a later entry whose record begins inside this entry's record, which is at `position`.
 
-        After it the index goes on as if what lies behind had never been: so it is the next row, or one
-        whose record lies before that of the row in front of it.
+        The index continues from such an entry as if the bytes after it had never been written: so it is the
+        next entry, or one whose record lies before that of the entry in front of it.
         """
         phase = row.at % INDEX_ROW_SIZE
         scanned, found = self._descents.get(phase, (phase, []))
@@ -152,9 +152,9 @@ class CrossCheck:
         return None
 
     def _standing(self, row: IndexEntry) -> int:
-        """Of rows that overlap, one is right: small numbers look like others, a few bytes on.
+        """Return 2 if the next entry follows or the index ends, 1 if a fragment follows, 0 otherwise.
 
-        2: the next row follows, as it must, or the index ends; 1: the beginning of one; 0: something else.
+        Of entries that overlap, one is right: small numbers look like other numbers a few bytes further on.
         """
         following = row.at + INDEX_ROW_SIZE
         after = self.row(following)
@@ -163,7 +163,7 @@ class CrossCheck:
         return 2 if after.offset == row.offset + 1 else 0
 
     def _candidates(self, at: int, offset: int, start: int, end: int, limit: int) -> Iterator[IndexEntry]:
-        """Rows, at any byte near `at`, further on only where rows belong."""
+        """Yield possible entries: near `at` at any byte, further on only at their places."""
         near = at + _NEAR
         most = min(_ROWS_AT_ONCE, (limit - at) // INDEX_ROW_SIZE + 1) + 1
         while at < limit and len(data := self.rows(at, most)) >= INDEX_ROW_SIZE:
@@ -177,7 +177,7 @@ class CrossCheck:
     # --- the data ---------------------------------------------------------------------------------
 
     def is_record(self, position: int, size: int, end: int, offset: int | None = None) -> bool:
-        """Is there a record of `size` bytes, within the data up to `end`, and of the time of `offset`?"""
+        """True if a record of `size` bytes is at `position`, before byte `end`, with the time of `offset`."""
         if size <= 0 or size > end - position:
             return False
         self._load(position, size)
@@ -188,7 +188,7 @@ class CrossCheck:
         return not times or message.timestamp_ns in times
 
     def size_at(self, position: int, end: int) -> int | None:
-        """The size of the record at `position`; None: none is there, or not all of it before `end`."""
+        """Return the size of the record at `position`; None if none is there, or it does not end by `end`."""
         size = min(_HEADER, end - position)
         while True:
             self._load(position, size)
@@ -203,7 +203,7 @@ class CrossCheck:
         self._probe.admit(position, position + loaded)
 
     def count(self, start: int, end: int, most: int = UNBOUNDED) -> int | None:
-        """How many records fill bytes start:end, by their lengths; None: they do not, or it is more."""
+        """Return how many records fill bytes start:end; None if they do not fill them, or exceed `most`."""
         counted = 0
         size = _CHUNK
         while start < end:
@@ -220,14 +220,14 @@ class CrossCheck:
         return counted
 
     def find(self, start: int, size: int, end: int) -> int | None:
-        """Where the next record of `size` bytes begins, in the chunk from byte `start` on, before `end`."""
+        """Return where the next record of `size` bytes begins, in the chunk from byte `start` to `end`."""
         self._probe.load(self._data, start, min(max(_CHUNK, size), end - start))
         return self._probe.find(start, size)
 
     # --- the timeindex ----------------------------------------------------------------------------
 
     def times_of(self, offset: int) -> set[int]:
-        """The timestamps that the timeindex has for a message: several, where pushes of it had failed."""
+        """Return the timestamps that the timeindex has for a message: several, if pushes of it had failed."""
         try:
             handle = self._fs.open(self._files.timeindex(self.base))
         except FileNotFoundError:

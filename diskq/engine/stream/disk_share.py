@@ -1,9 +1,10 @@
-# What a stream has on the disk, where it shares a budget. Law: what is counted is never less than what is
-# there; and no message asks more than whether it fits into what is left of the lease.
+# The share of a disk budget that a stream uses. Law: the counted size is never less than the real one; and a
+# message only checks whether it fits into the rest of the lease.
 #
-# Complete segments are looked at once, when they are complete. What is written is counted by its bytes and
-# its records: a record has a row in the index and in the timeindex, each 4 KiB of data a checksum, each 256
-# rows a mark. Zeros ahead of the checksums, and what each file takes of a block more, are counted as fixed.
+# Complete segments are measured once, when they are complete. The active segments are counted by their bytes
+# and records: a record has an entry in the index and in the timeindex, each 4 KiB of data a checksum, each
+# 256 entries a mark. Zeros ahead of the checksums, and the rest of each file's last block, are counted as
+# fixed.
 
 from __future__ import annotations
 
@@ -25,16 +26,16 @@ __all__ = ["INDEX_BYTES", "BudgetObstacle", "StreamDiskShare", "size_on_disk"]
 
 BudgetObstacle = Refusal
 
-# Bytes that each record has beside the data, its part of a mark included.
+# Bytes that each record has in other files than the data, its part of a mark included.
 INDEX_BYTES = INDEX_ROW_SIZE + TIMEINDEX_ROW_SIZE + 1
-# Of the lock, the owner's files, settings, and points, which are replaced; of what is beside a partition's
-# segments, and of the segment that is next.
+# Blocks of the lock, the owner's files, settings, and recovery points, which are replaced; and, of each
+# partition, of the private files and of the next segment.
 _FIXED_BLOCKS = 8
 _BLOCKS_OF_A_PARTITION = 14
 _MOST_ZEROS = 64 * 1024
-# When no more than this is left of the lease, it is time for more.
+# When no more than this is left of the lease, it is extended.
 _LITTLE = 2 * BLOCK
-# A budget is made of at least so many segments of one stream, or none could be dropped while it is full.
+# A budget holds at least this many segments of one stream, or none could be dropped while it is full.
 _SEGMENTS_IN_A_BUDGET = 8
 
 
@@ -47,12 +48,12 @@ class WrittenPartition(Protocol):
 
 
 def size_on_disk(size: int, records: int) -> int:
-    """What so many bytes of records take on the disk at most, with all that lies beside them."""
+    """Return the most that `size` bytes of `records` records take on the disk, in all files."""
     return size + (size >> 7) + records * INDEX_BYTES
 
 
 class StreamDiskShare:
-    """The part of a budget that a stream has. For the thread that writes to it."""
+    """The share of a budget that a stream uses. For the thread that writes to the stream."""
 
     def __init__(
         self, fs: FileSystem, files: StreamFiles, budget: Budget, roll_size: int, *, has_retention: bool
@@ -61,17 +62,17 @@ class StreamDiskShare:
         self._files = files
         self._budget = budget
         self._partitions: Sequence[WrittenPartition] = ()
-        self._complete: dict[tuple[int, int], tuple[int, int]] = {}  # its bytes, and when it was written
-        self._seen: dict[int, int] = {}  # of each partition's segments so many were looked at
+        self._complete: dict[tuple[int, int], tuple[int, int]] = {}  # a segment's bytes and time of writing
+        self._seen: dict[int, int] = {}  # how many segments of each partition were measured
         self.roll_size = roll_size
         self.has_retention = has_retention
-        """Do the stream's settings tell what need not be kept?"""
+        """True if the stream's settings limit what is kept."""
         self._fixed = 0
-        self._lease = self._bytes = self._records = 0  # when it was measured last
+        self._lease = self._bytes = self._records = 0  # at the last measurement
         self.share: BudgetShare | None = None
 
     def settle_roll_size(self, partitions: int) -> int:
-        """Where segments are left for the next one."""
+        """Return the size at which segments roll, limited by the budget."""
         self.roll_size = max(
             1, min(self.roll_size, self._budget.max_bytes // (_SEGMENTS_IN_A_BUDGET * max(1, partitions)))
         )
@@ -80,7 +81,7 @@ class StreamDiskShare:
     def join(
         self, partitions: Sequence[WrittenPartition], wals: int, on_full: OnFull, router: StreamRouter
     ) -> BudgetShare:
-        """Count what is there, with the write-ahead logs' bytes, and be a member."""
+        """Measure the stream, with the write-ahead logs' bytes, and join the budget."""
         self._partitions = partitions
         fixed = BLOCK * _BLOCKS_OF_A_PARTITION + min(_MOST_ZEROS, BLOCK + (self.roll_size >> 7))
         self._fixed = _FIXED_BLOCKS * BLOCK + len(partitions) * fixed
@@ -110,7 +111,7 @@ class StreamDiskShare:
                 self._complete[index, base] = (on_disk, stamp.modified_ns)
 
     def _measured(self, router: StreamRouter) -> int:
-        """Bytes on the disk now."""
+        """Return the bytes on the disk now."""
         size = records = 0
         for index, partition in enumerate(self._partitions):
             bases, segment = partition.log.bases, partition.segment
@@ -127,25 +128,25 @@ class StreamDiskShare:
         )
 
     def left(self, router: StreamRouter) -> int:
-        """So many bytes may be taken in without asking."""
+        """Return how many bytes the lease has left."""
         written = router.accepted_bytes - self._bytes
         return self._lease - size_on_disk(written, router.records - self._records)
 
     def settle(self, router: StreamRouter) -> None:
-        """Give back what is not needed."""
+        """Return to the budget what is not needed."""
         assert self.share is not None
         used = self._measured(router)
         self.share.settle(used)
         self._lease = self.share.granted - used
 
     def forget(self, gone: Iterable[tuple[int, int]]) -> None:
-        """These segments are removed."""
+        """Forget these segments, which were removed."""
         for key in gone:
             self._complete.pop(key, None)
         self._note_oldest()
 
     def _forget_gone(self) -> bool:
-        """Somebody else may have removed segments: look what is there. True: so it is."""
+        """Forget segments that another process has removed. True if there were any."""
         there = {(i, base) for i in self._files.partitions() for base in self._files.partition(i).bases()}
         gone = [key for key in self._complete if key not in there]
         self.forget(gone)
@@ -155,12 +156,13 @@ class StreamDiskShare:
         if self.share is not None and self.share.on_full == "drop_oldest":
             self.share.oldest = min((written for _, written in self._complete.values()), default=math.inf)
 
-    # --- asking -----------------------------------------------------------------------------------
+    # --- admission --------------------------------------------------------------------------------
 
     def obstacle(self, size: int, router: StreamRouter, *, may_drop: bool) -> BudgetObstacle | None:
-        """What keeps `size` more bytes, by `room_size`, from being taken in, after all that helps at once.
+        """Return what keeps `size` more bytes on disk from being accepted now; None if nothing does.
 
-        `may_drop` is False after nothing could be. Raises DiskFullError where they will never fit.
+        Extends the lease if it can. `may_drop` is False after nothing could be dropped. Raises DiskFullError
+        if they will never fit.
         """
         share = self.share
         assert share is not None
@@ -168,7 +170,7 @@ class StreamDiskShare:
         if size + _LITTLE <= left:
             return None
         if size <= left:
-            # It fits; but the compiled door stops somewhat before the end: have more for those who follow.
+            # It fits; but the compiled router stops before the end: extend the lease for later senders.
             used = self._measured(router)
             share.reserve(used, size + _LITTLE)
             self._lease = share.granted - used

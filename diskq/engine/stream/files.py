@@ -1,20 +1,21 @@
-# The files of a stream: what they are called, and where what is ours alone lies beside them.
+# The files of a stream: their names, and where diskq's private files are. Law: everything outside `.diskq/`
+# is go-diskq's too.
 #
 #   settings.json                       see streamsettings
 #   owner                               16 raw bytes, while a producer is open
 #   parts/000000/                       one directory for each partition
 #     %020d.data .index .timeindex      a segment, named by the offset of its first message
-#   groups/<group>/000000               a group's offset marker: the last offset it has processed
-#   .diskq/                             ours: the lock, recovery's points, our owner's id, the pending
-#                                       transaction's intent, what each sink has committed last,
-#     repair/                           while one is carried out: files that are to take others' places
+#   groups/<group>/000000               a group's committed offset: the last offset it has processed
+#   .diskq/                             private: the lock, recovery points, the owner's id, the pending
+#                                       transaction's intent, each sink's last commit,
+#     repair/                           during a repair: files that will replace others
 #     gaps                              offsets whose messages a repair could not save
-#     staging/                          what is to be committed (see staging), and by partition
+#     staging/                          files of transactions before the commit (see staging)
 #     parts/000000/%020d.data.sums      checksums of a data file, %020d.marks of a timeindex, `sealed`,
 #                                       the write-ahead log, and what repairs set aside
-#     groups/<group>/000000.claim .mark who has the partition, and the shadow copy of the group's marker
+#     groups/<group>/000000.claim .mark the lock of the reading process, and the offset's shadow copy
 #
-# A temporary of any of them is `.diskq/<name>.<number>.tmp`, or stands beside the shadow copy of its marker.
+# A temporary file of any of them is `.diskq/<name>.<number>.tmp`, or is in the directory of the shadow copy.
 #
 # Format: docs/format/triplet.md.
 
@@ -60,51 +61,51 @@ class StreamFiles:
         self.owner_id = private_path(path, "owner")
         self.intent = private_path(path, "intent")
         self.staging = private_path(path, "staging")
-        self.swap = "repair"  # a directory of that name, among what is private
+        self.swap = "repair"  # the name of a directory in the private one
         self.status = private_path(path, "status")
 
     def partition(self, index: int) -> PartitionFiles:
         return PartitionFiles(self._fs, self, index)
 
     def partitions(self) -> list[int]:
-        """The partitions there are, ascending. Raises StreamNotFoundError where there is no stream."""
+        """Return the existing partitions, ascending. Raises StreamNotFoundError if there is no stream."""
         if self._fs.size_of(self.parts) is None:
             raise StreamNotFoundError(self.path, "there is no stream here")
         return _PARTITION.listed(self._fs, self.parts)
 
     def group(self, name: str) -> str:
-        """The directory of a group's markers."""
+        """Return the directory of a group's committed offsets."""
         return join(self.groups, name)
 
     def private_group(self, name: str) -> str:
-        """The directory of what is ours of a group."""
+        """Return the private directory of a group."""
         return join(self.private, "groups", name)
 
     def committed_offset(self, group: str, partition: int) -> str:
-        """What a group has processed of a partition."""
+        """Return the path of a group's committed offset in a partition."""
         return join(self.group(group), _PARTITION.name(partition))
 
     def committed_partitions(self, group: str) -> list[int]:
-        """The partitions of which a group has a marker, ascending; none where there is no such group."""
+        """Return the partitions in which a group has a committed offset, ascending."""
         try:
             return _PARTITION.listed(self._fs, self.group(group))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def shadow(self, group: str, partition: int) -> str:
-        """What our last marker said, so that a rotten one is told from one that a peer has moved."""
+        """Return the path of a committed offset's shadow copy, to distinguish rot from a peer's commit."""
         return join(self.private_group(group), _SHADOW.name(partition))
 
     def claim(self, group: str, partition: int) -> str:
-        """The lock of who processes a partition for a group."""
+        """Return the path of the lock of the process that reads a partition for a group."""
         return join(self.private_group(group), _CLAIM.name(partition))
 
     def committed(self, sink: str) -> str:
-        """What a sink has committed last."""
+        """Return the path of a sink's last commit."""
         return join(self.private, sink + _COMMITTED)
 
     def sinks(self) -> list[str]:
-        """Those that have committed something, sorted; none where there is no stream."""
+        """Return the sinks that have committed something, sorted; none if there is no stream."""
         try:
             names = self._fs.list_directory(self.private)
         except FileNotFoundError:
@@ -112,11 +113,11 @@ class StreamFiles:
         return sorted(name.removesuffix(_COMMITTED) for name in names if name.endswith(_COMMITTED))
 
     def staged(self, name: str) -> str:
-        """A staged file, by its name."""
+        """Return the path of a staged file, by its name."""
         return join(self.staging, name)
 
     def temporary(self, path: str) -> Callable[[int], str]:
-        """How the temporaries of a file in the root, or in its private directory, are called."""
+        """Return a function that names temporary files for a file in the root or the private directory."""
         return lambda number: f"{join(self.private, base_name(path))}.{number}.tmp"
 
     def committed_offset_temporary(self, group: str, partition: int) -> Callable[[int], str]:
@@ -124,16 +125,16 @@ class StreamFiles:
         return lambda number: f"{name}.{number}.tmp"
 
     def leftovers(self) -> list[str]:
-        """Temporaries in the private directory that a crash left, if asked by who holds the lock."""
+        """Return temporary files in the private directory that a crash left. For the holder of the lock."""
         return [join(self.private, name) for name in self._temporaries(self.private)]
 
     def committed_offset_leftovers(self, group: str, partition: int) -> list[str]:
-        """The same of one marker, if asked by who holds the claim."""
+        """Return temporary files of one committed offset that a crash left. For the holder of the claim."""
         directory, mine = self.private_group(group), _PARTITION.name(partition)
         return [join(directory, name) for name, of in self._temporaries(directory).items() if of == mine]
 
     def _temporaries(self, directory: str) -> dict[str, str]:
-        """The names of temporaries, and what they are temporaries of."""
+        """Return the names of temporary files, each with the name of its file."""
         found = {name: _TEMPORARY.fullmatch(name) for name in self._fs.list_directory(directory)}
         return {name: match[1] for name, match in found.items() if match is not None}
 
@@ -153,7 +154,7 @@ class PartitionFiles:
 
     @property
     def staging(self) -> Staging:
-        """The write-ahead log, and what it tells of."""
+        """Return the write-ahead log, with the files whose bytes it has."""
         return Staging(
             self.wal, self.data, self.checksum_file, lambda base: base >= max(self.bases(), default=0)
         )
@@ -174,28 +175,28 @@ class PartitionFiles:
         return join(self.private, _MARKS.name(base))
 
     def temporary(self, path: str) -> Callable[[int], str]:
-        """How the temporaries of a file of ours in this partition are called."""
+        """Return a function that names temporary files for a private file of this partition."""
         return lambda number: f"{path}.{number}.tmp"
 
     def segment(self, base: int) -> tuple[str, str, str]:
-        """The three files in the order in which they are made, and removed: readers list data files only."""
+        """Return the three files in the order in which they are made and removed: readers list data files."""
         return self.data(base), self.index_of(base), self.timeindex(base)
 
     def private_files(self, base: int) -> tuple[str, str]:
-        """What is ours beside a segment."""
+        """Return the private files of a segment: its checksum file and its marks."""
         return self.checksum_file(base), self.marks(base)
 
     def kept(self, path: str) -> str:
-        """Beside what, out of the peer's sight, bytes of a file of this partition are kept."""
+        """Return the path, outside the peer's listing, from which names for kept bytes of a file are made."""
         return join(self.private, base_name(path))
 
     def bases(self) -> list[int]:
-        """The segments there are, ascending; the last one is active. Raises StreamNotFoundError.
+        """Return the existing segments, ascending; the last one is active. Raises StreamNotFoundError.
 
-        None that is there is missing between two others, also while a producer makes more of them.
+        No existing segment is missing between two others, also while a producer makes more of them.
         """
-        # A listing is no snapshot: it may have a segment, and not one that was made before it. What it
-        # has was there, and all before it, when the second listing began, which therefore has them all.
+        # A listing is no snapshot: it may have a segment, and not one that was made before it. But all that
+        # it has, and all before, existed when the second listing began, which therefore has them all.
         last = max(self._listed(), default=-1)
         return [base for base in self._listed() if base <= last]
 
@@ -206,7 +207,7 @@ class PartitionFiles:
             raise self._not_found() from None
 
     def bases_after(self, base: int) -> list[int]:
-        """The segments behind `base`, ascending, as `bases`: without a look at all that lie before it."""
+        """Return the segments after `base`, ascending, as `bases`, without parsing the names before it."""
         last = max(self._listed_after(base), default=-1)
         return sorted(number for number in self._listed_after(base) if number <= last)
 
@@ -223,23 +224,23 @@ class PartitionFiles:
         return StreamNotFoundError(self.stream.path, f"there is no partition {self.index}")
 
     def marked(self) -> list[int]:
-        """The segments that have, or had, marks beside them, ascending."""
+        """Return the segments that have a file of marks, ascending."""
         try:
             return _MARKS.listed(self._fs, self.private)
         except FileNotFoundError:
             return []
 
     def checksum_files(self) -> list[int]:
-        """The segments of which checksums are there, ascending."""
+        """Return the segments that have a checksum file, ascending."""
         try:
             return _SUMS.listed(self._fs, self.private)
         except FileNotFoundError:
             return []
 
     def orphans(self, bases: Iterable[int], before: int | None = None) -> list[str]:
-        """Files whose segment is gone: a removal was cut short, or a peer removed what it knows of.
+        """Return files whose segment is gone: a removal was interrupted, or a peer removed its own files.
 
-        Of segments `before` that one only, where a producer may be making new ones meanwhile.
+        With `before`, only files of segments before that one: a producer may be making new ones meanwhile.
         """
         known = set(bases)
         orphans = []
@@ -255,12 +256,12 @@ class PartitionFiles:
         return orphans
 
     def without_index(self, bases: Iterable[int]) -> list[int]:
-        """Those of the segments whose index or timeindex is not there."""
+        """Return those of the segments whose index or timeindex is missing."""
         names = set(self._fs.list_directory(self.directory))
         return [base for base in bases if not names.issuperset({_INDEX.name(base), _TIMEINDEX.name(base)})]
 
     def check_names(self) -> None:
-        """Raises ForeignFilesError where there is a file in the directory that no producer made."""
+        """Raises ForeignFilesError if the directory has a file that no producer made."""
         namings = (_DATA, _INDEX, _TIMEINDEX)
         names = self._fs.list_directory(self.directory)
         if foreign := sorted(n for n in names if all(naming.parse(n) is None for naming in namings)):

@@ -1,9 +1,9 @@
-# Groups: readers who share the partitions of a stream, and remember together how far they have come.
-# Law: a partition has one reader of a group at a time, and the next one takes over when he is gone.
+# Consumer groups: readers that share the partitions of a stream, and commit offsets together. Law: a
+# partition has one reader of a group at a time, and another reader takes over when that one ends.
 #
-# A claim is a lock file of ours that ends with its process. go-diskq's groups know no claims: one of
-# them at work on the same partitions at the same time writes into a marker that we have replaced, or
-# over ours. One after the other is fine.
+# A claim is a private lock file that is released with its process. go-diskq's groups have no claims: a
+# go-diskq reader of the same partition at the same time writes into a file that diskq has replaced, or
+# overwrites diskq's. One after the other is fine.
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_group_name(name: str) -> None:
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
         raise GroupNameError(name, "it may not contain NUL, newlines or other control characters")
     try:
-        size = len(name.encode("utf-8", "surrogateescape"))  # as a listing tells a name that is not UTF-8
+        size = len(name.encode("utf-8", "surrogateescape"))  # as a listing has a name that is not UTF-8
     except UnicodeEncodeError:
         raise GroupNameError(name, "it cannot be encoded") from None
     if size > _LONGEST_NAME:
@@ -52,17 +52,17 @@ class Claim:
         self.partition = partition
 
     def release(self) -> None:
-        """Idempotent. Close the partition's marker first: the next one who claims it reads it."""
+        """Release the claim. Idempotent. Close the committed offset first: the next claimant reads it."""
         self._lock.release()
 
 
 class ConsumerGroup:
-    """Readers who share the partitions of a stream, in as many processes as they like."""
+    """Readers that share the partitions of a stream, in any number of processes."""
 
     def __init__(self, fs: FileSystem, files: StreamFiles, name: str) -> None:
-        """Join the group, or found it.
+        """Join the group, or create it.
 
-        Raises GroupNameError, StreamNotFoundError; DiskFullError where a new group finds no room; OSError.
+        Raises GroupNameError, StreamNotFoundError, OSError; DiskFullError if a new group finds no space.
         """
         check_group_name(name)
         if fs.size_of(files.parts) is None:
@@ -76,9 +76,9 @@ class ConsumerGroup:
                 fs.make_directory(path)
 
     def claim(self, partition: int) -> Claim | None:
-        """Have the partition to ourselves; None where another reader of the group has it.
+        """Claim the partition exclusively; None if another reader of the group has it.
 
-        Raises DiskFullError where a claim that nobody ever had finds no room; OSError.
+        Raises DiskFullError if there is no space for a new claim file; OSError.
         """
         path = self._files.claim(self.name, partition)
         try:
@@ -89,7 +89,7 @@ class ConsumerGroup:
         try:
             lock.sign()
         except OSError as failure:
-            # On a full disk nobody can read who has it; that decides nothing.
+            # On a full disk the holder's name is missing from the file; the lock holds all the same.
             if failure.errno not in FULL_DISK_ERRNOS:
                 lock.release()
                 raise
@@ -103,7 +103,7 @@ class ConsumerGroup:
         sync_timeout: float = 2.0,
         clock: Callable[[], float] | None = None,
     ) -> GroupOffset:
-        """The group's place in a partition that was claimed. Raises as `OffsetMarker`."""
+        """Open the group's committed offset in a claimed partition. Raises as `GroupOffset`."""
         return GroupOffset(
             self._fs,
             self._files,
@@ -115,7 +115,7 @@ class ConsumerGroup:
         )
 
     def offsets(self) -> GroupOffsets:
-        """How far the group has come, as its markers say now. Raises OSError."""
+        """Return the group's committed offsets as they are now. Raises OSError."""
         return _offsets(self._fs, self._files, self.name)
 
 
@@ -124,34 +124,34 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsets:
-    """How far a group has come."""
+    """The committed offsets of a group."""
 
     name: str
     offsets: dict[int, int | None]
-    """By partition that it reads, the last offset that was processed; None: none yet."""
+    """By partition that the group reads, the last offset that was processed; None: none yet."""
     repairs: tuple[Repair, ...]
-    """Markers that were not believed."""
+    """Offset files that were not believed."""
 
 
 def groups(fs: FileSystem, files: StreamFiles) -> list[GroupOffsets]:
-    """The groups of a stream that read any of it, diskq's and go-diskq's alike, by name. Raises OSError."""
+    """Return the groups that read any partition, diskq's and go-diskq's alike, by name. Raises OSError."""
     found = [_offsets(fs, files, name) for name in sorted(_names(fs, files))]
     return [group for group in found if group.offsets]
 
 
 def slowest(fs: FileSystem, files: StreamFiles, partition: int) -> int | None:
-    """The first offset of the partition that some group has yet to process; None where no group reads it.
+    """Return the first offset of the partition that some group has yet to process; None if no group reads it.
 
-    Raises OSError: what is not known to be processed must be kept.
+    Raises OSError: messages that are not known to be processed must be kept.
     """
     found = _found(fs, files, partition)
     return min((0 if mark.offset is None else mark.offset + 1 for mark in found), default=None)
 
 
 def furthest(fs: FileSystem, files: StreamFiles, partition: int, most: int) -> int:
-    """The offset behind the last one of the partition that some group has processed; 0 where none has.
+    """Return the offset after the last one of the partition that any group has processed; 0 if none has.
 
-    A marker that says more than `most` counts only where its shadow copy says so too. Raises OSError.
+    A committed offset of `most` or more counts only if its shadow copy agrees. Raises OSError.
     """
     offsets = (
         mark.offset + 1
@@ -162,7 +162,7 @@ def furthest(fs: FileSystem, files: StreamFiles, partition: int, most: int) -> i
 
 
 def _found(fs: FileSystem, files: StreamFiles, partition: int) -> list[FoundOffset]:
-    """The partition's markers, of all groups that read it."""
+    """Return the committed offsets of all groups that read the partition."""
     readers = (name for name in _names(fs, files) if partition in files.committed_partitions(name))
     found = (read_offset(fs, files, name, partition) for name in readers)
     return [mark for mark in found if mark is not None]
@@ -178,7 +178,7 @@ def _offsets(fs: FileSystem, files: StreamFiles, name: str) -> GroupOffsets:
 
 
 def _names(fs: FileSystem, files: StreamFiles, above: str = "") -> Iterator[str]:
-    """What may be groups; to go-diskq a name with slashes is one too, and lies that much deeper."""
+    """Yield possible group names. go-diskq allows slashes in a name, which lead to deeper directories."""
     try:
         names = fs.list_directory(files.group(above))
     except (FileNotFoundError, NotADirectoryError):

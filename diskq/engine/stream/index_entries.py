@@ -1,5 +1,5 @@
-# Entries of go-diskq's index and timeindex, for who looks at single ones. Law: the layout stands here and in
-# the compiled modules alone, and they agree. Format: docs/format/triplet.md.
+# The layout of single entries of go-diskq's index and timeindex ("rows" in code). Law: the layout stands here
+# and in the compiled modules alone, and they agree. Format: docs/format/triplet.md.
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-# Making the three files of a segment agree. Law: the data file is the authority; rows are made again
-# from its records, and nothing that somebody wrote is destroyed.
+# Rebuilding the index and the timeindex of a segment. Law: the data file is the authority; entries are made
+# again from its records, and no bytes that a program wrote are destroyed.
 #
-# The rows that the records ask for are compared with those that are there. Where they differ, who is
-# right depends on who vouches for the bytes:
+# The entries that the records imply are compared with the existing ones. If they differ, the block's
+# checksum decides:
 #
-#   a checksum agrees     the data is what was written: the row is replaced.
-#   a checksum disagrees  the block is rotten: its rows stay as they are, and whoever reads is told.
-#   nobody                a peer wrote it, or it is young. Two of record, index row and time make the
-#                         third again. Where all differ, it is what a reader makes of it
-#                         (segment_reader.py), so that a message has the same offset before and after.
+#   it agrees      The data is what was written: the entry is replaced.
+#   it disagrees   The block is damaged: its entries stay as they are, and readers report the damage.
+#   there is none  A peer wrote the block, or it is recent. Of three sources (record, index entry, timeindex
+#                  entry) two that agree correct the third. If all three differ, the decision is that of a
+#                  reader (segment_reader.py), so that a message has the same offset before and after.
 #
-# Records without any row lie at the end: whole ones get theirs. Zeros there are none: a power cut leaves
+# Whole records without any entry, at the end, get one. Zeros at the end are not records: a power cut leaves
 # them, and every message has a key.
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from diskq.storage.repairs import Repair, cut_tail, keep_copy
 __all__ = ["RebuiltSegment", "SegmentEntries", "read_entries", "rebuild_index"]
 
 _CHUNK = 1024 * 1024
-# So many bytes of rows are read, however small the data is that there is of them,
+# Bytes of entries that are read however small the data file is.
 _ROWS_IN_ANY_CASE = 64 * 1024 * 1024
-# and else those of so small records.
+# Bytes of the smallest record: bounds how many entries a large data file can have.
 _LEAST_RECORD = 8
-# A row of the timeindex is looked for so many bytes around its place.
+# An entry of the timeindex is searched for up to this many bytes around its place.
 _AROUND = 64 * TIMEINDEX_ROW_SIZE
 
 
@@ -51,9 +51,9 @@ class RebuiltSegment:
     end: int
     next_offset: int
     given: int
-    """The offset behind the last one of which there is a trace: that of a message that is lost, perhaps."""
+    """The offset after the last one that any file mentions; that message may be lost."""
     is_changed: bool = False
-    """Is a row that was there another one now, or gone?"""
+    """True if an existing entry was changed or removed."""
     repairs: list[Repair] = field(default_factory=list)
 
 
@@ -65,7 +65,7 @@ class _IndexPlace(NamedTuple):
 def rebuild_index(
     fs: FileSystem, files: PartitionFiles, framing: TripletFraming, base: int
 ) -> RebuiltSegment:
-    """Make the files of the segment at `base` agree. Raises OSError."""
+    """Rebuild the index and the timeindex of the segment at `base` from its data. Raises OSError."""
     rebuild = _IndexRebuild(fs, files, framing, base)
     try:
         return rebuild.run()
@@ -118,7 +118,7 @@ class _IndexRebuild:
         self._write(self.timeindex, self.rows.timeindex_patches(), count, TIMEINDEX_ROW_SIZE)
         self._write(self.index, self.rows.index_patches(), count, INDEX_ROW_SIZE)
         if len(rebuilt.repairs) > before:
-            # Where nothing is rebuilt, it was told before, and whoever reads is told again.
+            # If nothing was rebuilt, the losses were reported before, and readers report them again.
             for loss in self.losses:
                 if loss.start < rebuilt.end:
                     self._report(self.data, loss.start, loss.end, loss.reason, loss.records)
@@ -127,11 +127,12 @@ class _IndexRebuild:
     # --- the records ------------------------------------------------------------------------------
 
     def _skipped(self) -> RowsOf | None:
-        """All rows anew, where go-diskq has gone on after records of ours that have none; None elsewhere.
+        """Return all entries made anew, if go-diskq appended after records without entries; else None.
 
-        A writer that died between data and rows left them. go-diskq takes its next position from the data and
-        its next offset from the index: its rows name the right bytes, but its `Read` goes by the sizes alone,
-        and fails there for good. With rows of their own, the messages after them have higher offsets.
+        A diskq writer that died between data and entries left them. go-diskq takes its next position from the
+        data and its next offset from the index: its entries name the right bytes, but its `Read` goes by the
+        sizes alone, and fails there for good. Once those records have entries, the messages after them have
+        higher offsets.
         """
         number = self.rows.first_skipped()
         if number is None:
@@ -139,7 +140,7 @@ class _IndexRebuild:
         made = rows_of(self.framing, self.fs.pread(self.handle, self.size, 0), self.base, 0)
         places = {(position, size) for _, position, size in INDEX_ROW.iter_unpack(made.index_rows)}
         named = self.rows.places()
-        # Those that checksums cover are ours. Of a peer's own nobody knows whether they were acknowledged.
+        # diskq wrote those that checksums cover. Whether a peer's own were acknowledged is unknown.
         skipped = sorted(places - named)
         blocks = [self._block_at(position) for position, _ in skipped]
         is_ours = all(
@@ -149,13 +150,13 @@ class _IndexRebuild:
         if not self._is_as_checked() or not is_ours or not named <= places:
             return None
         count = len(skipped)
-        reason = f"{count} messages have no rows here, and another producer has written after them: "
-        reason += "they get theirs, and the offsets of its messages go up by so many"
+        reason = f"{count} messages have no index entries here, and another producer wrote after them: "
+        reason += f"they get entries, and the offsets of its messages go up by {count}"
         self._report(self.index, number * INDEX_ROW_SIZE, number * INDEX_ROW_SIZE, reason, 0)
         return made
 
     def _is_as_checked(self) -> bool:
-        """Do all checksums agree that there are?"""
+        """True if all existing checksums agree with the data."""
         at = 0
         self.sums.seek(0)
         while blocks := self.sums.covering(at, 0):
@@ -166,9 +167,9 @@ class _IndexRebuild:
         return not blocks
 
     def _walk(self) -> tuple[_IndexPlace, int]:
-        """Go through the records, settle their rows, and go on behind what cannot be read.
+        """Decide on the entries of all records, passing over what cannot be read.
 
-        Returns the place behind the last record, and the offset behind what was found missing there.
+        Returns the place after the last record, and the offset after the messages that are missing there.
         """
         good = place = _IndexPlace(0, self.base)
         want = _CHUNK
@@ -200,7 +201,7 @@ class _IndexRebuild:
         return good, place.offset
 
     def _scanned(self, place: _IndexPlace, size: int) -> RowsOf:
-        """The records from there on, up to zeros that no row and no checksum tells of."""
+        """Return the records from `place` on, up to zeros that no entry and no checksum covers."""
         chunk = self.fs.pread(self.handle, min(size, self.size - place.position), place.position)
         made = rows_of(self.framing, chunk, place.offset, place.position)
         first = max(0, self.base + self.rows.index_count - place.offset)
@@ -214,7 +215,7 @@ class _IndexRebuild:
         return made
 
     def _settle_rows(self, place: _IndexPlace, made: RowsOf) -> int:
-        """Decide on the rows of records that are not there as they ask for; how many could be decided on."""
+        """Decide on the entries that differ from the records. Returns how many records were decided on."""
         number = 0
         while (number := self.rows.agreed(place.offset, made, number)) < made.records:
             start, offset = self._place_of(made, number)
@@ -226,7 +227,7 @@ class _IndexRebuild:
             elif self.rows.has_index(offset):
                 settled = self.rows.agreed(place.offset, made, number, without_time=True)
                 if settled == number:
-                    break  # neither the index row nor both sources say so
+                    break  # neither the index entry nor two sources agree with the record
             else:
                 limit = self._first_at_or_after(made, number, self._uncovered_to(start))
                 settled = self._uncontradicted(made, number, limit)
@@ -237,7 +238,7 @@ class _IndexRebuild:
         return number
 
     def _uncontradicted(self, made: RowsOf, number: int, limit: int) -> int:
-        """Behind those of the records number:limit of which no row tells anything else."""
+        """Return the end of the run of records number:limit that no existing entry contradicts."""
         if number < limit and not self.rows.has_any_from(self._place_of(made, number).offset):
             return limit
         while number < limit:
@@ -249,7 +250,7 @@ class _IndexRebuild:
 
     @staticmethod
     def _place_of(made: RowsOf, number: int) -> _IndexPlace:
-        """Where a record of these begins; or, behind the last one, the next."""
+        """Return where record `number` of these begins; after the last one, where the next begins."""
         if number == made.records:
             offset, position, size = INDEX_ROW.unpack_from(made.index_rows, (number - 1) * INDEX_ROW_SIZE)
             return _IndexPlace(position + size, offset + 1)
@@ -257,29 +258,29 @@ class _IndexRebuild:
         return _IndexPlace(position, offset)
 
     def _first_at_or_after(self, made: RowsOf, number: int, end: int) -> int:
-        """The first of the records from the next one on that begins at byte `end` or behind it."""
+        """Return the first record after `number` that begins at byte `end` or later."""
         number += 1
         while number < made.records and self._place_of(made, number).position < end:
             number += 1
         return number
 
     def _after_contradiction(self, place: _IndexPlace, good: _IndexPlace) -> tuple[_IndexPlace, _IndexPlace]:
-        """Nothing can be said of what begins here by looking at it alone. Where does it go on?
+        """Return where reading continues after a place that cannot be decided by its own bytes.
 
-        Nowhere, if that is not further on. The other place is behind the last record on the way.
+        It does not continue if that is not after `place`. The second place is after the last record passed.
         """
         block = self._block_at(place.position)
         if block is not None and block.end <= self.size:
             after = self._after_block(block, place)
             return after, after
         if self.covered <= self.last.position and self.last.offset + 1 == place.offset:
-            # What is wrong here may throw a light on the record before, which nobody vouches for either.
+            # The contradiction may be in the record before, which no checksum covers either: decide it again.
             self.rows.take_back(self.last.offset)
             return self._read(self.last, good)
         return self._read(place, good)
 
     def _read(self, place: _IndexPlace, good: _IndexPlace) -> tuple[_IndexPlace, _IndexPlace]:
-        """As far as a reader gets from here, by two of three sources; it decides on the rows on its way."""
+        """Read on from `place` as a reader does, by two of three sources, and set the entries on the way."""
         ahead = TripletAhead(self.fs, self.framing, Gate())
         reader = SegmentReader(self.fs, ahead, self.framing, self.files, self.base)
         try:
@@ -298,12 +299,12 @@ class _IndexRebuild:
             reader.close()
 
     def _block_at(self, position: int) -> Row | None:
-        """The block of checksums that covers the byte, if there is one."""
+        """Return the checksum entry of the block that covers the byte, or None."""
         blocks = self.sums.covering(position, 0)
         return blocks[0] if blocks and blocks[0].start <= position else None
 
     def _uncovered_to(self, position: int) -> int:
-        """The byte from which on a checksum tells of the data again."""
+        """Return the byte at which the next block with a checksum begins."""
         row = self.sums.first_after(position)
         return self.size if row is None else row.start
 
@@ -311,7 +312,7 @@ class _IndexRebuild:
         return block.matches(self.fs.pread(self.handle, block.end - block.start, block.start))
 
     def _after_block(self, block: Row, place: _IndexPlace) -> _IndexPlace:
-        """Behind a rotten block. Its checksum's row knows how many records it held."""
+        """Return the place after a damaged block. Its checksum entry has the number of its records."""
         whole = self.fs.pread(self.handle, place.position - block.start, block.start)
         before = rows_of(self.framing, whole, 0, block.start).records
         return _IndexPlace(block.end, place.offset - before + block.records)
@@ -319,12 +320,12 @@ class _IndexRebuild:
     # --- the files --------------------------------------------------------------------------------
 
     def _write(self, path: str, patches: list[tuple[int, bytes]], count: int, row_size: int) -> None:
-        """Write the rows that were decided on, and cut those that belong to no record."""
+        """Write the entries that were decided on, and cut those that belong to no record."""
         with opened(self.fs, path, write=True, create=True) as handle:
             size = self.fs.size(handle)
             if size > count * row_size:
                 self.rebuilt.is_changed |= size >= (count + 1) * row_size
-                self._cut(path, count * row_size, "rows of no record")
+                self._cut(path, count * row_size, "entries of no record")
             whole = min(size // row_size, count) * row_size
             there = [self.fs.pread(handle, len(content), start) for start, content in patches]
             other = [(patch, old) for patch, old in zip(patches, there, strict=True) if old != patch[1]]
@@ -334,12 +335,12 @@ class _IndexRebuild:
             if wrong and wrong[0] < whole:
                 self.rebuilt.is_changed = True
                 aside = keep_copy(self.fs, handle, self.files.kept(path))
-                self._report(path, wrong[0], whole, "rows that disagree with their records", 0, aside)
+                self._report(path, wrong[0], whole, "entries that disagree with their records", 0, aside)
             for (start, content), _ in other:
                 write_all(self.fs, handle, content, start)
 
     def _cut(self, path: str, end: int, reason: str) -> None:
-        """What a torn write left was never acknowledged, and is no message lost."""
+        """Cut the file at byte `end`. The cut bytes are of a torn write: no acknowledged message is lost."""
         with opened(self.fs, path, write=True) as handle:
             self.rebuilt.repairs.append(
                 cut_tail(self.fs, handle, path, end, reason, 0, aside_base=self.files.kept(path))
@@ -354,7 +355,7 @@ class _IndexRebuild:
 
 
 class SegmentEntries:
-    """The rows of a segment as they are on disk, and as they are to be."""
+    """The index and timeindex entries of a segment: those on disk, and those to be written."""
 
     def __init__(self, base: int, index: bytes, timeindex: bytes) -> None:
         self.base = base
@@ -364,24 +365,24 @@ class SegmentEntries:
         self._patches: list[tuple[int, bytes, bytes]] = []
 
     def has_index(self, offset: int) -> bool:
-        """Is there a row at the offset's place, whatever it says?"""
+        """True if the index has an entry at the offset's place, whatever it says."""
         return offset - self.base < self.index_count
 
     def has_any_from(self, offset: int) -> bool:
-        """Is there any row at the offset's place or behind it?"""
+        """True if the index or the timeindex has an entry at the offset's place or after it."""
         rows = len(self._timeindex) - (offset - self.base) * TIMEINDEX_ROW_SIZE
         return rows > 0 or self.has_index(offset)
 
     def contradicts(self, offset: int, timestamp: int) -> bool:
-        """Does the index tell of this message, or the timeindex of another time of it?"""
+        """True if the index has an entry of this message, or the timeindex has another time for it."""
         number = offset - self.base
         said = (
             INDEX_ROW.unpack_from(self._index, number * INDEX_ROW_SIZE) if self.has_index(offset) else (-1,)
         )
         if said[0] == offset:
             return True
-        # Of several rows the last one counts: those before it are of pushes that failed. They may lie
-        # some bytes behind their places, where one of them is torn.
+        # Of several entries the last one counts: those before it are of pushes that failed. They may lie
+        # some bytes after their places, if one of them is torn.
         if self._time_at(number)[0] == offset != self._time_at(number + 1)[0]:
             return self._time_at(number)[1] != timestamp
         start = max(0, number * TIMEINDEX_ROW_SIZE - _AROUND)
@@ -392,7 +393,7 @@ class SegmentEntries:
         return bool(TIMEINDEX_ROW.unpack_from(rows, at)[1] != timestamp)
 
     def _time_at(self, number: int) -> tuple[int, int]:
-        """The row of the timeindex at this place: offset and timestamp; -1 and 0 where there is none."""
+        """Return the timeindex entry at this place, as offset and timestamp; -1 and 0 if there is none."""
         row = self._timeindex[number * TIMEINDEX_ROW_SIZE : (number + 1) * TIMEINDEX_ROW_SIZE]
         if len(row) < TIMEINDEX_ROW_SIZE:
             return -1, 0
@@ -400,11 +401,11 @@ class SegmentEntries:
         return offset, timestamp
 
     def places(self) -> set[tuple[int, int]]:
-        """Position and size of the records that have rows."""
+        """Return position and size of the records that have index entries."""
         return {(position, size) for _, position, size in self._all()}
 
     def fill(self, size: int) -> bool:
-        """Do the records that have rows follow each other from byte 0 to byte `size`?"""
+        """True if the records that have entries fill bytes 0 to `size` without a gap."""
         end = 0
         for number, (offset, position, length) in enumerate(self._all()):
             if offset != self.base + number or position != end:
@@ -413,7 +414,10 @@ class SegmentEntries:
         return end == size
 
     def first_skipped(self) -> int | None:
-        """The first row that begins after the end of the one before; None: none does, or rows are wrong."""
+        """Return the first entry whose record begins after the end of the one before.
+
+        None if there is none, or entries are wrong.
+        """
         end, found = 0, None
         for number, (offset, position, size) in enumerate(self._all()):
             if offset != self.base + number or position < end:
@@ -427,7 +431,7 @@ class SegmentEntries:
         return INDEX_ROW.iter_unpack(self._index[: self.index_count * INDEX_ROW_SIZE])
 
     def take_back(self, offset: int) -> None:
-        """Nothing was decided on from this row on."""
+        """Forget what was decided for the entry of `offset` and those after it."""
         number = offset - self.base
         kept = []
         for first, index, timeindex in self._patches:
@@ -436,18 +440,21 @@ class SegmentEntries:
         self._patches = kept
 
     def given(self) -> int:
-        """The offset behind the last row that is at its place."""
+        """Return the offset after the last entry that is at its place."""
         for number in reversed(range(self.index_count)):
             if INDEX_ROW.unpack_from(self._index, number * INDEX_ROW_SIZE)[0] == self.base + number:
                 return self.base + number + 1
         return self.base
 
     def agreed(self, offset: int, made: RowsOf, start: int, *, without_time: bool = False) -> int:
-        """The first of the rows `made` from `start` on, the first being `offset`'s, that is not there so."""
+        """Return the first of the entries `made`, from `start` on, that differs from the one on disk.
+
+        Entry 0 of `made` is that of `offset`.
+        """
         if self._is_there(offset, made, start, made.records, without_time):
             return made.records
         number, step = start, made.records - start
-        while step:  # by halving: most of them mostly are
+        while step:  # by halving: most entries agree
             if number + step <= made.records and self._is_there(
                 offset, made, number, number + step, without_time
             ):
@@ -470,7 +477,7 @@ class SegmentEntries:
         )
 
     def put(self, offset: int, made: RowsOf, start: int, end: int) -> None:
-        """From `offset` on, the rows start:end of those made are to be there."""
+        """Set entries start:end of those made, the first of which is that of `offset`."""
         self._patches.append(
             (
                 offset - self.base,
@@ -480,7 +487,7 @@ class SegmentEntries:
         )
 
     def put_one(self, offset: int, position: int, size: int, timestamp: int) -> None:
-        """The rows of this one record are to be there."""
+        """Set the entries of one record."""
         index = INDEX_ROW.pack(offset, position, size)
         self._patches.append((offset - self.base, index, TIMEINDEX_ROW.pack(offset, timestamp)))
 
@@ -492,7 +499,7 @@ class SegmentEntries:
 
 
 def _joined(patches: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """Pieces that follow each other, as one."""
+    """Join patches that follow each other."""
     joined: list[tuple[int, bytearray]] = []
     for start, content in patches:
         if joined and joined[-1][0] + len(joined[-1][1]) == start:
@@ -503,9 +510,9 @@ def _joined(patches: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
 
 
 def read_entries(fs: FileSystem, path: str, data: str) -> bytes:
-    """All of an index or a timeindex, as far as `data` can need rows; nothing where there is none.
+    """Return an index or a timeindex, as far as `data` can have entries; empty if there is no such file.
 
-    Rows may be of data that is gone: so many are read in any case.
+    Entries may be of data that is gone: 64 MiB are read however small the data file is.
     """
     size = fs.size_of(path)
     if not size:

@@ -1,7 +1,5 @@
-# What a member of a group has: claims of partitions, and the markers in which it says how far it has come.
-#
-# Law: a marker is durable, or given up, before its claim is released. Markers are driven as
-# log/committed_offsets.py has it.
+# A member of a group: its claims of partitions, and their committed offsets. Law: a committed offset is
+# durable, or given up, before its claim is released. They are driven as log/committed_offsets.py says.
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ class Membership(CommittedOffsets):
         self._has: dict[int, tuple[Claim, GroupOffset]] = {}
 
     def claim(self, partition: int) -> GroupOffset | None:
-        """Have a partition to ourselves, and know where to go on; None where another member has it.
+        """Claim a partition and open its committed offset; None if another member has it.
 
         Raises DiskFullError, OSError.
         """
@@ -52,19 +50,19 @@ class Membership(CommittedOffsets):
         return committed_offset
 
     def committed_offset(self, partition: int) -> GroupOffset | None:
-        """Of a partition that we have; None: we have not."""
+        """Return the committed offset of a partition that this member has claimed, else None."""
         had = self._has.get(partition)
         return had[1] if had else None
 
     def close(self) -> None:
-        """Sync all markers, and release what was claimed. Idempotent.
+        """Sync all committed offsets, and release the claims. Idempotent.
 
-        Raises DiskFullError where the last commits found no room, and StorageFailedError; all is released
-        then, too.
+        Raises DiskFullError if there was no space for the last commits, and StorageFailedError; all is
+        released then, too.
         """
         had = list(self._has.values())
         self._has.clear()
-        with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+        with contextlib.ExitStack() as stack:  # all of them, whatever one of them raises
             for claim, committed_offset in had:
                 stack.callback(claim.release)
                 stack.callback(committed_offset.close)

@@ -1,22 +1,22 @@
-# The owner file: while a stream has a producer, 16 bytes that say so to go-diskq's. Law: a producer of
-# ours knows its own file after any crash, and never takes another's without being told to.
+# The owner file: while a stream has a producer, 16 bytes that tell go-diskq so. Law: a diskq producer
+# recognises its own file after any crash, and takes another's only with `take_over`.
 #
-# go-diskq makes `owner` where there is none, writes a random UUID into it, and removes it at the end;
-# where there is one it refuses. It has no lock, and its crash leaves the file. Between two of ours the
-# lock decides, and the file is information. Between one of ours and a peer's there is only the file: so
-# we make it, and have to tell ours that a crash left from a peer's that may live.
+# go-diskq makes `owner` if there is none, writes a random UUID into it, and removes it at the end; if
+# there is one it refuses. It has no lock, and its crash leaves the file. Between two diskq producers the
+# lock decides, and the file is information. Between diskq and a peer there is only the file: so diskq
+# makes it, and has to distinguish its own file that a crash left from one of a live peer.
 #
-# The id is drawn once for a stream and kept in `.diskq/owner`, durable before any owner file holds it.
-# So the file with that id is ours, and under the lock it is stale: it is simply kept on. (Had the lock's
-# content named the id, a power cut that tore it would have turned our own file into a stranger's.)
+# The id is drawn once for a stream and kept in `.diskq/owner`, durable before any owner file has it. So
+# an owner file with that id is diskq's, and under the lock it is stale: it is simply kept. (If the lock's
+# content had the id, a power cut that tore it would turn diskq's own file into a stranger's.)
 #
-# The owner file is that file, under a second name: link(2) gives it where nobody has it, in one step. So
-# ours holds its id from the first moment on, and a kill or a power cut leaves all of it or nothing. An
-# empty owner file that is new is a peer's, which makes it and then writes it. Where files have one name
-# only, ours is made as the peer makes its own.
+# The owner file is that file under a second name: link(2) makes the name, if it is free, in one step. So
+# it has its id from the start, and a kill or a power cut leaves all of it or nothing. An empty owner file
+# that is new is a peer's, which makes it and then writes it. On file systems without links, diskq makes
+# the file as the peer does.
 #
-# That it is still there after a crash tells recovery something else: no peer has written since, as it
-# had to be removed by hand for that.
+# An owner file of diskq's after a crash also shows recovery that no peer has written since, as it had to
+# be removed by hand for that.
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ ID_SIZE = 16
 
 OwnerState = Literal["none", "ours", "peer", "opening", "garbage"]
 """`ours`: of a diskq producer, which lives if the lock is held. `peer`: of a go-diskq producer, which may
-live. `opening`: of one that has made it this moment, and is to write it. `garbage`: what a crash left."""
+live. `opening`: of one that has just made it, and will write it. `garbage`: left by a crash."""
 
 _SECOND = 1_000_000_000
-# Between making the file and writing it go-diskq does nothing else.
+# Seconds that a new, empty owner file counts as being written: go-diskq does nothing else in between.
 _OPENING = 1.0
 
 
 def owner_state(fs: FileSystem, files: StreamFiles) -> OwnerState:
-    """Whose the owner file is. Raises OSError."""
+    """Return which program the owner file belongs to. Raises OSError."""
     return _judge(fs, files, stream_id(fs, files))[0]
 
 
 def _judge(fs: FileSystem, files: StreamFiles, ours: bytes | None) -> tuple[OwnerState, bytes]:
-    """Whose it is, and what it holds."""
+    """Return which program the owner file belongs to, and its content."""
     content = read_small(fs, files.owner, ID_SIZE + 1)
     if content is None:
         return "none", b""
@@ -67,32 +67,32 @@ def _judge(fs: FileSystem, files: StreamFiles, ours: bytes | None) -> tuple[Owne
 
 
 def _is_id(content: bytes) -> bool:
-    """Is it a random UUID (version 4), as both programs make them?"""
+    """True if it is a random UUID (version 4), as both programs make them."""
     return len(content) == ID_SIZE and content[6] >> 4 == 4 and content[8] >> 6 == 2
 
 
 def stream_id(fs: FileSystem, files: StreamFiles) -> bytes | None:
-    """The id that was drawn for the stream; None where no producer of ours has opened it. Raises OSError.
+    """Return the id that was drawn for the stream; None if no diskq producer has opened it. Raises OSError.
 
-    It tells a stream from one that was made anew in its place.
+    It distinguishes a stream from one that was made anew in its place.
     """
     content = read_small(fs, files.owner_id, ID_SIZE + 1)
     return content if content is not None and _is_id(content) else None
 
 
 class OwnerFile:
-    """The owner file of a stream whose lock we hold, from here until `removals` are paid."""
+    """The owner file of a stream whose lock is held, until the barrier with its `removals` is executed."""
 
     def __init__(self, fs: FileSystem, files: StreamFiles, *, take_over: bool = False) -> None:
-        """Have it, or make it. Its bytes are durable; its name becomes so with the first barrier.
+        """Keep or make the file. Its bytes are durable; its name becomes durable with the first barrier.
 
-        Only under the stream's lock, with its private directory made. Raises LockedError where it is a
-        peer's, unless `take_over`; DiskFullError where there is no room for it; OSError.
+        Only under the stream's lock, with its private directory made. Raises LockedError if it is a peer's,
+        unless `take_over`; DiskFullError if there is no space for it; OSError.
         """
         self._fs = fs
         self._files = files
         self.repairs: list[Repair] = []
-        """What was found in its place that nobody could read."""
+        """Unreadable content that was found in its place."""
         try:
             self.id = self._have(take_over)
         except OSError as failure:
@@ -121,16 +121,16 @@ class OwnerFile:
             self._clear(content, is_readable=state == "peer")
 
     def removals(self) -> tuple[str, ...]:
-        """For the last barrier: the owner file, if it is still ours; nothing once it is gone."""
+        """Return the owner file, for the last barrier to remove, if it is still diskq's."""
         return (self._files.owner,) if owner_state(self._fs, self._files) == "ours" else ()
 
     # --- making it --------------------------------------------------------------------------------
 
     def _drawn(self, known: bytes | None) -> bytes:
-        """The stream's id, or a new one: durable, under a private directory that is durable too."""
+        """Return the stream's id, or draw one: durable, in a private directory that is durable too."""
         fs, files = self._fs, self._files
         if known is not None:
-            # Who drew it may have been killed before its name was durable.
+            # The process that drew it may have been killed before its name was durable.
             Barrier(directories=(files.private,)).execute(fs)
             return known
         drawn = b"".join(fs.unique_number().to_bytes(8, "big") for _ in range(2))
@@ -141,7 +141,7 @@ class OwnerFile:
         return content
 
     def _make(self, content: bytes) -> None:
-        """Have it, with all that it holds from the first moment on. Raises FileExistsError."""
+        """Make the owner file, with its content from the start. Raises FileExistsError."""
         if not self._fs.link(self._files.owner_id, self._files.owner):
             self._write(content, is_new=True)
 
@@ -160,7 +160,7 @@ class OwnerFile:
     # --- another's --------------------------------------------------------------------------------
 
     def _clear(self, content: bytes, *, is_readable: bool) -> None:
-        """Take away what is there, for good; what nobody can read is kept aside."""
+        """Remove the existing owner file durably; unreadable content is kept aside."""
         fs, path = self._fs, self._files.owner
         if is_readable or not content.strip(b"\0"):
             Barrier(removals=(path,)).execute(fs)
@@ -170,7 +170,7 @@ class OwnerFile:
             Barrier(asides=((path, aside),)).execute(fs)
             reason = "no owner's id"
             self.repairs.append(Repair(path=path, kept=0, dropped=size, reason=reason, saved_as=aside))
-        # A power cut that undid this would bring a stranger back.
+        # Otherwise a power cut could bring the removed file back.
         Barrier(directories=(self._files.path,)).execute(fs)
 
     def _locked(self, content: bytes) -> LockedError:

@@ -1,4 +1,4 @@
-# Reading one partition of a stream: a log whose segments have an index. Law: see log/reader.py.
+# Reading one partition of a stream: a log whose segments have an index. Law: as log/reader.py.
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class PartitionReader(LogReader[Message, StreamColumns, SegmentReader]):
         gate: Gate | None = None,
         live: LiveEnd | None = None,
     ) -> None:
-        """Of a stream whose encoding is `varuint`, or else fixed. At offset 0, with no file open: seek first.
+        """Make a reader at offset 0, with no file open: seek first. The encoding is `varuint`, or else fixed.
 
-        `gate` shuts the fast doors; without it they are open. `live`: the partition's producer, while there
-        is one in this thread; it may be set, and set to None, at any time.
+        `gate` closes the fast path; without it the path is open. `live`: the partition's producer, while
+        there is one in this thread; it may be set, and set to None, at any time.
         """
         if gate is None:
             gate = Gate()
@@ -46,9 +46,9 @@ class PartitionReader(LogReader[Message, StreamColumns, SegmentReader]):
         super().__init__(fs, files, self.ahead, live)
 
     def seek_newest(self) -> None:
-        """Be at the last message of the active segment: it is handed out next. At the end, if that is empty.
+        """Move to the last message of the active segment, which is read next; to the end if that is empty.
 
-        As a consumer of go-diskq: where a segment has just been begun it waits, though there are older ones.
+        As a consumer of go-diskq does: after a segment was just begun it waits, though older messages exist.
         """
         active = max(self._files.bases(), default=0)
         end = self.next_offset()

@@ -1,7 +1,7 @@
-# A stream, and who reads it: its partitions, each with a reader of its own, and where they may begin.
+# Reading a stream: its partitions, each with a reader of its own, and where they may begin. Law: reading
+# changes no file, so any number of readers may be active, in any process, with a producer at the same time.
 #
-# Synchronous, for one thread. Reading leaves nothing in the files: any number of readers may be at
-# work, in any process, beside the one who writes.
+# Synchronous, for one thread.
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["PartitionTail", "StreamReader"]
 
-# So often a message is waited for that has a time, and no place yet.
+# Number of retries while a message is in the time index but not yet in the index.
 _TRIES = 3
-# So few bytes that a producer elsewhere has just written have no checksum yet, or hardly ever.
+# Up to this many bytes that another process has just written usually have no checksum yet.
 _JUST_WRITTEN = 64 * 1024
 
 
 class PartitionTail(LogTail[Message, StreamColumns, SegmentReader], PartitionReader):
-    """A reader whose partition gets a producer in this thread, and loses it, while it reads."""
+    """A reader whose partition may get a producer in this thread, and lose it, while it reads."""
 
-    _ended_at: tuple[SegmentReader | None, int] | None = None  # where there was nothing more
+    _ended_at: tuple[SegmentReader | None, int] | None = None  # where the last read found nothing more
 
     def fill(self) -> bool:
         found = super().fill()
@@ -52,14 +52,14 @@ class PartitionTail(LogTail[Message, StreamColumns, SegmentReader], PartitionRea
 
 
 class StreamReader:
-    """A stream open for reading. Makes readers of its partitions, whose fast doors share one gate."""
+    """A stream open for reading. Makes readers of its partitions, whose fast paths share one gate."""
 
     def __init__(
         self, path: AnyPath, *, fs: FileSystem | None = None, time_slice: float | None = None
     ) -> None:
-        """`time_slice` (seconds) shuts the fast doors periodically: for a channel, which opens them.
+        """Open the stream. Raises StreamNotFoundError, UnsupportedFormatError, OSError.
 
-        Raises StreamNotFoundError, UnsupportedFormatError, OSError.
+        `time_slice` (seconds) closes the fast paths periodically: for a channel, which opens them.
         """
         self.fs: FileSystem = fs or OsFileSystem()
         self.path = as_path(path)
@@ -72,19 +72,19 @@ class StreamReader:
             self.gate.left = UNBOUNDED
 
     def partitions(self) -> list[int]:
-        """Those that are there now, ascending. Raises StreamNotFoundError, OSError."""
+        """Return the partitions that exist now, ascending. Raises StreamNotFoundError, OSError."""
         return self.files.partitions()
 
     def open(self, partition: int) -> PartitionTail:
-        """A reader at offset 0 that holds nothing open: seek, with `seek`. Raises StreamNotFoundError."""
+        """Return a reader at offset 0 with no file open: call `seek`. Raises StreamNotFoundError."""
         files = self.files.partition(partition)
         files.bases()
         return PartitionTail(self.fs, files, varuint=self._framing.varuint, gate=self.gate)
 
     def seek(self, reader: PartitionReader, partition: int, start: Start) -> None:
-        """Be at `start`. A moment: at the first message that is later, or where the next one will be.
+        """Move to `start`. A moment is the first later message, or the place of the next one.
 
-        Raises OffsetOutOfRangeError for an offset that is not there, StreamNotFoundError, OSError.
+        Raises OffsetOutOfRangeError if the offset does not exist, StreamNotFoundError, OSError.
         """
         if start == "oldest":
             reader.seek_oldest()
@@ -103,9 +103,9 @@ class StreamReader:
                 offset = lookup.offset_after(timestamp)
             end = reader.next_offset()
             if offset is None or (offset > end and attempt == _TRIES):
-                offset = end  # nobody finishes what only the timeindex tells of
+                offset = end  # a message that only the timeindex has will not be completed
             try:
                 return reader.seek(offset)
             except OffsetOutOfRangeError:
-                pass  # retention took it away, or its row in the index is being written: look again
+                pass  # retention removed it, or its index entry is being written: try again
         return None

@@ -1,11 +1,11 @@
-# Opening a partition after whatever happened to it: what of it is judged by go-diskq's format. Law: no offset
-# is given twice, to different messages. The procedure is log/segment_recovery.py's.
+# Recovery of a partition: the parts that depend on go-diskq's format. Law: no offset is assigned twice, to
+# different messages. The procedure is in log/segment_recovery.py.
 #
-#   framing is believed   The active segment's files are made to agree (index_rebuild.py); the others
-#                         were complete before it was begun.
-#   only checksums are    Each partition is cut at the first byte that no checksum vouches for.
+#   framing is believed   The active segment's index is rebuilt (index_rebuild.py); the other segments were
+#                         complete before it was begun.
+#   only checksums are    Each partition is cut at the first byte that no checksum covers.
 #
-# Whatever is cut is kept aside, under `.diskq/`.
+# Cut bytes are kept aside, under `.diskq/`.
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from diskq.storage.repairs import Repair, keep_content
 
 __all__ = ["recover_partition"]
 
-# So many messages may have been read that were never synced: a marker that says more may be rotten.
+# Messages that may have been read without being synced: a committed offset further on may be damaged.
 _MOST_READ = 4_000_000
 _ROWS_AT_ONCE = 64 * 1024
 
@@ -48,11 +48,11 @@ def recover_partition(
     strict: bool,
     refilled: range = range(0),
 ) -> FoundLog:
-    """Repair what needs it, and owe it to the first barrier.
+    """Repair the partition, and leave the syncs to the first barrier.
 
-    `point`: everything of ours before it is known to be durable. `refilled`: a transaction that is
-    pending gives these offsets again, to the same messages as before. Raises CorruptionError if
-    `strict` and something other than a torn tail was found, and OSError.
+    `point`: all of diskq's bytes before it are known to be durable. `refilled`: a pending transaction assigns
+    these offsets again, to the same messages as before. Raises CorruptionError if `strict` and anything other
+    than a torn tail was found, and OSError.
     """
     repairs = OpenRepairs(fs, pending_syncs, strict=strict)
     found = FoundLog(repairs.made)
@@ -90,7 +90,7 @@ class _StreamJudge:
         return point
 
     def _judge_removed(self, point: RecoveryPoint) -> None:
-        """Of what retention had removed before the first segment something is back. Keep what is complete."""
+        """Set aside incomplete segments that retention had removed and a power cut brought back."""
         for base in [base for base in self.found.bases if point.base <= base < self.first]:
             start = point.end if base == point.base else 0
             if not verified_prefix(
@@ -101,7 +101,7 @@ class _StreamJudge:
         self.repairs.execute_asides()
 
     def incomplete(self, point: RecoveryPoint, trust: Trust) -> list[int]:
-        # Retention did not get far, or somebody took them away.
+        # Retention was interrupted, or another program removed the indexes.
         without_index = self.files.without_index(self.found.bases[:-1])
         return [base for base in without_index if base < point.base or trust is not Trust.POWER_CUT]
 
@@ -111,7 +111,7 @@ class _StreamJudge:
         return [(data, end), (timeindex, count * TIMEINDEX_ROW_SIZE), (index, count * INDEX_ROW_SIZE)]
 
     def follow(self, base: int, point: RecoveryPoint) -> Followed:
-        """Make the segment's files agree."""
+        """Rebuild the segment's index."""
         rebuilt = rebuild_index(self.fs, self.files, self.framing, base)
         for repair in rebuilt.repairs:
             self.repairs.report(repair)
@@ -120,18 +120,18 @@ class _StreamJudge:
         return Followed(rebuilt.end, rebuilt.next_offset, rebuilt.given)
 
     def complete(self, base: int, following: int) -> None:
-        """Keep aside what of ours a peer has written after, and rolled: its messages have those offsets."""
+        """Keep aside records whose offsets a peer's messages have: it wrote after them, and rolled."""
         left = find_unindexed(self.fs, self.files, self.framing, base, following)
         if left is None:
             return
         path = self.files.data(base)
         aside = keep_content(self.fs, self.files.kept(path), left.records)
         if not left.leave_out(self.fs, self.files, base, self.framing):
-            # Readers of ours go by the index; go-diskq's stop there.
+            # diskq's readers use the index; go-diskq's stop there.
             checksum_file = left.give_up_checksums(self.fs, self.files, base)
             self.fs.close(checksum_file.handle)
         self.found.note_changed(base)
-        reason = "messages without index rows, whose offsets another producer's messages have now"
+        reason = "messages without index entries, whose offsets another producer's messages have now"
         size = len(left.records)
         self.repairs.report(
             Repair(
@@ -142,7 +142,7 @@ class _StreamJudge:
     def next_offset(self, given: int, promised: int, trust: Trust) -> int:
         found, refilled = self.found, self.refilled
         if trust is Trust.POWER_CUT:
-            # A group that has read what was never synced must not skip what comes in its place.
+            # A group that has read messages that were never synced must not skip those that replace them.
             most = max(given, found.next_offset) + _MOST_READ
             given = max(given, furthest(self.fs, self.files.stream, self.files.index, most))
         if refilled.start < given <= refilled.stop:
@@ -171,7 +171,7 @@ class _StreamJudge:
     # --- checksums --------------------------------------------------------------------------------
 
     def cover(self, base: int, end: int) -> None:
-        """Vouch for the records that no checksum covers: they were looked at."""
+        """Add checksums for the records that none covers, after they were checked."""
         self.repairs.cover(self.files.checksum_file(base), end, partial(self._cover, base))
 
     def _cover(self, base: int, sums: ChecksumFile, covered: int) -> None:
@@ -182,7 +182,7 @@ class _StreamJudge:
 
             def close_block() -> None:
                 data = self.fs.pread(handle, end - start, start)
-                # What is told of and cannot be read stays without: whoever reads has to judge again.
+                # An entry whose record cannot be read gets no checksum: readers have to decide again.
                 if rows_of(self.framing, data, first, start).index_rows == b"".join(block):
                     sums.add(end, end - start, len(block), memoryview(data))
 
@@ -198,7 +198,7 @@ class _StreamJudge:
                 close_block()
 
     def _places(self, base: int, start: int) -> list[tuple[int, int, int]]:
-        """Offset, position and size of the records that begin at byte `start` of the data or later."""
+        """Return offset, position and size of the records that begin at byte `start` of the data or later."""
         path = self.files.index_of(base)
         with opened(self.fs, path) as handle:
             places: list[tuple[int, int, int]] = []

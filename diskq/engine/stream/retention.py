@@ -1,9 +1,9 @@
-# Retention: complete segments go, the oldest first. Law: what goes is a beginning, never a hole; the active
-# segment stays; and who reads or writes meanwhile is not disturbed.
+# Retention: complete segments are removed, the oldest first. Law: only segments at the beginning are removed,
+# so there is never a hole; the active segment stays; and readers and producers are not disturbed.
 #
-# go-diskq's vacuum looks at every segment, and may leave holes where timestamps step back. It deletes a
-# segment when its oldest message is too old, although it promises to look at the newest: that is what we do,
-# unless it is asked for otherwise.
+# go-diskq's vacuum checks every segment, and may leave holes where timestamps step back. It deletes a segment
+# when its oldest message is too old, although it promises to check the newest: diskq checks the newest,
+# unless `age_rule` says otherwise.
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class PartitionRetention:
 
     partition: int
     removed: tuple[int, ...]
-    """The segments that are gone, by the offsets they began with."""
+    """The removed segments, by their first offsets."""
     removed_bytes: int
-    """Of data; what lay beside it was about a third of that more."""
+    """Bytes of data; indexes and checksums were about a third of that more."""
     first: int
-    """The offset with which the partition begins now."""
+    """The first offset of the partition now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionReport:
-    """What was removed from a stream. Only partitions from which something was are told of."""
+    """What was removed from a stream: only partitions from which something was removed."""
 
     partitions: tuple[PartitionRetention, ...]
 
@@ -64,17 +64,17 @@ def retain(
     keep_from: Mapping[int, int] | None = None,
     dry_run: bool = False,
 ) -> RetentionReport:
-    """Remove what is too much, from every partition there is.
+    """Remove the oldest complete segments that exceed the bounds, from every partition.
 
-    Of each partition's complete segments the oldest go while their data is together larger than
+    Of each partition's complete segments the oldest are removed while their data is together larger than
     `max_bytes`, or while the newest message in them (by `age_rule` the oldest: the first) is older than
-    `max_age_ns` at the moment `now_ns`. None: no such bound. A segment that holds offset
-    `keep_from[partition]` or a later one stays, and so does what lies behind. A segment whose timestamps
-    cannot be read has no age. With `dry_run` nothing is removed, and the report tells what would be.
+    `max_age_ns` at the moment `now_ns`. None: no such bound. A segment that has offset
+    `keep_from[partition]` or a later one stays, and so do the segments after it. A segment whose timestamps
+    cannot be read has no age. With `dry_run` nothing is removed, and the report says what would be.
 
-    Who calls needs no lock: a producer, readers, and others who do the same may be at work. What an earlier
-    call that was cut short has left is removed as well. Removals are not synced: after a power cut some of
-    it may be there again, and recovery knows. Raises StreamNotFoundError, UnsupportedFormatError and OSError.
+    The caller needs no lock: a producer, readers, and other such calls may run at the same time. Files that
+    an earlier, interrupted call has left are removed as well. Removals are not synced: after a power cut some
+    files may be back, and recovery knows. Raises StreamNotFoundError, UnsupportedFormatError and OSError.
     """
     framing = framing_of(fs, files)
     reports = []
@@ -94,9 +94,9 @@ def retain(
 def remove_oldest(
     fs: FileSystem, files: StreamFiles, wanted: int, *, keep_from: Mapping[int, int] | None = None
 ) -> RetentionReport:
-    """Remove complete segments, of all partitions the one that was written first, until so much is free.
+    """Remove complete segments, the ones of all partitions that were written first, until enough is free.
 
-    `wanted` are bytes on the disk: what lies beside the data counts as well. Otherwise as `retain`.
+    `wanted` are bytes on the disk: indexes and checksums count as well. Otherwise as `retain`.
     """
     framing = framing_of(fs, files)
     partitions = {
@@ -158,7 +158,7 @@ class _RetainedPartition:
         )
 
     def oldest(self, index: int, kept: int | None) -> Iterator[tuple[int, int, int, int]]:
-        """Complete segments in order: when each was written (or the one before it), its bytes."""
+        """Yield complete segments in order: when each (or the one before it) was written, and its bytes."""
         written = 0
         for base, next_base in pairwise(self._files.bases()):
             stamp = self._fs.stamp_of(self._files.data(base))
@@ -169,7 +169,7 @@ class _RetainedPartition:
             yield written, index, base, sum(self._fs.size_of(path) or 0 for path in paths)
 
     def remove_first(self, removed: list[int]) -> PartitionRetention:
-        """Remove these segments, which are the first ones."""
+        """Remove these segments, which are the first of the partition."""
         bases = self._files.bases()
         size = sum(self._fs.size_of(self._files.data(base)) or 0 for base in removed)
         self._remove(bases, removed)
@@ -186,13 +186,13 @@ class _RetainedPartition:
             if timestamp is None:
                 timestamp = segment.greatest()
         except SegmentGone:
-            return False  # somebody else is at it: the next call goes on
+            return False  # another process is removing it: the next call continues
         finally:
             segment.close()
         return EARLIEST < timestamp < moment
 
     def _remove(self, bases: list[int], removed: list[int]) -> None:
-        # A segment that a producer begins meanwhile is behind the last one that was listed.
+        # A segment that a producer begins meanwhile is after the last one that was listed.
         leftovers = self._files.orphans(bases, before=bases[-1]) if bases else []
         paths = [
             path
@@ -204,7 +204,7 @@ class _RetainedPartition:
         )
 
     def _first_noted(self, bases: list[int], removed: list[int]) -> tuple[Replacement, ...]:
-        """Recovery is to know, durably, before anything is removed; if a producer of ours was ever here."""
+        """Return the note for recovery, durable before anything is removed; none without a diskq producer."""
         if not removed or self._fs.size_of(self._files.stream.points) is None:
             return ()
         first = bases[len(removed)]

@@ -1,5 +1,5 @@
-# The active segment of a partition, in go-diskq's three files. Law: data first, then the timeindex,
-# the index last: who finds a row in the index finds the record.
+# The active segment of a partition, in go-diskq's three files. Law: data is written first, then the
+# timeindex, the index last: a reader that finds an index entry finds the record.
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["TripletSegment"]
 
 
 class TripletSegment(OffsetSegment[TripletBuffer]):
-    """What a partition writes to."""
+    """The segment to which a partition is written."""
 
     def __init__(
         self, fs: FileSystem, files: PartitionFiles, framing: TripletFraming, gate: Gate, roll_size: int
@@ -32,7 +32,7 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
     def resume(self, base: int, end: int, rows: int, pending_syncs: PendingSyncs) -> None:
         data, index, timeindex = self._files.segment(base)
         count = self.buffer.next_offset - base
-        # In this order: to go-diskq the index file's name is the sign that the segment is there.
+        # In this order: for go-diskq a segment exists when its index file has a name.
         self.append.begin(data, self._files.checksum_file(base), pending_syncs, end=end, rows=rows)
         try:
             self._index = open_at(self._fs, index, count * INDEX_ROW_SIZE)
@@ -63,7 +63,7 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
             stack.callback(close_all, self._fs, handles)
 
     def cut_back(self) -> None:
-        """Drop what a failed write left behind the last whole record and its rows. Raises OSError."""
+        """Drop what a failed write left after the last whole record and its entries. Raises OSError."""
         super().cut_back()
         if not self.append.is_open:
             return
@@ -72,10 +72,10 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
         cut_to(self._fs, self._timeindex, count * TIMEINDEX_ROW_SIZE)
 
     def rows_are_written(self) -> None:
-        """Note what the rows that were written say about time."""
+        """Update the time index summary for the entries that were written."""
         self._marks.extend(self.buffer.rows_written - self.buffer.base)
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The handles of the timeindex and the index."""
+        """Return the handles of the timeindex and the index."""
         return (self._timeindex, self._index) if self.append.is_open else ()

@@ -1,17 +1,16 @@
-# Reading one segment of a partition. Law: a message is handed out if a checksum vouches for it, or
-# the index and the data say the same of it; whatever is passed over is told, and the offsets behind
-# it are right.
+# Reading one segment of a partition. Law: a message is returned if a checksum covers it, or the index and
+# the data agree on it; skipped bytes are reported, and the offsets after them are right.
 #
 # The data file is read forward, a stretch at a time:
 #
 #   blocks with checksums       are verified, and their records taken in sequence
-#   bytes without (a peer's,    are taken as far as the rows of the index agree with the records:
-#   or young ones)              which offset, at which byte, of which size
-#   what this very process      is taken in sequence, without an index
+#   bytes without checksums     are taken as far as the index entries agree with the records on
+#   (a peer's, or recent ones)  offset, byte and size
+#   bytes that this process     are taken in sequence, without an index
 #   wrote a moment ago
 #
-# Where row and record contradict each other, it is found out what can be believed (cross_check.py): the
-# next row that is right tells where its record is, and what lies between, its neighbours.
+# If entry and record contradict each other, cross_check.py finds what can be believed: the next correct
+# entry locates its record, and the entries around it explain the bytes between.
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["SegmentReader"]
 
-# Rows of the index that are read at once.
+# Index entries that are read at once.
 _ROWS_AT_ONCE = 1024
 _MOST_GUESSES = 16
 
@@ -55,8 +54,8 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         self._checksum_file = files.checksum_file(base)
         self._cross_check = CrossCheck(fs, files, base, self.blocks.handle, framing)
         self._believed_to = 0  # up to this byte of the data, lengths are believed
-        self._shift = 0  # so many bytes do rows lie behind their places in the index
-        self._drift = 0  # so many bytes do records lie behind where their rows say
+        self._shift = 0  # bytes by which entries lie after their places in the index
+        self._drift = 0  # bytes by which records lie after the positions in their entries
 
     def close(self) -> None:
         super().close()
@@ -70,7 +69,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     # --- where to begin ---------------------------------------------------------------------------
 
     def approach(self, offset: int) -> None:
-        """Be at message `offset`, or as near before it as can be told without reading what lies between."""
+        """Move to message `offset`, or as near before it as is known without reading what lies between."""
         if offset <= self.base:
             return
         size = self.size
@@ -83,7 +82,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         self.begin_at(*self._position_by_checksums(offset, size))
 
     def _position_by_index(self, offset: int, shift: int, size: int) -> int | None:
-        """The byte behind the two records before message `offset`, if their rows agree with them."""
+        """Return the byte after the two records before message `offset`, if their entries agree with them."""
         first = max(self.base, offset - 2)
         rows = self._cross_check.rows(self._cross_check.place(first) + shift, offset - first)
         if len(rows) < (offset - first) * INDEX_ROW_SIZE:
@@ -98,7 +97,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return end
 
     def _position_by_checksums(self, offset: int, end: int) -> tuple[int, int]:
-        """How far blocks without a gap lead from the beginning: to `offset`, and to byte `end`, at most."""
+        """Return the byte and offset that gapless blocks reach from the start, up to `end` and `offset`."""
         rows = Rows(self._fs, self._checksum_file)
         position, reached = 0, self.base
         try:
@@ -113,10 +112,10 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     # --- reading on -------------------------------------------------------------------------------
 
     def read_on(self, end: int, known_end: int | None = None, covered_end: int | None = None) -> Loss | None:
-        """As `BlockReader.fill`. `known_end` is the offset behind byte `end`, where that is known.
+        """Read on, as `BlockReader.fill`. `known_end` is the offset after byte `end`, if that is known.
 
-        All up to there was then written; otherwise there may be bytes about which nothing can be told
-        yet: afterwards nothing is ready, and nothing lost. Of what is lost the offsets are passed over.
+        All bytes up to there were then written. Otherwise some may not be decidable yet: then nothing is
+        ready, and nothing is lost. The offsets of lost messages are skipped.
         """
         self._readable_end = end
         self._known_end = known_end
@@ -127,13 +126,13 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return self.missing_end()
 
     def believe_to(self, end: int) -> None:
-        """Up to byte `end` of the data there are whole records, and nothing between them."""
+        """Note that there are whole records, and nothing between them, up to byte `end` of the data."""
         self._believed_to = end
 
     def follow(self, most: int) -> bool:
-        """Admit what was written behind our position since we came to the end there, at most so many bytes.
+        """Admit up to `most` bytes that were written after the position since the end was reached there.
 
-        So young that there are rows of the index for it, and no checksum yet. False: it is not that simple.
+        They have index entries, and are too recent for a checksum. False if the case is not that simple.
         """
         offset, position = self._messages.next_offset, self._messages.position
         rows = self._cross_check.rows(self._place(offset), _ROWS_AT_ONCE)
@@ -147,7 +146,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return bool(self._messages.admit_rows(rows, count == _ROWS_AT_ONCE))
 
     def missing_end(self) -> Loss | None:
-        """What was there behind the end of the data, by all that is known. None: nothing is known of."""
+        """Return the loss of messages after the end of the data, if any are known to have been there."""
         offset, position = self._messages.next_offset, self._messages.position
         rows_end, by_rows = self._counted_by_checksums(position)
         known = offset + max(by_rows, self._counted_by_index(offset))
@@ -159,7 +158,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return self._lose(max(rows_end, position, size), known - offset, f"the file ends at byte {size}")
 
     def _counted_by_checksums(self, position: int) -> tuple[int, int]:
-        """The end of the last block, and how many records there are from `position` to there."""
+        """Return the end of the last block, and the number of records from `position` to there."""
         rows = Rows(self._fs, self._checksum_file)
         records = 0
         try:
@@ -174,7 +173,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return position, records
 
     def _counted_by_index(self, offset: int) -> int:
-        """How many rows there are from that of `offset` on, one after the other."""
+        """Return how many consecutive entries there are from that of `offset` on."""
         expected = offset
         while rows := self._cross_check.rows(self._place(expected), _ROWS_AT_ONCE):
             for said, _, _ in INDEX_ROW.iter_unpack(rows[: len(rows) // INDEX_ROW_SIZE * INDEX_ROW_SIZE]):
@@ -189,7 +188,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return self._cross_check.place(offset) + self._shift
 
     def _lose(self, end: int, records: int, reason: str) -> Loss:
-        """Go on at byte `end`, `records` messages further on."""
+        """Skip to byte `end`, `records` messages further on. Returns the loss."""
         start = self._messages.position
         self._messages.seek(end)
         self._messages.next_offset += records
@@ -198,7 +197,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     # --- bytes with checksums ---------------------------------------------------------------------
 
     def _takeable(self, row: Row, position: int) -> Row | None:
-        """Up to the last record that the index tells of: a go-diskq producer goes on there."""
+        """Return the block up to its last record with an index entry: a go-diskq producer continues there."""
         offset = self._messages.next_offset
         first = offset if position == row.start else self._offset_before(row, offset)
         if first is None:
@@ -213,7 +212,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return None
 
     def _offset_before(self, row: Row, offset: int) -> int | None:
-        """The offset of the first message of a block in which message `offset` is."""
+        """Return the offset of the first message of the block that contains message `offset`."""
         for number in range(offset - 1, max(self.base, offset - row.records) - 1, -1):
             found = self._cross_check.row(self._place(number))
             if found is not None and (found.offset, found.position + self._drift) == (number, row.start):
@@ -229,7 +228,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return loss
 
     def _offset_after(self, row: Row, offset: int) -> int:
-        """The offset behind a rotten block of which message `offset` is not the first."""
+        """Return the offset after a damaged block of which message `offset` is not the first."""
         for number in range(offset, offset + row.records):
             found = self._cross_check.row(self._place(number))
             if found and found.offset == number and found.position + self._drift + found.size == row.end:
@@ -240,7 +239,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     # --- bytes without ----------------------------------------------------------------------------
 
     def _take_unverified(self, unverified: Unverified) -> Loss | None:
-        """Admit records as far as the rows of the index agree with them."""
+        """Admit records as far as the index entries agree with them."""
         position, end, cut_short = unverified.position, unverified.end, unverified.cut_short
         if position < (believed := min(end, self._believed_to)):
             return self._take_framed(unverified._replace(end=believed, lost_end=believed, cut_short=None))
@@ -249,7 +248,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         rows = self._cross_check.rows(self._place(self._messages.next_offset), _ROWS_AT_ONCE)
         is_tail = end == self._readable_end and self._known_end is None and cut_short is None
         if is_tail and len(rows) < INDEX_ROW_SIZE:
-            return None  # its row is written after the record
+            return None  # its entry is written after the record
         if len(rows) >= INDEX_ROW_SIZE:
             self._load(position, end, rows)
             has_more = len(rows) == _ROWS_AT_ONCE * INDEX_ROW_SIZE
@@ -258,10 +257,10 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return self._judge(position, end, rows, cut_short)
 
     def _load(self, position: int, end: int, rows: bytes) -> None:
-        """Load what these rows tell of: a stretch of it at most, or the first record however large."""
+        """Load the records of these entries: up to one stretch, or the first record however large."""
         offset, first, size = INDEX_ROW.unpack_from(rows)
         if (offset, first + self._drift) != (self._messages.next_offset, position):
-            size = 0  # another row's, or nobody's
+            size = 0  # of another entry, or of none
         _, last, last_size = INDEX_ROW.unpack_from(rows, (len(rows) // INDEX_ROW_SIZE - 1) * INDEX_ROW_SIZE)
         found = last + self._drift + last_size - position
         if not 0 < found <= STRETCH:
@@ -274,7 +273,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return None if broken is None else self._give_up(broken)
 
     def _give_up(self, broken: BrokenFraming) -> Loss:
-        """No record is where one was believed to be."""
+        """Return the loss for a place without a record, where one was believed to be."""
         position, broken_end, _, reason, is_torn = broken
         self._believed_to = 0
         self._messages.seek(position)
@@ -282,17 +281,17 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
             return self._lose(broken_end, max(0, self._known_end - self._messages.next_offset), reason)
         return Loss(position, position, 0, reason, is_torn)
 
-    # --- where row and record contradict each other -----------------------------------------------
+    # --- where entry and record contradict each other ---------------------------------------------
 
     def _judge(self, position: int, end: int, rows: bytes, cut_short: Row | None) -> Loss | None:
-        """Nothing could be admitted at `position`: find out what can be believed there."""
+        """Find what can be believed at `position`, where nothing could be admitted."""
         offset = self._messages.next_offset
         state = self._state(end)
         if len(rows) >= INDEX_ROW_SIZE and self._messages.admit_rows(
             rows[:INDEX_ROW_SIZE], drift=self._drift
         ):
             return self._unless_disputed(position, end, self._place(offset))
-        # From its place on, wherever the rows before lay: recovery may have put them in order meanwhile.
+        # From its place on, whatever the shift before: recovery may have put the entries in order meanwhile.
         at = self._cross_check.place(offset)
         good = self._cross_check.matching_entry(at, offset, position, end, drift=self._drift)
         if good is not None:
@@ -315,19 +314,19 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return found
 
     def _state(self, end: int) -> object:
-        """What is judged by: where nothing can be told, nothing can until it changes."""
+        """Return what a decision depends on: an undecided place stays undecided until this changes."""
         return self._messages.next_offset, end, self._known_end, self._cross_check.index_size
 
     def _unless_disputed(self, position: int, end: int, at: int) -> Loss | None:
-        """The record here is as its row says, but the next one is not. Is there a row that says otherwise?
+        """Return the loss if another entry disputes the record here; None if no entry does.
 
-        After a power cut that left more of the index than of the data, when go-diskq went on, a later row
-        tells of a record that begins inside this one. And where it went on behind half a row, the bytes of
-        both may look like one.
+        This record is as its entry says, but the next one is not. If a power cut left more of the index than
+        of the data, and go-diskq went on, a later entry is of a record that begins inside this one. If
+        go-diskq went on after a fragment of an entry, the bytes of both may look like one entry.
         """
         offset = self._messages.next_offset
         row = self._cross_check.row(at)
-        assert row is not None, "it is the one that holds"
+        assert row is not None, "the entry that was admitted"
         rival = self._cross_check.matching_entry(
             at + 1, offset, position + 1, end, drift=self._drift, limit=at + INDEX_ROW_SIZE
         )
@@ -339,11 +338,11 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return self._go_on_at(rival, OVERWRITTEN if rival.row.offset > offset else NO_RECORD)
 
     def _resume(self, position: int, end: int, good: MatchingEntry) -> Loss | None:
-        """A row further on is right: what lies before its record?"""
+        """Continue by an entry further on that is right; what lies before its record is believed or lost."""
         row = good.row
         between = row.offset - self._messages.next_offset
         if good.position == position and not between:
-            self._follow(good)  # nothing: only the row is not where it belongs
+            self._follow(good)  # nothing is lost: only the entry is not at its place
             return self._take_unverified(Unverified(position, end, end))
         if between and self._cross_check.count(position, good.position, between) == between:
             self._follow(good)
@@ -353,7 +352,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return self._go_on_at(good, CONTRADICTION if between else NO_RECORD)
 
     def _is_out_of_line(self, position: int, end: int, good: MatchingEntry) -> bool:
-        """Do its neighbours say that this row's record is at `position`, and not where the row says?"""
+        """True if the next entry places this entry's record at `position`, not where the entry says."""
         row = good.row
         after = self._cross_check.row(row.at + INDEX_ROW_SIZE)
         return (
@@ -363,7 +362,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         )
 
     def _after_fragments(self, position: int, end: int, known: int | None) -> Loss | None:
-        """Does the record lie behind bytes of which its row does not know? So after a write that failed."""
+        """Skip fragments of a failed write in front of the record; None if the record is not after such."""
         offset = self._messages.next_offset
         for at in range(self._place(offset), self._place(offset) + INDEX_ROW_SIZE):
             row = self._cross_check.row(at)
@@ -376,7 +375,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     def _find_shifted(
         self, row: IndexEntry, position: int, end: int, known: int | None
     ) -> MatchingEntry | None:
-        """The record of this row, behind byte `position`, where the next one follows it too."""
+        """Return this entry's record if it is after byte `position`, and the next record follows it."""
         after = self._cross_check.row(row.at + INDEX_ROW_SIZE)
         if after is not None and (after.offset, after.position) != (row.offset + 1, row.position + row.size):
             return None
@@ -396,7 +395,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return None
 
     def _fill_gap(self, position: int, end: int, expected: int) -> Loss | None:
-        """No row tells of these bytes, but there are to be so many messages in them."""
+        """Decide on bytes without an entry that should hold `expected` messages."""
         if expected > 0 and self._cross_check.count(position, end, expected) == expected:
             return self._believe(position, end)
         if end == self._readable_end and expected > 0:
@@ -404,7 +403,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return self._lose(end, max(0, expected), CONTRADICTION if expected > 0 else NO_RECORD)
 
     def _known_at(self, start: int) -> int | None:
-        """The offset of the first message of the block that begins at byte `start`, behind these bytes."""
+        """Return the offset of the first message of the block that begins at byte `start`."""
         offset, position = self._messages.next_offset, self._messages.position
         good = self._cross_check.matching_entry(
             self._place(offset), offset, start, self._readable_end, drift=self._drift
@@ -420,7 +419,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return None if counted is None else offset + counted
 
     def _judge_last(self, position: int, end: int) -> Loss | None:
-        """Behind the last good row of a segment that is still written to."""
+        """Decide on bytes after the last good entry of a segment that is still written to."""
         offset = self._messages.next_offset
         row = self._cross_check.row(self._place(offset))
         if row is None:
@@ -429,10 +428,10 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         is_its = row.offset == offset
         is_here = row.position + self._drift == position
         if size is not None and size == row.size and (is_its or is_here):
-            return self._believe(position, position + size)  # one of the row's three words is rotten
+            return self._believe(position, position + size)  # one of the entry's three numbers is damaged
         if not (is_its and is_here):
             return None
-        # The row and the record tell two sizes. Behind which of them does a record begin, or the file end?
+        # The entry and the record give two sizes. After the right one a record begins, or the file ends.
         by_row = self._is_boundary(position + row.size, end)
         by_record = size is not None and self._is_boundary(position + size, end)
         if by_record and not by_row and size is not None:
@@ -447,7 +446,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
     # --- what follows from it ---------------------------------------------------------------------
 
     def _follow(self, good: MatchingEntry) -> None:
-        """From here on rows, and records, are where this row is, and its record."""
+        """Expect the following entries and records at the same shift and drift as this one."""
         self._shift = good.row.at - self._cross_check.place(good.row.offset)
         self._drift = good.position - good.row.position
 

@@ -1,6 +1,6 @@
-# When the messages of one segment were. Law: the data file is the authority. The timeindex is believed
-# where a mark vouches for its bytes; where none does, an answer from it is compared with the record
-# itself; and where it is wrong, or not there, the records are read instead.
+# The timestamps of one segment. Law: the data file is the authority. The timeindex is believed where a mark's
+# checksum agrees with its bytes; without a mark, an answer from it is compared with the record itself; and
+# if it is wrong, or missing, the records are read instead.
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ __all__ = ["SegmentGone", "SegmentTimes", "framing_of"]
 _AT_ONCE = 64 * CHUNK
 _STRETCH = 64 * 1024  # bytes of data
 _LEAST_RECORD = 10  # bytes
-_PEEK = 512  # bytes: a record's key and timestamp are in there, mostly
+_PEEK = 512  # bytes: usually enough for a record's key and timestamp
 _NONE = -1
 
 
 def framing_of(fs: FileSystem, files: StreamFiles) -> Callable[[], TripletFraming]:
-    """How the stream's records are laid down, for when it is asked for: mostly no record need be read.
+    """Return a function that reads the framing of the stream's records: usually no record need be read.
 
-    Asking raises UnsupportedFormatError, and OSError.
+    That function raises UnsupportedFormatError, and OSError.
     """
 
     @cache
@@ -61,13 +61,13 @@ def framing_of(fs: FileSystem, files: StreamFiles) -> Callable[[], TripletFramin
 
 
 class _Doubt(Exception):
-    """The timeindex, or its marks, cannot be right: ask the records."""
+    """The timeindex, or its marks, cannot be right: the records have to be read."""
 
 
 class SegmentTimes:
-    """The timestamps of one segment: growing, until `settle` tells where it ends.
+    """The timestamps of one segment, which grows until `settle` sets where it ends.
 
-    All raise OSError; and SegmentGone, with the files closed, where the segment was removed.
+    All calls raise OSError; and SegmentGone, with the files closed, if the segment was removed.
     """
 
     def __init__(
@@ -78,26 +78,26 @@ class SegmentTimes:
         self._framing = framing
         self.base = base
         self.entries = 0
-        """The messages that are known to be there."""
+        """The number of messages that are known to exist."""
         self._seal: Sealed | None = None
         self._most: int | None = None  # entries, up to the next segment
         self._marks = bytearray()
-        self._vouched = 0  # so many of them were made when the messages were written
-        self._held = bytearray()  # of each: is it, and the one before, known to be whole?
+        self._vouched = 0  # how many of the marks were read from their file, not made here
+        self._held = bytearray()  # for each mark: 1 if it, and the one before, are known to be whole
         self._starts: list[int] = []  # by the records: the byte at which each 256 of them begin
         self._timeindex = self._index = self._data = _NONE
 
     # --- where it ends, and its files -------------------------------------------------------------
 
     def settle(self, next_base: int, seal: Sealed | None = None) -> None:
-        """The segment is complete, the next one is `next_base`. `seal` is believed if its size fits."""
+        """Note that the segment is complete, up to `next_base`. `seal` is believed if its size fits."""
         self.close()
         self._most = next_base - self.base
         self._seal = seal
         self.entries = self._most
 
     def refresh(self) -> None:
-        """Count the messages anew, if it may have grown: those whose row of the index is there."""
+        """Count the messages again if the segment may have grown: those that have an index entry."""
         if self._most is not None:
             return
         self._open_index()
@@ -108,19 +108,19 @@ class SegmentTimes:
             self.entries = self._fs.size(self._index) // INDEX_ROW_SIZE
 
     def count(self) -> int:
-        """The messages that are there."""
+        """Return the number of messages in the segment."""
         self.refresh()
         self._check()
         return self.entries
 
     def find_more(self, next_offset: int) -> int:
-        """A reader comes to `next_offset`: as `count`, with those whose rows are gone."""
+        """Return the count, with messages up to `next_offset` that a reader found without entries."""
         self._check()
         self.entries = max(self.entries, next_offset - self.base)
         return self.entries
 
     def close(self) -> None:
-        """Close the files, until they are needed again. Idempotent."""
+        """Close the files until they are needed again. Idempotent."""
         self._timeindex = self._closed(self._timeindex)
         self._index = self._closed(self._index)
         self._data = self._closed(self._data)
@@ -130,7 +130,7 @@ class SegmentTimes:
         return _NONE
 
     def _check(self) -> None:
-        """Is the segment there, and what it is known to be?"""
+        """Open the timeindex. Raises SegmentGone if the segment is gone, or not the one that was sealed."""
         if self._timeindex != _NONE:
             if self._fs.has_name(self._timeindex):
                 return
@@ -144,7 +144,7 @@ class SegmentTimes:
             self.entries = min(self._most, self._rows_there() or size // _LEAST_RECORD)
 
     def _rows_there(self) -> int:
-        """Of a complete segment. Behind it there may be a hole: removed by go-diskq's vacuum, or lost."""
+        """Return the entries of a complete segment. A hole may follow it: go-diskq's vacuum, or a loss."""
         index = self._fs.size_of(self._files.index_of(self.base)) or 0
         timeindex = self._fs.size(self._timeindex) if self._timeindex != _NONE else 0
         return max(index // INDEX_ROW_SIZE, timeindex // TIMEINDEX_ROW_SIZE)
@@ -169,7 +169,7 @@ class SegmentTimes:
     # --- questions --------------------------------------------------------------------------------
 
     def first_from(self, bound: int) -> int | None:
-        """The first offset whose timestamp is at or after `bound`; None: there is none in this segment."""
+        """Return the first offset whose timestamp is at or after `bound`; None if this segment has none."""
         self._check()
         if not self._starts:
             try:
@@ -179,7 +179,7 @@ class SegmentTimes:
         return self._first_by_records(bound)
 
     def greatest(self) -> int:
-        """The greatest timestamp; EARLIEST where there are no messages."""
+        """Return the greatest timestamp; EARLIEST if there are no messages."""
         self._check()
         if self._seal is not None:
             return self._seal.greatest
@@ -193,7 +193,7 @@ class SegmentTimes:
         return max(greatest_of(self._marks), extremes(rest)[1] if rest else EARLIEST)
 
     def timestamp_of(self, offset: int) -> int | None:
-        """When the message was, by its record. None: it is not there, or cannot be read."""
+        """Return the timestamp in the message's record; None if it is missing or cannot be read."""
         self._check()
         if not self.base <= offset < self.base + self.entries:
             return None
@@ -232,7 +232,7 @@ class SegmentTimes:
         return max(greatest_of(self._marks), extremes(rest)[1] if rest else EARLIEST)
 
     def _know_marks(self) -> int:
-        """Have the marks of all whole 256 entries; how many they are."""
+        """Read or make the marks of all whole 256 entries. Returns their number."""
         if self._timeindex == _NONE:
             raise _Doubt
         wanted = self.entries // ROWS_IN_A_MARK
@@ -253,7 +253,7 @@ class SegmentTimes:
         return count
 
     def _hold(self, number: int) -> None:
-        """Mark `number`, where there is one, and the one before are as they were made."""
+        """Check that mark `number`, if it exists, and the one before are whole. Raises _Doubt."""
         if number < len(self._held) and self._held[number]:
             return
         for its in range(max(0, number - 1), min(number + 1, len(self._marks) // MARK_SIZE)):
@@ -264,7 +264,7 @@ class SegmentTimes:
             self._held[number] = True
 
     def _chunk(self, number: int) -> tuple[bytes, bool]:
-        """The rows that mark `number` is about, or those behind the last mark; and are they vouched for?"""
+        """Return the entries of mark `number`, or after the last mark; and True if a checksum agrees."""
         start = number * ROWS_IN_A_MARK
         size = min(ROWS_IN_A_MARK, self.entries - start) * TIMEINDEX_ROW_SIZE
         crc = None
@@ -280,7 +280,7 @@ class SegmentTimes:
         raise _Doubt
 
     def _recorded_timestamp(self, offset: int) -> int | None:
-        """The timestamp of the record that its row of the index leads to; None: it leads nowhere."""
+        """Return the timestamp of the record at the index entry's position; None if no record is there."""
         self._open_index()
         if self._index == _NONE:
             return None
@@ -296,7 +296,7 @@ class SegmentTimes:
     # --- by the records ---------------------------------------------------------------------------
 
     def _begin_anew(self) -> None:
-        """Nothing of what the timeindex told holds: go by the records."""
+        """Discard what was learned from the timeindex, and use the records."""
         self._marks.clear()
         self._held.clear()
         self._vouched = 0
@@ -312,7 +312,7 @@ class SegmentTimes:
         return None
 
     def _read_on(self) -> None:
-        """Have marks, and places, of all whole 256 offsets."""
+        """Make marks, and find places, of all whole 256 offsets."""
         while len(self._starts) * ROWS_IN_A_MARK <= self.entries:
             number = len(self._starts) - 1
             rows, end = self._read(number)
@@ -321,7 +321,7 @@ class SegmentTimes:
             self._starts.append(end)
 
     def _records_of(self, number: int) -> bytes:
-        """Timeindex rows of 256 offsets, or of what is behind the last whole 256, where there are records."""
+        """Return timeindex entries, from records, of 256 offsets, or those after the last whole 256."""
         return self._read(number)[0]
 
     def _read(self, number: int) -> tuple[bytes, int]:
@@ -337,7 +337,7 @@ class SegmentTimes:
     def _times(
         self, offset: int, end_offset: int, position: int, index: bytes, stretch: int
     ) -> tuple[bytes, int]:
-        """Timeindex rows of the records from `offset` at byte `position` on, and the byte behind them."""
+        """Return timeindex entries of the records from `offset`, at `position`, and the byte after them."""
         self._open_data()
         file_end = self._fs.size(self._data)
         framing = self._framing()
@@ -361,5 +361,5 @@ class SegmentTimes:
             start, needed = read.wanted
             window = self._fs.pread(self._data, max(needed, stretch), start)
             if len(window) < needed:
-                break  # somebody cut the file
+                break  # another process cut the file
         return b"".join(rows), position

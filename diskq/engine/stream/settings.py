@@ -1,18 +1,18 @@
-# What a stream says of itself: settings.json, as go-diskq writes it. Law: what go-diskq reads we read
-# to the same numbers, what we write is what it would have written, and nothing is guessed.
+# A stream's settings: settings.json, as go-diskq writes it. Law: diskq reads the same numbers as go-diskq,
+# writes the bytes that it would have written, and guesses nothing.
 #
 #   {
-#     "partition_count": 3,               what is left out, or 0, is the default at the time of use
+#     "partition_count": 3,               a missing key, or 0, is the default at the time of use
 #     "segment_size_bytes": 33554432,
 #     "retention_max_bytes": 1073741824,
 #     "retention_max_age": 86400000000000,  nanoseconds
-#     "encoding": "varuint"               ours: records in the form of go-diskq's README; else left out
+#     "encoding": "varuint"               diskq's key: records in the form of go-diskq's README; else missing
 #   }
 #
-# As go-diskq, we read one JSON value and look no further, take keys in any case, and pass over keys that
-# we do not know: they are gone when the file is next written. Unlike it, we refuse negative numbers,
-# which it takes for defaults, and take a file without a byte for one that is not there: go-diskq empties
-# it at each open before it writes it, so that is what its crash leaves.
+# Like go-diskq, diskq reads one JSON value and ignores the rest, accepts keys in any case, and ignores
+# unknown keys: they are gone when the file is next written. Unlike it, diskq refuses negative numbers, which
+# it takes for defaults, and treats an empty file as a missing one: go-diskq empties the file at each open
+# before it writes it, so that is what its crash leaves.
 # Format: docs/format/triplet.md.
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LARGEST_FILE = 64 * 1024
 _LARGEST_NUMBER = 2**63 - 1
 _SECOND = 1_000_000_000
 
-# In the order in which they are written; and what they are at most.
+# In the order in which they are written; each with its field and its greatest value.
 _NUMBERS = {
     "partition_count": ("partition_count", MOST_PARTITIONS),
     "segment_size_bytes": ("segment_size", _LARGEST_NUMBER),
@@ -46,29 +46,29 @@ _ENCODING = "encoding"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
-    """What settings.json says. None: nothing, so that the default applies at each use."""
+    """The content of settings.json. None: no value, so that the default applies at each use."""
 
     partition_count: int | None = None
     segment_size: int | None = None
     """Bytes."""
     retention_max_bytes: int | None = None
-    """Of each partition; None: no bound."""
+    """Bytes of each partition; None: no bound."""
     retention_max_age_ns: int | None = None
     """None: no bound."""
     encoding: Encoding = "fixed"
 
     @property
     def partitions(self) -> int:
-        """So many partitions are written to."""
+        """The number of partitions that are written to."""
         return self.partition_count or 3
 
     @property
     def roll_size(self) -> int:
-        """A segment whose data has reached so many bytes is followed by the next one."""
+        """The bytes of data at which a segment is complete."""
         return self.segment_size or 32 * MIB
 
     def render(self) -> bytes:
-        """The file's content, byte for byte what go-diskq writes where `encoding` is fixed."""
+        """Return the file's content: byte for byte what go-diskq writes if `encoding` is fixed."""
         content: dict[str, int | str] = {}
         for key, (name, _) in _NUMBERS.items():
             if value := getattr(self, name):
@@ -82,7 +82,7 @@ class StreamSettings:
 
 
 def read_settings(fs: FileSystem, files: StreamFiles) -> StreamSettings | None:
-    """None where the file is not there, or holds what a crash of its writer leaves: nothing, or zeros.
+    """Return the settings; None if the file is missing, or has what a crash leaves: nothing, or zeros.
 
     Raises UnsupportedFormatError for anything else that is not settings, and OSError.
     """
@@ -93,7 +93,7 @@ def read_settings(fs: FileSystem, files: StreamFiles) -> StreamSettings | None:
 
 
 def settings_at(path: AnyPath, *, fs: FileSystem | None = None) -> StreamSettings | None:
-    """What the stream at `path` says of itself; None: there is none. Raises as `read_settings`."""
+    """Return the settings of the stream at `path`; None if there is no stream. Raises as `read_settings`."""
     fs = fs or OsFileSystem()
     files = StreamFiles(fs, as_path(path))
     if fs.size_of(files.parts) is None:
@@ -102,12 +102,12 @@ def settings_at(path: AnyPath, *, fs: FileSystem | None = None) -> StreamSetting
 
 
 def parse(content: bytes, path: str = "settings.json") -> StreamSettings:
-    """Raises UnsupportedFormatError, naming `path`, for what go-diskq would not decode either."""
+    """Parse settings. Raises UnsupportedFormatError, naming `path`, for what go-diskq refuses, too."""
     fields: dict[str, Any] = {}
     for key, value in _object(content, path):
         key = key.lower()
         if value is None:
-            continue  # as if it were not there
+            continue  # as if the key were missing
         if key in _NUMBERS:
             name, most = _NUMBERS[key]
             fields[name] = _number(path, key, value, most) or None
@@ -119,7 +119,7 @@ def parse(content: bytes, path: str = "settings.json") -> StreamSettings:
 
 
 def _object(content: bytes, path: str) -> list[tuple[str, Any]]:
-    """The keys and values of the JSON object with which the file begins; a key may come again."""
+    """Return the keys and values of the JSON object with which the file begins; a key may repeat."""
     if len(content) > _LARGEST_FILE:
         _refuse(path, f"more than {_LARGEST_FILE} bytes")
     text = content.decode("utf-8", "replace").lstrip(" \t\r\n")
@@ -135,7 +135,7 @@ def _object(content: bytes, path: str) -> list[tuple[str, Any]]:
 
 
 class _Object(list[tuple[str, Any]]):
-    """A JSON object, whose keys may repeat: told from a JSON array."""
+    """A JSON object, whose keys may repeat, as distinct from a JSON array."""
 
 
 def _no_number(word: str) -> NoReturn:
@@ -163,10 +163,9 @@ def _refuse(path: str, found: str, supported: str = "a JSON object as go-diskq w
 def settings_of(
     options: StreamOptions, existing: StreamSettings | None, path: str = "settings.json"
 ) -> StreamSettings:
-    """What a stream opened with `options` is to say; what they leave open is as it was.
+    """Return the settings for a stream opened with `options`; values that they leave open stay as they were.
 
-    Raises UnsupportedFormatError, naming `path`, where the stream has the other encoding: one stream
-    has one.
+    Raises UnsupportedFormatError, naming `path`, if the stream has the other encoding: a stream has one.
     """
     if existing is None:
         existing = StreamSettings(encoding=options.encoding or "fixed")
@@ -186,5 +185,5 @@ def _nanoseconds(seconds: float | None) -> int | None:
 
 
 def settings_as(files: StreamFiles, settings: StreamSettings) -> Replacement:
-    """For a barrier: settings.json says this, or what it said before."""
+    """Return the replacement of settings.json, for a barrier."""
     return Replacement(files.settings, settings.render(), files.temporary(files.settings))

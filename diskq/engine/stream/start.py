@@ -1,6 +1,6 @@
-# Where a partition begins since retention was there. Removals are not synced: after a power cut any part of
-# what was removed may be back, and must not be taken for the beginning of what was lost, with all that comes
-# after it.
+# Where a partition begins after retention. Law: the new beginning is durable before anything is removed.
+# Removals are not synced: after a power cut any part of the removed segments may be back, and must not be
+# taken for the beginning of a log whose rest was lost.
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FIRST = re.compile(rb"diskq first 1 ([0-9]{1,19})\n")
 
 
 def first_as(files: PartitionFiles, base: int) -> Replacement:
-    """For retention: before segment `base` all is about to be removed."""
+    """Return the replacement by which retention notes that all segments before `base` are to be removed."""
     content = checked(b"diskq first 1 %d\n" % base)
     return Replacement(files.first, content, files.temporary(files.first))
 
 
 def read_first(fs: FileSystem, files: PartitionFiles) -> int:
-    """The segment before which retention has removed all; 0 where it was never there. Raises OSError."""
+    """Return the segment before which retention has removed all; 0 if it removed nothing. Raises OSError."""
     content = read_small(fs, files.first, 100) or b""
     head = _FIRST.match(content)
     return int(head[1]) if head is not None and is_checked(content, head.end()) else 0

@@ -1,5 +1,5 @@
-# A stream at one moment, from its files. Law: nothing is changed and nobody is disturbed; what is told of
-# messages is told by their records.
+# Statistics of a stream at one moment, from its files. Law: nothing is changed and no process is disturbed;
+# facts about messages come from their records.
 
 from __future__ import annotations
 
@@ -23,28 +23,30 @@ _NO_TIME = "0001-01-01T00:00:00Z"  # Go's
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatistics:
-    """One partition at one moment. Timestamps are nanoseconds since 1970, None where there is no message
-    to have one, or its record cannot be read."""
+    """One partition at one moment. Timestamps are nanoseconds since 1970, None if there is no such message.
+
+    A timestamp is also None if the message's record cannot be read.
+    """
 
     partition: int
     messages: int
     oldest_offset: int
-    """The first that is there; the next one to come, where there is none."""
+    """The first existing offset; the next one if there is no message."""
     newest_offset: int | None
-    """The last that is there."""
+    """The last existing offset."""
     next_offset: int
-    """The one that the next message gets."""
+    """The offset that the next message gets."""
     active_base: int
-    """With which the segment begins that is written to."""
+    """The first offset of the segment that is written to."""
     oldest_timestamp_ns: int | None
     """Of the first message, which need not be the earliest."""
     active_timestamp_ns: int | None
     """Of the first message in the active segment."""
     newest_timestamp_ns: int | None
-    """Of the last message, whichever segment it is in."""
+    """Of the last message, in whichever segment."""
     segments: int
     size_bytes: int
-    """Of data; indexes and what lies beside them are not counted."""
+    """Bytes of data; indexes and private files are not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class StreamStatistics:
 
     path: str
     is_in_use: bool
-    """Is there an owner file? A producer has it open, or died."""
+    """True if there is an owner file: a producer has the stream open, or died."""
     partitions: tuple[PartitionStatistics, ...]
 
     @property
@@ -62,12 +64,12 @@ class StreamStatistics:
 
     @property
     def size_bytes(self) -> int:
-        """Of data."""
+        """Bytes of data."""
         return sum(partition.size_bytes for partition in self.partitions)
 
     @property
     def age_ns(self) -> int:
-        """From a partition's first message to its last, in nanoseconds: the longest of all, 0 without any."""
+        """Nanoseconds from a partition's first message to its last: the longest of all, or 0."""
         return max((_age(partition) for partition in self.partitions), default=0)
 
 
@@ -80,7 +82,7 @@ def _age(partition: PartitionStatistics) -> int:
 
 
 def stream_statistics(fs: FileSystem, files: StreamFiles) -> StreamStatistics:
-    """Raises StreamNotFoundError where there is no stream, UnsupportedFormatError, and OSError."""
+    """Return the statistics of a stream. Raises StreamNotFoundError, UnsupportedFormatError, OSError."""
     framing = framing_of(fs, files)
     partitions = []
     for index in files.partitions():
@@ -120,7 +122,7 @@ def _statistics(
         segment.settle(next_one.base)
     counts = [segment.count() for segment in segments]
     if segments:
-        # Messages whose rows are gone are read all the same.
+        # Messages whose entries are gone can still be read.
         with PartitionReader(fs, files, varuint=framing().varuint) as reader:
             counts[-1] = segments[-1].find_more(reader.next_offset())
     messages = sum(counts)
@@ -142,15 +144,15 @@ def _statistics(
     )
 
 
-# --- as go-diskq tells it -------------------------------------------------------------------------
+# --- as go-diskq reports it -----------------------------------------------------------------------
 
 
 def as_go(statistics: StreamStatistics) -> dict[str, Any]:
-    """The statistics under the names that go-diskq's have in JSON.
+    """Return the statistics under the names that go-diskq uses in JSON.
 
-    They differ from its own where those are wrong: `TotalOffsets` is the number of messages, which it tells
-    one too few for each partition that has any; `NewestOffset`, `NewestTimestamp` and `Age` are of the
-    last message also where the active segment is empty; and an age is not negative.
+    They differ from go-diskq's where those are wrong: `TotalOffsets` is the number of messages, of which
+    go-diskq reports one too few for each partition that has any; `NewestOffset`, `NewestTimestamp` and `Age`
+    are of the last message also if the active segment is empty; and an age is not negative.
     """
     return {
         "Path": statistics.path,

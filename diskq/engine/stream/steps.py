@@ -1,6 +1,6 @@
-# What a stream does in steps: for a channel, which waits where a synchronous caller cannot, and for the
-# stream's writer, whose format it is. Law: a call here has the turn already, and never waits for a sync,
-# but where it says so.
+# The steps of a stream: for a channel, which can wait between them, and for the stream's writer, whose
+# format it is. Law: the caller of a step holds the thread guard, and a step never waits for a sync, unless
+# it says so.
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ When = datetime | int | None
 Item = Value | tuple[Key, Value] | tuple[Key, Value, When]
 
 StreamObstacle = Literal["unsynced"] | BudgetObstacle
-"""Why a message cannot be accepted now: it waits for a sync, or for room in the budget."""
+"""Why a message cannot be accepted now: it waits for a sync, or for space in the budget."""
 
-# So many bytes of encoded records go into one write; and of so many records rows wait.
+# Bytes of encoded records in one write; and the number of records whose index entries may wait.
 _AT_ONCE = 256 * 1024
 _MANY_ROWS = 16 * 1024
-# So many partitions have a write-ahead log: each is a mapped file.
+# How many partitions have a write-ahead log: each is a mapped file.
 _MOST_WALS = 64
 
 
@@ -72,16 +72,16 @@ class _WrittenPartition:
         self.segment = segment
         self.buffer = segment.buffer
         self.log = SegmentedLog(segment, bases)
-        self.settled = -1  # so many records' data a barrier has been taken for,
-        self.indexed = -1  # and the rows of those before this offset
+        self.settled = -1  # records whose data is in a prepared barrier
+        self.indexed = -1  # the offset before which entries are in a prepared barrier
 
     @property
     def point(self) -> RecoveryPoint:
-        """Where it is, for recovery."""
+        """The recovery point of the partition."""
         return self.segment.point._replace(first=self.log.bases[0])
 
     def handles(self, *, with_rows: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What of it a barrier has to sync: data and checksums, and rows. Raises OSError."""
+        """Return the handles that a barrier has to sync: data and checksums, and indexes. Raises OSError."""
         records = self.buffer.records_written
         data: tuple[int, ...] = ()
         rows: tuple[int, ...] = ()
@@ -114,19 +114,22 @@ class StreamSteps(DirectorySteps):
         self.files = StreamFiles(fs, self.path)
         self._gate = self.log.new_gate()
         self._partitions: list[_WrittenPartition] = []
-        self._others: dict[int, RecoveryPoint] = {}  # where partitions end that are not written to
+        self._others: dict[int, RecoveryPoint] = {}  # points of partitions that are not written to
         self.has_pending_rows = False
-        """True if a disk has refused them."""
+        """True if a disk has refused index entries that are still to be written."""
         self._uses_wal = uses_wal
         self.share: BudgetShare | None = None
-        """What it has of a budget,"""
-        self._disk_share: StreamDiskShare | None = None  # and what for
+        """The share of the disk budget that this stream uses, or None."""
+        self._disk_share: StreamDiskShare | None = None
         self._could_not_drop = False
 
     # --- opening ----------------------------------------------------------------------------------
 
     def open(self, take_over: bool) -> None:
-        """Lock it, mend what a crash has left, and go on behind the last messages. Raises as `Stream`."""
+        """Lock the stream, repair what a crash has left, and continue after the last messages.
+
+        Raises as `Stream`.
+        """
         fs, files, writer = self._fs, self.files, self.log
         _make_with_parents(fs, files.path)
         private_parts = directory_of(files.partition(0).private)
@@ -142,14 +145,14 @@ class StreamSteps(DirectorySteps):
             wals = writer.use_wals(WriteAheadLogs(fs, lock, stagings, read_points(fs, files).staged))
             if not was_ours:
                 wals.clear_empty()
-                # Before our owner file says that nobody else has written since they were noted, too.
+                # Before diskq's owner file says that no peer has written since the points were noted.
                 leave_points(fs, files, read_points(fs, files))
             self._owner = OwnerFile(fs, files, take_over=take_over)
             made = None if was_ours else self._owner
             writer.repairs += self._owner.repairs
             self._go_on(was_ours, wals)
         except BaseException:
-            # Whoever comes next finds no owner file that was not there.
+            # The next producer must not find an owner file that did not exist before.
             if made is not None:
                 with contextlib.suppress(OSError):
                     Barrier(removals=made.removals()).execute(fs)
@@ -185,7 +188,7 @@ class StreamSteps(DirectorySteps):
         (points,) = self.metadata()
         if not writer.commit(metadata=(*settings, points)) and (settings or not write_over(fs, points)):
             raise DiskFullError(self.path, NO_ROOM)
-        # What was found is durable, the intent's name too. Before anything else may be appended:
+        # Everything found is durable, the intent's name too. Only after the transaction may more be appended.
         if intent is not None:
             self.roll_forward(intent, is_new=False)
             self._retire(self.settings.partitions)
@@ -208,7 +211,7 @@ class StreamSteps(DirectorySteps):
         self._hold = self.router.appender(Mode.HELD, Admission.FORCED)
 
     def _retire(self, count: int) -> None:
-        """Partitions beyond the first `count` were open for a transaction, which is done."""
+        """Close partitions beyond the first `count`: they were open for a transaction, which is done."""
         if len(self._partitions) == count:
             return
         for partition in self._partitions[count:]:
@@ -232,20 +235,20 @@ class StreamSteps(DirectorySteps):
     def _open_partitions(self, was_ours: bool, wals: WriteAheadLogs, intent: Intent | None) -> None:
         points = read_points(self._fs, self.files)
         if points.is_readable and not points.partitions:
-            keep_path(self._fs, self.path)  # once: where there are points, it was done
+            keep_path(self._fs, self.path)  # once: if there are points, it was done
         self.log.pending.removals += self.files.leftovers()
         there = self.files.partitions()
         wals.replay(in_place=was_ours)
         self.log.repairs += [*wals.unreported, *wals.repairs]
         refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
-        # A transaction may be pending for partitions that are not to be written to any more.
+        # A transaction may be pending for partitions that are no longer written to.
         count = max(self.settings.partitions, *(index + 1 for index in refilled), 0)
         for index in there:
             if index < count:
                 self.files.partition(index).check_names()
         for index in range(count):
             self._open_partition(index, points, was_ours, refilled.get(index, range(0)))
-        # Those that were written to before, and are no more, are left as whole, and known as well.
+        # Partitions that are no longer written to are left whole, and keep their recovery points.
         for index in points.partitions if points.is_readable else there:
             if index < count:
                 continue
@@ -259,7 +262,7 @@ class StreamSteps(DirectorySteps):
                 self._others[index] = RecoveryPoint(bases[-1], found.end, found.next_offset, bases[0])
 
     def _left_as_it_is(self, index: int, point: RecoveryPoint) -> RecoveryPoint:
-        """The new point of a partition that needs no recovery. Segments may be missing at its start."""
+        """Return the new point of a partition that needs no recovery. Its first segments may be missing."""
         files = self.files.partition(index)
         bases = files.bases()
         if not bases:
@@ -306,21 +309,21 @@ class StreamSteps(DirectorySteps):
         segment.resume(bases[-1], found.end, found.rows, self.log.pending)
 
     def _append_displaced(self, wals: WriteAheadLogs) -> None:
-        """Another producer has taken the place of accepted messages: append them again, durably."""
+        """Append accepted messages again, durably, if another producer has written in their place."""
         for number, path, waiting in wals.displaced:
             records = count(waiting.records, self._framing.varuint).records
             reason = f"its bytes from {waiting.start} on are another producer's: {records} accepted before "
             if number < len(self._partitions):
                 first, point = self.next_offsets[number], self._partitions[number].segment.point
                 self.accept_encoded(number, waiting.records)
-                self.log.pending.directories[self.path] = None  # so that the barrier syncs the rows, too
+                self.log.pending.directories[self.path] = None  # so that the barrier syncs the entries, too
                 self.log.sync()
                 if (point.base, point.end) == (waiting.file, waiting.start):
-                    continue  # where they belong
+                    continue  # in their place
                 reason += f"are appended again from offset {first} on"
                 self.log.repairs.append(Repair(path=path, kept=waiting.start, dropped=0, reason=reason))
             else:
-                reason += "are kept aside, as nothing is written to this partition any more"
+                reason += "are kept aside, as this partition is no longer written to"
                 aside = keep_content(self._fs, self.files.partition(number).wal, waiting.records)
                 self.log.repairs.append(
                     Repair(
@@ -335,7 +338,7 @@ class StreamSteps(DirectorySteps):
         wals.clear()
 
     def _open_wals(self, lock: Lock) -> None:
-        """Only now, with what stood on the old ones written and synced, may there be new ones."""
+        """Open new write-ahead logs: the messages of the old ones are written and synced."""
         stagings = {index: its.files.staging for index, its in enumerate(self._partitions)}
         buffers = {index: its.buffer for index, its in enumerate(self._partitions[:_MOST_WALS])}
         wals = self.log.use_wals(WriteAheadLogs(self._fs, lock, stagings))
@@ -344,7 +347,7 @@ class StreamSteps(DirectorySteps):
     # --- messages ---------------------------------------------------------------------------------
 
     def accept(self, value: Value, key: Key, timestamp: When, *, is_held: bool) -> Position:
-        """Add one message that has no `obstacle`. Its rows wait for `flush`. Raises as `append`."""
+        """Append one message that has no `obstacle`. Its entries wait for `flush`. Raises as `append`."""
         self._make_way()
         append = (self._hold if is_held else self._write).append
         try:
@@ -358,7 +361,7 @@ class StreamSteps(DirectorySteps):
         return position
 
     def accept_many(self, batch: list[Any], key: Key, timestamp: When, *, is_held: bool) -> dict[int, range]:
-        """Add messages that were `checked_many` and have no `obstacle`. Their rows wait for `flush`."""
+        """Append messages of `checked_many` that have no `obstacle`. Their index entries wait for `flush`."""
         key = as_key(key, self.options.max_key_size)
         if timestamp is not None:
             timestamp = as_timestamp(timestamp)
@@ -384,14 +387,14 @@ class StreamSteps(DirectorySteps):
         return {index: range(before[index], before[index] + n) for index, n in enumerate(taken) if n}
 
     def _taken_since(self, before: tuple[int, ...]) -> list[int]:
-        """How many messages each partition was given."""
+        """Return how many messages each partition got since its next offsets were `before`."""
         return [after - first for after, first in zip(self.next_offsets, before, strict=True)]
 
     @exclusive
     def accept_encoded(self, partition: int, data: bytes | memoryview) -> None:
-        """Add records that are encoded, at the end of a partition; with barriers, where much is unsynced.
+        """Append encoded records to a partition; with barriers, if too many bytes are unsynced.
 
-        Their rows wait for `flush`. Raises as `accept`, and as `sync`; some of them are then in.
+        Their index entries wait for `flush`. Raises as `accept`, and as `sync`; some are then appended.
         """
         its = self._partitions[partition]
         end = len(data)
@@ -410,7 +413,7 @@ class StreamSteps(DirectorySteps):
     def checked(
         self, value: Value, key: Key, timestamp: When
     ) -> tuple[str | bytes | None, bytes, int | None]:
-        """Key, value and timestamp as the compiled door takes them.
+        """Return key, value and timestamp as the compiled router takes them.
 
         Raises TypeError, ValueError, MessageSizeError and KeySizeError before anything is written.
         """
@@ -421,7 +424,7 @@ class StreamSteps(DirectorySteps):
         return key, value, None if timestamp is None else as_timestamp(timestamp)
 
     def checked_many(self, items: Iterable[Item], key: Key, timestamp: When) -> list[Any]:
-        """The batch as the compiled door takes it. Raises as `checked`, before anything is written."""
+        """Return the batch as the compiled router takes it. Raises as `checked`; nothing is written."""
         self.log.check_usable()
         self.checked(b"x" * self.options.min_message_size, key, timestamp)
         batch: list[Any] = list(items)
@@ -431,7 +434,7 @@ class StreamSteps(DirectorySteps):
             if isinstance(item, tuple):
                 if not 2 <= len(item) <= 3:
                     raise TypeError(
-                        f"a message is (key, value) or (key, value, timestamp), not {len(item)} things"
+                        f"a message is (key, value) or (key, value, timestamp), not {len(item)} items"
                     )
                 batch[odd] = self.checked(item[1], item[0], item[2] if len(item) == 3 else timestamp)
             else:
@@ -440,7 +443,7 @@ class StreamSteps(DirectorySteps):
         return batch
 
     def obstacle(self, size: int) -> StreamObstacle | None:
-        """What keeps `size` more bytes (`size_of`) from being accepted now."""
+        """Return what keeps `size` more bytes (`size_of`) from being accepted now, or None."""
         if super().obstacle(size):
             return "unsynced"
         if self._disk_share is None:
@@ -449,25 +452,25 @@ class StreamSteps(DirectorySteps):
         return self._disk_share.obstacle(size, self.router, may_drop=may_drop)
 
     def size_of(self, value: bytes, key: Key) -> int:
-        """What an `obstacle` is asked about for one message: with a budget, all that it takes on the disk."""
+        """Return the size of one message for `obstacle`: with a budget, all that it takes on the disk."""
         if self._disk_share is None:
             return len(value)
         return self.size_of_many([(key, value)], None)
 
     def size_of_many(self, batch: list[Any], key: Key) -> int:
-        """The same for a batch that was `checked_many`."""
+        """Return the size of a batch of `checked_many` for `obstacle`."""
         if self._disk_share is None:
             return self.router.size_of(batch)
         return size_on_disk(self.router.room_of(batch, as_key(key, self.options.max_key_size)), len(batch))
 
     def roll_forward(self, intent: Intent, *, is_new: bool) -> None:
-        """Carry out what is committed. Where that fails nothing more is appended: the next open goes on."""
+        """Carry out a committed transaction. If that fails nothing is appended until the next open."""
         try:
             varuint = self._framing.varuint
             rollforward.roll_forward(self, self._fs, intent, varuint=varuint, is_new=is_new)
         except DiskFullError as full:
             which = f"epoch {intent.epoch} of sink {intent.sink!r}"
-            reason = f"the disk is full; {which} is committed, and goes on when the stream is opened again"
+            reason = f"the disk is full; {which} is committed, and continues when the stream is opened again"
             refused = DiskFullError(self.path, reason)
             self.log.refuse(refused)
             raise refused from full
@@ -480,7 +483,7 @@ class StreamSteps(DirectorySteps):
             raise
 
     def _make_way(self, only: _WrittenPartition | None = None) -> None:
-        """Have segments open that take the next message, as go-diskq would choose them."""
+        """Open segments for the next message, as go-diskq would choose them."""
         try:
             if self.has_pending_rows:
                 self._write_rows()
@@ -498,7 +501,7 @@ class StreamSteps(DirectorySteps):
     # --- retention --------------------------------------------------------------------------------
 
     def remove_old(self) -> RetentionReport:
-        """`vacuum`, but for what is noted of what went: in any thread, while others append."""
+        """Remove segments as `vacuum` does, without updating notes: in any thread, while others append."""
         return retain(
             self._fs,
             self.files,
@@ -510,7 +513,7 @@ class StreamSteps(DirectorySteps):
         )
 
     def _keep_from(self) -> dict[int, int] | None:
-        """What groups have still to read, if that matters."""
+        """Return the offsets from which groups have still to read, if messages are kept for groups."""
         if not self.options.keep_for_groups:
             return None
         needed = {index: slowest(self._fs, self.files, index) for index in self.files.partitions()}
@@ -518,9 +521,9 @@ class StreamSteps(DirectorySteps):
 
     @exclusive
     def forget_removed(self, report: RetentionReport) -> None:
-        """Drop what is noted of segments that went. In the thread that appends."""
+        """Drop notes about removed segments. In the thread that appends."""
         for removed in report.partitions:
-            # A hint that is too long costs a little time, and no more.
+            # A note that stays costs a little time, and no more.
             with contextlib.suppress(OSError):
                 forget_removed(self._fs, self.files.partition(removed.partition))
         if self._disk_share is not None:
@@ -538,13 +541,13 @@ class StreamSteps(DirectorySteps):
 
     @property
     def missing(self) -> int:
-        """So many bytes are to be dropped, for this stream or because another member asks for it."""
+        """The bytes to be dropped, for this stream or because another member of the budget asks for it."""
         if self.share is None:
             return 0
         return max(self.share.asked, self.share.missing)
 
     def make_room(self, wanted: int) -> RetentionReport:
-        """Remove what retention does not keep; and then, by `drop_oldest`, more, for so many bytes.
+        """Remove what retention does not keep; and then, with `drop_oldest`, more, up to `wanted` bytes.
 
         In any thread, as `remove_old`.
         """
@@ -558,7 +561,7 @@ class StreamSteps(DirectorySteps):
 
     @exclusive
     def dropped(self, report: RetentionReport) -> None:
-        """`make_room` has returned that. In the thread that appends."""
+        """Note the result of `make_room`. In the thread that appends."""
         if self.share is not None:
             self.share.asked = 0
         self._could_not_drop = not report.partitions
@@ -566,42 +569,42 @@ class StreamSteps(DirectorySteps):
 
     @property
     def is_contended(self) -> bool:
-        """Do others want room that `make_room` might find here?"""
+        """True if other members want space that `make_room` might free here."""
         if self._disk_share is None or self.share is None:
             return False
         return self.share.asked > 0 or (self._disk_share.has_retention and self.share.is_contended)
 
     @exclusive
     def relieve(self) -> None:
-        """Give back of the budget what is not needed."""
+        """Return to the budget what is not needed."""
         if self._disk_share is not None and self.share is not None:
             self._disk_share.settle(self.router)
 
     def full_error(self, size: int) -> DiskFullError:
-        """What `over_budget` and `others` mean to a caller that will not wait."""
+        """Return the error for the obstacles `over_budget` and `others`, for a caller that will not wait."""
         assert self._disk_share is not None
         return self._disk_share.full_error(size)
 
     @property
     def partition_count(self) -> int:
-        """So many partitions are written to."""
+        """The number of partitions that are written to."""
         return len(self._partitions)
 
     def partition_of(self, key: bytes) -> int:
-        """The partition that messages of that key go to."""
+        """Return the partition that messages of that key go to."""
         return key_hash(key) % len(self._partitions)
 
     def live(self, partition: int) -> TripletSegment | None:
-        """Where a partition is written, for readers of this thread; None where it is not written to."""
+        """Return the active segment of a partition, for readers of this thread; None if it has none."""
         return self._partitions[partition].segment if partition < len(self._partitions) else None
 
     @property
     def next_offsets(self) -> tuple[int, ...]:
-        """Of each partition: the offset that its next message gets."""
+        """For each partition, the offset that its next message gets."""
         return tuple(partition.buffer.next_offset for partition in self._partitions)
 
     def transaction_records(self, transaction: Transaction) -> dict[int, int]:
-        """How many of its records each partition gets. Raises as `rollforward.verified`."""
+        """Return how many of its records each partition gets. Raises as `rollforward.verified`."""
         varuint, count = self._framing.varuint, self.partition_count
         return rollforward.verified(self._fs, self.files, transaction, count, varuint=varuint)
 
@@ -622,7 +625,7 @@ class StreamSteps(DirectorySteps):
     def open_gates(self, left: int, unsynced: int) -> None:
         room = self.log.policy.bytes_until_check(unsynced)
         if self._disk_share is not None and self.share is not None:
-            # Of which checksums take a part, and the key of the last one that fits.
+            # Minus the part of the checksums, and the key of the last message that fits.
             most = self._disk_share.left(self.router)
             room = min(room, most - (most >> 7) - BLOCK)
         self.router.room = room
@@ -640,7 +643,7 @@ class StreamSteps(DirectorySteps):
             self._write_rows()
 
     def _write_rows(self) -> None:
-        """Write the rows of what is written. Raises OSError; they then wait, and nothing comes after them."""
+        """Write the index entries of written records. Raises OSError; nothing is written after them then."""
         self.has_pending_rows = True
         try:
             self.router.write_rows()
@@ -661,7 +664,7 @@ class StreamSteps(DirectorySteps):
         return None
 
     def settle(self, with_metadata: bool) -> tuple[int, ...]:
-        """Records and their checksums, of which all else can be made again; with metadata rows too."""
+        """Return the handles of records and checksums, enough for recovery; with metadata, of indexes too."""
         data: list[int] = []
         rows: list[int] = []
         for partition in self._partitions:
@@ -685,7 +688,8 @@ class StreamSteps(DirectorySteps):
 
     def finish(self) -> None:
         writer = self.log
-        # What found no room stands on the write-ahead log for the next open, which is to come before a peer.
+        # Messages that could not be written stay in the write-ahead log for the next open, which is to come
+        # before a peer: so the owner file stays.
         if not (writer.wals and self.waiting_bytes):
             with contextlib.suppress(OSError):
                 writer.pending.removals += self._owner.removals()
@@ -693,7 +697,7 @@ class StreamSteps(DirectorySteps):
         writer.run(sync)
         # A power cut would bring the owner file back, and no go-diskq producer could open it.
         writer.pending.directories[self.path] = None
-        # The lock's handle: by way of it, where no descriptor is left to open the directory.
+        # Through the lock's handle: no descriptor may be left to open the directory.
         writer.commit((writer.lock.handle,))
         if writer.wals is not None:
             writer.wals.retire()
@@ -701,13 +705,13 @@ class StreamSteps(DirectorySteps):
 
 
 def new_key(fs: FileSystem) -> bytes:
-    """What a message that has no key gets: a random UUID (version 4) in 32 hex digits."""
+    """Return a key for a message that has none: a random UUID (version 4) in 32 hex digits."""
     high, low = divmod(fs.unique_number() << 63 | fs.unique_number(), 1 << 62)
     return b"%016x%016x" % (high & ~0xF000 | 0x4000, low | 1 << 63)
 
 
 def _make_with_parents(fs: FileSystem, path: str) -> None:
-    """Make the directory with those above it. Whoever wants it durable syncs what is above."""
+    """Make the directory and its parents. The caller syncs the parents if it has to be durable."""
     try:
         fs.make_directory(path)
     except FileNotFoundError:

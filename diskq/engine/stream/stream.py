@@ -1,8 +1,8 @@
-# A stream, and the one who writes it: partitions in go-diskq's files. Law: a message goes where its
-# key belongs, offsets are dense and given once, and what is acknowledged is what the word says.
+# A stream open for writing: partitions in go-diskq's files. Law: a message goes to the partition of its key,
+# offsets are dense and assigned once, and an acknowledged message is as durable as `durability` says.
 #
 # Synchronous, and complete in itself; a Trio channel drives its steps (steps.py) and its log
-# (log/writer.py), and has its syncs executed in a thread. Whoever reads needs no stream: see
+# (log/writer.py), and has its syncs executed in a thread. Readers need no `Stream`: see
 # partition_reader.py.
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Stream(LogEngine):
     """A stream open for writing: messages go to its partitions, in the order in which they are appended.
 
     For one process at a time, and one thread at a time: a call while another thread is inside raises
-    BusyError, and does nothing. What is closed removes the owner file.
+    BusyError, and does nothing. `close` removes the owner file.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class Stream(LogEngine):
         time_slice: float | None = None,
         uses_wal: bool = False,
     ) -> None:
-        """Open the stream in the directory `path`, which is made, with those above it, where it is not there.
+        """Open the stream in the directory `path`, which is made, with its parents, if it does not exist.
 
-        Returns when every partition is whole and durable; `repairs` tells what was mended. What
-        `options` leave open is as the stream's settings say. `take_over` goes on where the owner file of
-        a go-diskq producer is left behind; be sure that it does not run. `clock` (seconds, monotonic) is
-        the sync policy's; `time_slice` (seconds) shuts the fast doors periodically; with `uses_wal`
-        messages may be staged down, to be written by `flush` soon after: all for a channel.
+        Returns when every partition is whole and durable; `repairs` lists what was repaired. Values that
+        `options` leave open are taken from the stream's settings. `take_over` replaces the owner file that a
+        go-diskq producer has left; be sure that it does not run. `clock` (seconds, monotonic) is the sync
+        policy's; `time_slice` (seconds) closes the fast paths periodically; with `uses_wal` messages may be
+        staged in the write-ahead log, to be written by `flush` soon after: all for a channel.
 
-        Raises LockedError where somebody writes to it, UnsupportedFormatError, ForeignFilesError,
+        Raises LockedError if another process writes to it, UnsupportedFormatError, ForeignFilesError,
         DiskFullError, OSError, and CorruptionError if `options.strict`.
         """
         self._fs = fs or OsFileSystem()
@@ -69,13 +69,13 @@ class Stream(LogEngine):
     def append(
         self, value: Value, key: Key = None, timestamp: When = None, durability: Durability | None = None
     ) -> Position:
-        """Add one message: to the partition that its key belongs to, at the end.
+        """Append one message to the partition that its key belongs to.
 
         Without a key it gets one of 32 random hex digits, as go-diskq makes them; without a timestamp
-        (an aware datetime, or nanoseconds since the Unix epoch) the time it is. Returns when it is as
+        (an aware datetime, or nanoseconds since the Unix epoch) the current time. Returns when it is as
         durable as `durability` (else the options) says. Raises TypeError, ValueError, MessageSizeError,
         KeySizeError, BusyError and DiskFullError, after which the message is not in the stream, and
-        StorageFailedError, after which nobody knows.
+        StorageFailedError, after which it may or may not be.
         """
         word = self.log.durability(durability)
         if type(value) is not bytes:
@@ -97,10 +97,10 @@ class Stream(LogEngine):
         timestamp: When = None,
         durability: Durability | None = None,
     ) -> dict[int, range]:
-        """Add messages, with as few system calls as they allow. Returns each partition's new offsets.
+        """Append messages, with as few system calls as possible. Returns each partition's new offsets.
 
         An item is a value, (key, value) or (key, value, timestamp); `key` and `timestamp` are for those
-        that have none. All are checked before the first is added. Raises as `append`: where a disk is
+        that have none. All are checked before the first is appended. Raises as `append`: if the disk is
         full midway some are in the stream all the same, and `DiskFullError.rest` are those that are not.
         """
         word = self.log.durability(durability)
@@ -114,14 +114,14 @@ class Stream(LogEngine):
 
     @exclusive
     def commit(self, transaction: Transaction) -> bool:
-        """Append all that was staged, or nothing; and once, however often it is committed. Synced on return.
+        """Append all that was staged, or nothing; and only once, if committed again. Synced on return.
 
-        False: it was committed before. An epoch that is lower than the sink's last one was, too. What was
-        appended before is synced as well; and what was staged is removed.
-        Raises SinkNameError, SinkError, StagedError, CorruptionError (a staged file rotted), DiskFullError
-        and StorageFailedError. After an error nothing of it is in the stream, and it may be committed again;
-        unless the stream then raises it at every call: the transaction is committed, and is in the stream
-        when that was opened again.
+        False if it was committed before: so was an epoch lower than the sink's last one. Messages appended
+        earlier are synced as well; and the staged files are removed.
+        Raises SinkNameError, SinkError, StagedError, CorruptionError (a staged file is damaged),
+        DiskFullError and StorageFailedError. After an error nothing of it is in the stream, and it may be
+        committed again; unless the stream then raises the error at every call: the transaction is committed
+        then, and is in the stream once that is opened again.
         """
         steps, fs, files = self.steps, self._fs, self.files
         self.log.check_usable()
@@ -134,7 +134,7 @@ class Stream(LogEngine):
         if steps.has_pending_rows or steps.waiting_bytes:
             raise DiskFullError(self.path, "the disk is full")
         if steps.share is not None:
-            # Once it is committed there is no way back: all of it has to find room before.
+            # A committed transaction cannot be undone: there has to be space for all of it before.
             size = sum(extent.size for file in transaction.staged for extent in file.extents)
             self._clear_way(size_on_disk(size, sum(records.values())))
         intent = rollforward.intent_of(transaction, records, self.next_offsets)
@@ -153,7 +153,7 @@ class Stream(LogEngine):
         return True
 
     def _clear_way(self, size: int) -> None:
-        """Do what can be done against obstacles. Raises DiskFullError where that is not enough."""
+        """Make space for `size` more bytes, by a sync or a removal. Raises DiskFullError if that fails."""
         while (obstacle := self.steps.obstacle(size)) is not None:
             if obstacle == "unsynced":
                 self.log.sync()
@@ -163,7 +163,7 @@ class Stream(LogEngine):
                 raise self.steps.full_error(size)
 
     def _show(self, word: Durability) -> None:
-        """Write the rows of what was accepted. It is in: where they are refused, so is the next message."""
+        """Write the index entries of accepted messages. If that fails, the next message is refused."""
         if word != "memory":
             with contextlib.suppress(DiskFullError, OSError):
                 self.log.flush()
@@ -179,10 +179,10 @@ class Stream(LogEngine):
 
     @exclusive
     def vacuum(self) -> RetentionReport:
-        """Remove what the stream's settings and options say is too much or too old. Returns what went.
+        """Remove segments that exceed the bounds of settings and options. Returns what was removed.
 
-        Readers keep what they have open. Raises OSError, StorageFailedError, and ValueError behind `close`:
-        the stream may be somebody else's by then.
+        Readers keep the files that they have open. Raises OSError, StorageFailedError, and ValueError after
+        `close`: another process may have the stream by then.
         """
         self.log.check_usable()
         report = self.steps.remove_old()
@@ -193,16 +193,16 @@ class Stream(LogEngine):
 
     @property
     def partition_count(self) -> int:
-        """So many partitions are written to."""
+        """The number of partitions that are written to."""
         return self.steps.partition_count
 
     def partition_of(self, key: bytes) -> int:
-        """The partition that messages of that key go to."""
+        """Return the partition that messages of that key go to."""
         return self.steps.partition_of(key)
 
     @property
     def next_offsets(self) -> tuple[int, ...]:
-        """Of each partition: the offset that its next message gets."""
+        """For each partition, the offset that its next message gets."""
         return self.steps.next_offsets
 
     @property

@@ -1,9 +1,8 @@
 # From a moment to an offset in a partition. Law: see log/time_lookup.py.
 #
-# A partition's segments are few and known by what is noted of them when they are complete (`sealed`): the
-# first whose greatest timestamp is late enough holds the answer. Its marks tell which 256 of its entries,
-# and those are looked through. Of segments that nobody noted anything of (a peer's) the timeindex is read,
-# once.
+# A partition's segments are few, and `sealed` has a row for each complete one: the first whose greatest
+# timestamp is late enough contains the answer. Its marks show which 256 of its entries, and those are
+# searched. Of segments without a row (a peer's) the timeindex is read, once.
 
 from __future__ import annotations
 
@@ -19,25 +18,25 @@ from diskq.storage.fs import FileSystem
 
 __all__ = ["TimeLookup"]
 
-# So many segments may hold files open at once.
+# How many segments may hold files open at once.
 _MOST_OPEN = 64
 
 
 class TimeLookup(LogTimeLookup[SegmentTimes]):
-    """Finds offsets by time in one partition, which somebody may be writing to, and removing from.
+    """Finds offsets by time in one partition, while other processes may write to it and remove segments.
 
-    It keeps files open and remembers what it has read: close it. For one thread at a time.
+    It keeps files open and caches what it has read: close it. For one thread at a time.
     """
 
     def __init__(self, fs: FileSystem, files: PartitionFiles) -> None:
-        """Raises StreamNotFoundError where there is no such partition, and OSError."""
+        """Raises StreamNotFoundError if there is no such partition, and OSError."""
         super().__init__()
         self._fs = fs
         self._files = files
         self._framing = framing_of(fs, files.stream)
         self._segments: dict[int, SegmentTimes] = {}
-        self._in_use: set[int] = set()  # of these, files are open
-        self._seals: dict[int, Sealed] | None = None  # of the complete ones; None: as the rows have them
+        self._in_use: set[int] = set()  # segments whose files are open
+        self._seals: dict[int, Sealed] | None = None  # of the complete segments; None: read from the rows
         self._sealed = read_sealed(fs, files)
         chain = sealed_chain(self._sealed, checksum)
         if chain is None:
@@ -46,7 +45,7 @@ class TimeLookup(LogTimeLookup[SegmentTimes]):
             self._bases, self._ceilings = chain
 
     def close(self) -> None:
-        """Close the files. Idempotent; they are opened again by the next question."""
+        """Close the files. Idempotent; the next lookup opens them again."""
         for base in self._in_use:
             if base in self._segments:
                 self._segments[base].close()
@@ -54,13 +53,13 @@ class TimeLookup(LogTimeLookup[SegmentTimes]):
 
     @property
     def is_quick(self) -> bool:
-        """Is enough noted of the complete segments, so that none of them has to be read as a whole?"""
+        """True if `sealed` has all complete segments, so that none of them has to be read as a whole."""
         return len(self._ceilings) >= len(self._bases) - 1
 
     # --- the segments there are -------------------------------------------------------------------
 
     def _list(self) -> None:
-        """See which segments there are, and what is noted of them."""
+        """List the segments, and read their rows of `sealed`."""
         rows = sealed_rows(read_sealed(self._fs, self._files))
         self._bases = self._files.bases()
         self._seals = {}
@@ -98,12 +97,12 @@ class TimeLookup(LogTimeLookup[SegmentTimes]):
         return Sealed.unpack(self._sealed[number * SEALED_SIZE :][:SEALED_SIZE])
 
     def _has_followers(self, segment: SegmentTimes) -> bool:
-        """Has the last segment that is known of been left for another? Then that one is known of, too."""
+        """True if the last known segment is followed by another, which is then known, too."""
         following = segment.base + segment.entries
         if segment.entries and self._size_of(following) is not None:
             later = [following]
         else:
-            # Mostly there is none. But where messages were lost, their offsets are not given again.
+            # Usually there is none. But if messages were lost, their offsets are not assigned again.
             later = self._files.bases_after(segment.base)
         if later:
             self._bases += later

@@ -1,26 +1,26 @@
-# What we note beside a timeindex, so that a moment is found without reading it. Law: hints. Every row
-# checks itself, none is needed, and none can make a lookup answer wrongly: the data file is the
-# authority, the timeindex is made from it, and marks vouch for the timeindex.
+# The time index summary: notes beside a timeindex, so that a moment is found without reading all of it.
+# Law: these are hints. Every row has a checksum, none is needed, and none can make a lookup wrong: the data
+# file is the authority, the timeindex is made from it, and the marks are checksums of the timeindex.
 #
-# `<base>.marks`, one row of 16 bytes for each whole 256 entries (4 KiB) of the segment's timeindex,
-# little endian:
+# `<base>.marks` has one row ("mark") of 16 bytes for each whole 256 entries (4 KiB) of the segment's
+# timeindex, little endian:
 #
 #     max i64 | crc32c of these 4096 bytes u32 | crc32c of the row's first 12 bytes u32
 #
 # `max` is the greatest timestamp of the segment up to there: timestamps may step back, running maxima
 # do not, so that they can be searched by halving.
 #
-# `sealed`, one row of 64 bytes for each complete segment, appended when it rolls:
+# `sealed` has one row of 64 bytes for each complete segment, appended when it rolls:
 #
 #     base u64 | count u64 | bytes of data u64 | timestamps: first, last, min, max i64
-#     | crc32c of the entries behind the last whole 256 u32 | crc32c of the row's first 60 bytes u32
+#     | crc32c of the entries after the last whole 256 u32 | crc32c of the row's first 60 bytes u32
 #
 # For segments that retention has removed there may be one row, of no bytes: base 0, and count up to the
-# first that is there. So rows that begin with offset 0 and have no gap are all there is, and nobody need
-# list a directory to know it.
+# first existing segment. So rows that begin with offset 0 and have no gap are complete, and no directory
+# needs to be listed to know the segments.
 #
-# Nothing here is ever synced, but for what is taken back: a row that was true of bytes that recovery
-# has replaced must not return after a power cut.
+# Only removals are synced here: a row about bytes that recovery has replaced must not return after a power
+# cut.
 # Format: docs/format/triplet.md.
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 CHUNK = ROWS_IN_A_MARK * TIMEINDEX_ROW_SIZE
-"""Bytes of a timeindex that one mark is about."""
+"""Bytes of a timeindex that one mark covers."""
 
 _AT_ONCE = 64 * CHUNK
 
@@ -80,7 +80,7 @@ _SEALED = struct.Struct("<QQQqqqqII")
 _CHECKED = struct.Struct("<QQQqqqqI")
 assert (_SEALED.size, _CHECKED.size) == (SEALED_SIZE, 60)
 
-# So many more rows of `sealed`, and it is time to look whether the first ones are of segments that are gone.
+# After this many more rows of `sealed`, rows of removed segments are dropped from its start.
 _ROWS_BETWEEN_LOOKS = 64
 
 
@@ -94,13 +94,13 @@ class Sealed(NamedTuple):
     entries: int
     size: int
     first: int
-    """The timestamp of its first message,"""
+    """The timestamp of the first message."""
     last: int
-    """and of its last one."""
+    """The timestamp of the last message."""
     least: int
     greatest: int
     rest: int
-    """The checksum of the timeindex's entries behind its last whole 256."""
+    """The checksum of the timeindex's entries after its last whole 256."""
 
     @property
     def next_base(self) -> int:
@@ -112,7 +112,7 @@ class Sealed(NamedTuple):
 
     @classmethod
     def unpack(cls, row: bytes) -> Sealed | None:
-        """The segment of these 64 bytes; None where there is none, or a rotten row."""
+        """Return the segment of these 64 bytes; None if their checksum disagrees."""
         *fields, check = _SEALED.unpack(row)
         if check != checksum(row[: _CHECKED.size]):
             return None
@@ -125,20 +125,20 @@ def pack_mark(greatest: int, crc: int) -> bytes:
 
 
 def is_whole_mark(marks: bytes | bytearray, number: int) -> bool:
-    """Is this what somebody wrote?"""
+    """True if the mark's checksum agrees."""
     at = number * MARK_SIZE
     check: int = _CHECK.unpack_from(marks, at + _MARKED.size)[0]
     return check == checksum(bytes(marks[at : at + _MARKED.size]))
 
 
 def marked_crc(marks: bytes | bytearray, number: int) -> int:
-    """What the rows that a mark is about have for a checksum."""
+    """Return the checksum of the timeindex entries that a mark covers."""
     crc: int = _CHECK.unpack_from(marks, number * MARK_SIZE + _MAX.size)[0]
     return crc
 
 
 def make_marks(rows: bytes, maxima: list[int]) -> bytes:
-    """The marks of whole 256 timeindex rows, up to the end of which the greatest timestamps are `maxima`."""
+    """Return the marks of whole 256 timeindex entries, whose running greatest timestamps are `maxima`."""
     if len(maxima) == 1:
         return pack_mark(maxima[0], checksum(rows))
     crcs = [checksum(rows[at : at + CHUNK]) for at in range(0, len(rows), CHUNK)]
@@ -146,7 +146,7 @@ def make_marks(rows: bytes, maxima: list[int]) -> bytes:
 
 
 def greatest_of(marks: bytes | bytearray) -> int:
-    """The greatest timestamp of the entries that have marks."""
+    """Return the greatest timestamp of the entries that have marks."""
     if not marks:
         return EARLIEST
     greatest: int = _MAX.unpack_from(marks, len(marks) - MARK_SIZE)[0]
@@ -157,13 +157,13 @@ def greatest_of(marks: bytes | bytearray) -> int:
 
 
 def read_marks(fs: FileSystem, files: PartitionFiles, base: int, start: int, end: int) -> bytes:
-    """Marks start:end of a segment, or as many as there are of them, checked or not. Raises OSError."""
+    """Return marks start:end of a segment, as far as they exist, unchecked. Raises OSError."""
     content = _read(fs, files.marks(base), (end - start) * MARK_SIZE, start * MARK_SIZE)
     return content[: len(content) // MARK_SIZE * MARK_SIZE]
 
 
 def read_sealed(fs: FileSystem, files: PartitionFiles) -> bytes:
-    """The rows of a partition's complete segments, checked or not. Raises OSError."""
+    """Return the rows of a partition's complete segments, unchecked. Raises OSError."""
     content = _read(fs, files.sealed, _LARGEST_SEALED)
     return content[: len(content) // SEALED_SIZE * SEALED_SIZE]
 
@@ -180,13 +180,13 @@ def _read(fs: FileSystem, path: str, most: int, start: int = 0) -> bytes:
 
 
 def sealed_rows(content: bytes) -> dict[int, Sealed]:
-    """The segments that whole rows tell of, by their bases, ascending; of two rows of one the last."""
+    """Return the segments of whole rows by base, ascending; the last row of a segment counts."""
     rows = (Sealed.unpack(content[at : at + SEALED_SIZE]) for at in range(0, len(content), SEALED_SIZE))
     return dict(sorted((row.base, row) for row in rows if row is not None))
 
 
 def fitting(rows: Mapping[int, Sealed], base: int, next_base: int, size: int | None) -> Sealed | None:
-    """The row of segment `base`, if it is of the one that ends before `next_base` and has so many bytes."""
+    """Return the row of segment `base` if it ends before `next_base` and has `size` bytes, else None."""
     row = rows.get(base)
     return row if row is not None and (row.next_base, row.size) == (next_base, size) else None
 
@@ -195,16 +195,16 @@ def fitting(rows: Mapping[int, Sealed], base: int, next_base: int, size: int | N
 
 
 class TimeSummary:
-    """The writing side, of one partition: moved from segment to segment as they roll.
+    """Writes the summary of one partition: moved from segment to segment as they roll.
 
-    A mark or a row that cannot be written is tried again later. Nothing is raised for it: it costs
-    whoever looks for a moment some time, and no message is worse for it.
+    A mark or a row that cannot be written is tried again later. No error is raised for it: it costs a time
+    lookup some time, and affects no message.
     """
 
     def __init__(self, fs: FileSystem, files: PartitionFiles) -> None:
         self._fs = fs
         self._files = files
-        self._unsealed = b""  # rows of `sealed` that found no room
+        self._unsealed = b""  # rows of `sealed` that could not be written yet
         self._handle = -1
         self._timeindex = -1
         self._is_begun = False
@@ -212,19 +212,19 @@ class TimeSummary:
 
     def _start(self, base: int) -> None:
         self.base = base
-        self._marked = 0  # whole 256 entries whose mark was made
-        self._written = 0  # and written
+        self._marked = 0  # marks that were made, each of whole 256 entries
+        self._written = 0  # marks that were written
         self._unwritten = b""
         self._least: int | None = LATEST  # of what was marked; None: not known
         self._greatest = EARLIEST
-        self._due = ROWS_IN_A_MARK  # so many entries, and there is something to do
-        self._is_lost = False  # the timeindex is not what it should be: nothing is vouched for
+        self._due = ROWS_IN_A_MARK  # the number of entries at which the next mark is due
+        self._is_lost = False  # the timeindex is not as it should be: nothing more is summarised
 
     def begin(self, base: int, timeindex: int, entries: int) -> None:
-        """Go on in the segment `base`, whose timeindex (its handle, open for reading) has `entries` rows.
+        """Continue in the segment `base`, whose timeindex (a handle, open for reading) has `entries` entries.
 
-        At first, what is noted of entries and segments that are not there (any more) is taken back: raises
-        OSError where it cannot be.
+        The first call removes notes about entries and segments that do not exist: raises OSError if it
+        cannot.
         """
         self.close()
         self._start(base)
@@ -242,7 +242,7 @@ class TimeSummary:
         self.extend(entries)
 
     def _known(self, most: int) -> bytes:
-        """The marks that are there, if the last of them is whole, and about the rows that are there."""
+        """Return the existing marks if the last of them is whole and agrees with the timeindex; else none."""
         with contextlib.suppress(OSError):
             marks = read_marks(self._fs, self._files, self.base, 0, most) if most else b""
             last = len(marks) // MARK_SIZE - 1
@@ -253,12 +253,12 @@ class TimeSummary:
         return b""
 
     def _cut_from(self, size: int) -> list[tuple[str, int]]:
-        """Marks of entries that are not there: where to cut them off."""
+        """Return where to cut off marks of entries that do not exist."""
         path = self._files.marks(self.base)
         return [(path, size)] if (self._fs.size_of(path) or 0) > size else []
 
     def extend(self, entries: int) -> None:
-        """So many rows are in the timeindex now."""
+        """Note that the timeindex has `entries` entries now. Makes and writes the marks that are due."""
         if entries < self._due or self._is_lost:
             return
         self._due = entries // ROWS_IN_A_MARK * ROWS_IN_A_MARK + ROWS_IN_A_MARK
@@ -268,7 +268,7 @@ class TimeSummary:
             self._write()
 
     def _mark(self, entries: int) -> bool:
-        """Make the marks of the next whole 256 entries, of some at once. False: none can be made."""
+        """Make the marks of the next whole 256 entries, of some at once. False if none can be made."""
         size = min((entries // ROWS_IN_A_MARK - self._marked) * CHUNK, _AT_ONCE)
         rows = self._take(size)
         if rows is not None:
@@ -276,7 +276,7 @@ class TimeSummary:
         return rows is not None
 
     def _take(self, size: int) -> bytes | None:
-        """So many bytes of rows behind those that are marked, taken note of. None: they are not in order."""
+        """Read and survey `size` bytes of entries after the marked ones. None if they are not in order."""
         rows = self._fs.pread(self._timeindex, size, self._marked * CHUNK)
         surveyed = survey(rows, self.base + self._marked * ROWS_IN_A_MARK, self._greatest)
         if surveyed is None or len(rows) != size:
@@ -299,7 +299,7 @@ class TimeSummary:
         self._unwritten = b""
 
     def seal(self, entries: int, size: int) -> None:
-        """The segment is complete: so many rows in its timeindex, so many bytes of data. It is left."""
+        """Note that the segment is complete, with `entries` entries and `size` bytes, and leave it."""
         self.extend(entries)
         row = None
         with contextlib.suppress(OSError):
@@ -328,7 +328,7 @@ class TimeSummary:
         return timestamp
 
     def _least_of_all(self, entries: int) -> int:
-        """Of a segment that somebody else began: its rows once more."""
+        """Return the least timestamp of a segment that another process began: reads its entries."""
         stretches = range(0, entries * TIMEINDEX_ROW_SIZE, _AT_ONCE)
         return min(extremes(self._fs.pread(self._timeindex, _AT_ONCE, at))[0] for at in stretches)
 
@@ -343,7 +343,7 @@ class TimeSummary:
             forget_removed(self._fs, self._files)
 
     def close(self) -> None:
-        """Leave the segment as it is. The timeindex's handle is whose it was. Idempotent."""
+        """Leave the segment as it is. The timeindex's handle stays the caller's. Idempotent."""
         handle, self._handle = self._handle, -1
         self._timeindex = -1
         self._is_lost = True
@@ -352,22 +352,22 @@ class TimeSummary:
         self._unwritten = b""
 
 
-# --- taking back ----------------------------------------------------------------------------------
+# --- removing notes -------------------------------------------------------------------------------
 
 
 def forget_from(fs: FileSystem, files: PartitionFiles, base: int) -> None:
-    """Recovery changed something in segment `base`, or behind it: what was noted of them is untrue.
+    """Remove the notes about segment `base` and later ones, which recovery has changed.
 
-    It is gone for good, also after a power cut, when this returns. Raises OSError.
+    They are gone durably when this returns. Raises OSError.
     """
     _take_back(fs, _cuts_from(fs, files, base, marked=base))
 
 
 def forget_removed(fs: FileSystem, files: PartitionFiles) -> None:
-    """Drop the rows of segments that retention has removed: they only take room. For who appends them.
+    """Drop the rows of segments that retention has removed. For the process that appends.
 
-    In place, and not synced: what a power cut may make of it is a row twice, or none, and neither harms.
-    Raises OSError.
+    The file is written in place, and not synced: a power cut may leave a row twice, or lose one, and neither
+    harms. Raises OSError.
     """
     content = read_sealed(fs, files)
     bases = files.bases()
@@ -383,7 +383,7 @@ def forget_removed(fs: FileSystem, files: PartitionFiles) -> None:
 
 
 def _cuts_from(fs: FileSystem, files: PartitionFiles, base: int, marked: int) -> list[tuple[str, int]]:
-    """Where to cut what tells of segments that reach behind `base`, and of marks from `marked` on."""
+    """Return where to cut rows of segments that end after `base`, and marks of segments from `marked` on."""
     cuts = [(files.marks(number), 0) for number in files.marked() if number >= marked]
     content = read_sealed(fs, files)
     for at in range(0, len(content), SEALED_SIZE):

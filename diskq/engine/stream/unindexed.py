@@ -1,11 +1,12 @@
-# Records without index rows in a segment that is not the last one. Law: bytes that a peer wrote keep their
-# offsets; acknowledged records of ours that have none are kept aside and reported.
+# Records without index entries in a segment that is not the last one. Law: bytes that a peer wrote keep their
+# offsets; records that diskq acknowledged and that have no offset are kept aside and reported.
 #
-# A writer that died between data and rows leaves them. go-diskq takes its next position from the size of the
-# data and its next offset from the index, so its messages follow in the data, with the offsets that ours were
-# to have. In the last segment ours get rows, and the offsets of the others go up (index_rebuild.py). Once
-# go-diskq has rolled to another segment, whose name is its first offset, no offset is left for them. They
-# leave the data then, as go-diskq reads it from the start, without a look at the positions in the index.
+# A writer that died between data and entries leaves them. go-diskq takes its next position from the size of
+# the data and its next offset from the index, so its messages follow in the data, with the offsets that were
+# meant for diskq's. In the last segment diskq's get entries, and the offsets of the others go up
+# (index_rebuild.py). Once go-diskq has rolled to another segment, whose name is its first offset, no offset
+# is left for diskq's records. They are removed from the data then: go-diskq reads it from the start, and
+# ignores the positions in the index.
 
 from __future__ import annotations
 
@@ -25,13 +26,13 @@ from diskq.storage.swap import Swap
 __all__ = ["Unindexed", "find_unindexed"]
 
 
-# Of a segment that is larger, and its data in memory several times over, nobody puts anything together anew.
+# A larger segment is not rewritten: its data would be in memory several times.
 _LARGEST = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Unindexed:
-    """Records of ours in a segment's data that no row of its index names."""
+    """Records in a segment's data that diskq wrote, and that no entry of its index names."""
 
     start: int
     """The byte of the data at which the first of them begins."""
@@ -45,12 +46,12 @@ class Unindexed:
     data: bytes
     """The data without them."""
     others: int
-    """So many more records have no row: a peer's, of which nobody knows whether they were acknowledged."""
+    """How many records of a peer have no entry either; whether they were acknowledged is unknown."""
 
     def leave_out(self, fs: FileSystem, files: PartitionFiles, base: int, framing: TripletFraming) -> bool:
-        """Have the segment without them: its files take their places together. False: there is no way.
+        """Replace the segment's files, together, by files without these records. False if that is impossible.
 
-        Messages keep their offsets. What comes after them has no checksums. Raises OSError.
+        Messages keep their offsets. Those after the removed records have no checksums. Raises OSError.
         """
         if self.others:
             return False
@@ -74,7 +75,7 @@ class Unindexed:
         return True
 
     def give_up_checksums(self, fs: FileSystem, files: PartitionFiles, base: int) -> ChecksumFile:
-        """Keep those before `start`, so that readers go by the index from there on. The caller closes it."""
+        """Keep the checksums before `start`, so that readers use the index after it. The caller closes it."""
         kept, covered = rows_before(fs, files.checksum_file(base), self.block.start)
         checksum_file = ChecksumFile.open(fs, files.checksum_file(base), kept, covered)
         if self.before:
@@ -89,10 +90,10 @@ class Unindexed:
 def find_unindexed(
     fs: FileSystem, files: PartitionFiles, framing: TripletFraming, base: int, following: int
 ) -> Unindexed | None:
-    """None where each record has its row, and where what is there says anything else. Raises OSError.
+    """Return diskq's records without entries; None if each record has its entry, or nothing is certain.
 
-    `following` is the offset with which the next segment begins. Where it leaves an offset for each record,
-    they had rows, and readers do without.
+    `following` is the offset with which the next segment begins. If it leaves an offset for each record,
+    they had entries, and readers do without. Raises OSError.
     """
     size = fs.size_of(files.data(base)) or 0
     rows = SegmentEntries(base, read_entries(fs, files.index_of(base), files.data(base)), b"")
@@ -112,7 +113,7 @@ def find_unindexed(
         return None
     ours = [place for place, is_its in zip(left_out, is_ours, strict=True) if is_its]
     if not ours:
-        return None  # a peer's own: nobody knows whether they were acknowledged
+        return None  # a peer's own: whether they were acknowledged is unknown
     start = ours[0][0]
     block = next(row for row in blocks if row.start <= start < row.end)
     before = sum(block.start <= at < start for at, _ in places)
@@ -122,7 +123,7 @@ def find_unindexed(
 
 
 def _without(places: Sequence[tuple[int, int]], data: bytes) -> bytes:
-    """The data without the records at these places."""
+    """Return the data without the records at these places."""
     kept, end = bytearray(), 0
     for at, length in places:
         kept += data[end:at]

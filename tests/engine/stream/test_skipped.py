@@ -152,4 +152,4 @@ def test_a_rotten_record_among_those_that_a_checksum_covers_is_not_taken_for_one
     fs = written(5)
     flip(fs, data(), len(oracle.record(*OURS[0])) + 30)
     with opened(fs) as stream:
-        assert not any("have no rows here" in repair.reason for repair in stream.repairs)
+        assert not any("have no index entries here" in repair.reason for repair in stream.repairs)

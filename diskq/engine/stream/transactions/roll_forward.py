@@ -1,18 +1,18 @@
-# Carrying a transaction out. Law: what the intent names is appended once, in order, whatever interrupts it
-# and however often; and it is done before anything else is appended.
+# Executing a committed transaction. Law: the files that the intent names are appended once, in order, however
+# often that is interrupted; and before anything else is appended.
 #
 #     1  verify       every staged record is there, and whole
-#     2  sync         all that is in the stream is durable: a partition cannot end before the intent's offsets
+#     2  sync         the stream is durable: a partition cannot end before the intent's offsets
 #     3  intent       durable: the commit point
 #     4  append       the staged records, through the stream's own buffers
 #     5  sync         they are durable
 #     6  committed    durable: the transaction is not committed again
 #     7  forget       the intent, then the staged files are removed
 #
-# Whoever opens the stream and finds an intent goes on at 4. What is there already is told by offsets, as
-# nobody appends between 3 and 7: a kill leaves all that was written, a power cut a beginning of it, in each
-# partition. Only where a go-diskq producer was let in meanwhile (its owner file was removed by hand) may
-# there be something else: so what is there is compared, and the intent replaced where it differs.
+# A process that opens the stream and finds an intent continues at 4. Offsets show which records are there
+# already, as no process appends between 3 and 7: a kill leaves all that was written, a power cut a beginning
+# of it, in each partition. Only if a go-diskq producer wrote meanwhile (the owner file was removed by hand)
+# may there be other messages: so existing ones are compared, and the intent is replaced if they differ.
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ __all__ = [
 
 
 class TransactionTarget(Protocol):
-    """The stream that it goes into, which is open and locked."""
+    """The stream to which a transaction is appended, which is open and locked."""
 
     files: StreamFiles
 
@@ -69,7 +69,7 @@ class TransactionTarget(Protocol):
 
 
 def is_committed(fs: FileSystem, files: StreamFiles, transaction: Transaction) -> bool:
-    """Has the sink committed that epoch before? Raises SinkError, CorruptionError, OSError."""
+    """True if the sink has committed that epoch before. Raises SinkError, CorruptionError, OSError."""
     last = committed(fs, files, transaction.sink)
     if last is None:
         return False
@@ -81,7 +81,7 @@ def is_committed(fs: FileSystem, files: StreamFiles, transaction: Transaction) -
 def verified(
     fs: FileSystem, files: StreamFiles, transaction: Transaction, partition_count: int, *, varuint: bool
 ) -> dict[int, int]:
-    """How many records each partition gets, all of which are there and whole.
+    """Verify that all staged records exist and are whole. Returns how many records each partition gets.
 
     Raises StagedError, CorruptionError, OSError.
     """
@@ -91,7 +91,7 @@ def verified(
         name = StagedName.parse(file.name)
         if name is None or (name.sink, name.epoch) != (transaction.sink, transaction.epoch):
             of = f"epoch {transaction.epoch} of sink {transaction.sink!r}"
-            raise StagedError(path, f"that was not staged for {of}")
+            raise StagedError(path, f"the file was not staged for {of}")
         if file.name in seen:
             raise StagedError(path, "the staged file is given twice")
         seen.add(file.name)
@@ -101,27 +101,27 @@ def verified(
             end = reader.check_head(partition_count)
             for extent in file.extents:
                 if not 0 <= extent.partition < partition_count or extent.start < end or extent.records < 1:
-                    raise StagedError(path, f"{extent} is none of it")
+                    raise StagedError(path, f"{extent} does not belong to it")
                 reader.verify(extent)
                 end = extent.start + extent.size
     return shares_of(transaction.staged)
 
 
 def write_intent(fs: FileSystem, files: StreamFiles, intent: Intent) -> None:
-    """Make it durable. Raises DiskFullError, nothing has changed; OSError, nobody knows."""
+    """Make the intent durable. Raises DiskFullError (nothing has changed) or OSError (it may be durable)."""
     _replace(fs, intent.replacing(files))
 
 
-# --- behind it ------------------------------------------------------------------------------------
+# --- after the commit point -----------------------------------------------------------------------
 
 
 def roll_forward(
     stream: TransactionTarget, fs: FileSystem, intent: Intent, *, varuint: bool, is_new: bool
 ) -> None:
-    """Append what is not there yet, and note that it is committed.
+    """Append the records that are not in the stream yet, and note that the transaction is committed.
 
-    The intent is durable; `is_new`: by this very process, so that nothing of it is there. Raises
-    CorruptionError, StagedError, DiskFullError, StorageFailedError, OSError: the intent is there still.
+    The intent is durable; `is_new`: this process wrote it, so that no record is in the stream. Raises
+    CorruptionError, StagedError, DiskFullError, StorageFailedError, OSError: the intent then stays.
     """
     if not is_new:
         intent = _as_found(stream, fs, intent, varuint)
@@ -132,28 +132,28 @@ def roll_forward(
 
 
 def note_committed(fs: FileSystem, files: StreamFiles, sink: str, last: Committed) -> None:
-    """Make it durable that the sink has come so far. Raises as `write_intent`."""
+    """Note durably what the sink has committed last. Raises as `write_intent`."""
     _replace(fs, last.replacing(files, sink))
 
 
 def forget(fs: FileSystem, files: StreamFiles) -> None:
-    """Remove an intent that is carried out, and what was staged for epochs that are committed.
+    """Remove an intent that is carried out, and the files staged for committed epochs.
 
-    That they are is durable, and says enough of whatever a power cut brings back.
+    The commits are noted durably, so it does no harm if a power cut brings some of these files back.
     """
     removals = [files.intent] if fs.size_of(files.intent) is not None else []
     Barrier(removals=(*removals, *finished(fs, files))).execute(fs)
 
 
 def _replace(fs: FileSystem, replacement: Replacement) -> None:
-    # Nothing may be removed in the same barrier: on a full disk that would come first.
+    # Nothing may be removed in the same barrier: on a full disk removals are executed first.
     if not Barrier(replacements=(replacement,)).execute(fs):
         raise DiskFullError(replacement.path, NO_ROOM)
 
 
 def _append(stream: TransactionTarget, fs: FileSystem, intent: Intent, varuint: bool) -> None:
     offsets = stream.next_offsets
-    left = {p: offsets[p] - share.start + share.skip for p, share in intent.shares.items()}  # to pass over
+    left = {p: offsets[p] - share.start + share.skip for p, share in intent.shares.items()}  # records to skip
     for file in intent.staged:
         with StagedReader(fs, stream.files, file.name, varuint=varuint) as reader:
             for extent in file.extents:
@@ -165,17 +165,17 @@ def _append(stream: TransactionTarget, fs: FileSystem, intent: Intent, varuint: 
     stream.log.flush()
 
 
-# --- what is there already ------------------------------------------------------------------------
+# --- records that are in the stream already -------------------------------------------------------
 
 
 def _as_found(stream: TransactionTarget, fs: FileSystem, intent: Intent, varuint: bool) -> Intent:
-    """The intent, by whose offsets all that is there is as it says. Replaced durably where it was not so."""
+    """Return the intent with offsets that match the stream, replaced durably if they did not."""
     shares = dict(intent.shares)
     for partition, share in intent.shares.items():
         there = _there(stream, fs, intent, partition, varuint)
         next_offset = stream.next_offsets[partition]
         if share.start + there != next_offset:
-            # Somebody else's messages are there. Ours go on behind them.
+            # Another producer's messages are there. The transaction's continue after them.
             shares[partition] = PartitionShare(next_offset, share.skip + there, share.records)
     if shares == intent.shares:
         return intent
@@ -185,16 +185,16 @@ def _as_found(stream: TransactionTarget, fs: FileSystem, intent: Intent, varuint
 
 
 def _there(stream: TransactionTarget, fs: FileSystem, intent: Intent, partition: int, varuint: bool) -> int:
-    """How many of the records that a partition is to get stand where they are to stand."""
+    """Return how many records of the transaction are in the partition, at their offsets."""
     share = intent.shares[partition]
     files = stream.files.partition(partition)
     with PartitionReader(fs, files, varuint=varuint) as reader:
-        # Of complete segments that are full of them retention may have removed some.
+        # Retention may have removed complete segments that contain only such records.
         at = min(max(share.start, reader.first_offset()), share.offsets.stop)
         try:
             reader.seek(at)
         except OffsetOutOfRangeError:
-            return 0  # even what was there before is gone
+            return 0  # even older messages are gone
         if at == stream.next_offsets[partition]:
             return at - share.start
         expected = _staged(stream, fs, intent, partition, share.skip + at - share.start, varuint)
@@ -203,8 +203,8 @@ def _there(stream: TransactionTarget, fs: FileSystem, intent: Intent, partition:
             message = reader.read()
             for gap in reader.losses[seen:]:
                 if gap.start == gap.end:
-                    return max(at, gap.offset) - share.start  # nobody was given these offsets
-                # CorruptBlock bytes: what they held was there.
+                    return max(at, gap.offset) - share.start  # these offsets were never assigned
+                # Damaged bytes: their records were there.
                 for _ in range(min(gap.offset + gap.count, share.offsets.stop) - max(at, gap.offset)):
                     next(expected, None)
                     at += 1
@@ -218,7 +218,7 @@ def _there(stream: TransactionTarget, fs: FileSystem, intent: Intent, partition:
 def _staged(
     stream: TransactionTarget, fs: FileSystem, intent: Intent, partition: int, skip: int, varuint: bool
 ) -> Iterator[Message]:
-    """The records staged for a partition, but for the first `skip`."""
+    """Yield the records staged for a partition, without the first `skip`."""
     for file in intent.staged:
         with StagedReader(fs, stream.files, file.name, varuint=varuint) as reader:
             for extent in file.extents:
@@ -237,7 +237,7 @@ def _is_same(message: Message, other: Message | None) -> bool:
 
 
 def intent_of(transaction: Transaction, records: dict[int, int], next_offsets: tuple[int, ...]) -> Intent:
-    """The transaction, to be appended where its partitions end now."""
+    """Return the intent to append the transaction where its partitions end now."""
     shares = {
         partition: PartitionShare(next_offsets[partition], 0, number) for partition, number in records.items()
     }

@@ -1,18 +1,19 @@
-# Staged files: messages of a transaction, written and synced before they are committed. Law: what
-# `finish` has returned is durable, and is in the stream when its transaction is, and not before.
+# Staged files: messages of a transaction, written and synced before they are committed. Law: a file that
+# `finish` has returned is durable, and is in the stream once its transaction is committed, and not before.
 #
 # Many processes stage at once, without the stream's lock, each in a file of its own:
 #
 #     .diskq/staging/<sink>-<epoch>-<task>-<attempt>.staged     attempt: 16 hex digits, drawn
 #
-# A line that says for what stream it is, then records in the stream's encoding, by extents: each for one
-# partition, with a checksum. Where the extents are is not in the file: whoever commits was told
-# (`StagedFile`), and the transaction's intent says so. So a file that nobody commits means nothing.
+# A line that identifies the stream, then records in the stream's encoding, in extents: each for one
+# partition, with a checksum. The places of the extents are not in the file: the committing process gets them
+# (`StagedFile`), and the transaction's intent has them. So a file that is never committed has no effect.
 #
-#     .diskq/staging/<sink>-<epoch>.abandoned                   empty: nobody will ever commit that one
+#     .diskq/staging/<sink>-<epoch>.abandoned                   empty: that epoch will never be committed
 #
-# Whoever gives a transaction up does not know which tasks are still at work on it: one that finishes later
-# finds the mark. It looks after its file is there, and who marks looks for files after the mark is there.
+# A process that abandons a transaction does not know which tasks still stage for it: a task that finishes
+# later finds the mark. The task checks for the mark after its file exists, and the abandoning process looks
+# for files after the mark exists.
 # Format: docs/format/transactions.md.
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ __all__ = [
     "staged_names",
 ]
 
-# So many bytes for one partition make an extent;
+# Bytes of waiting records of one partition that are written as an extent.
 _EXTENT = MIB
-# so many for all of them together are written, however few each has.
+# Bytes of waiting records of all partitions together at which all are written.
 _MOST_WAITING = 64 * MIB
-# So many are read at once.
+# Bytes that are read at once.
 _STRETCH = 4 * MIB
 
 _LARGEST_EPOCH = 2**63 - 1
@@ -72,7 +73,7 @@ _LONGEST_HEAD = 40
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Whole records for one partition, side by side in a staged file. Sizes and places are bytes."""
+    """Whole consecutive records for one partition in a staged file. Sizes and places are bytes."""
 
     partition: int
     start: int
@@ -84,14 +85,14 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A staged file that is durable: its name, and what is in it, in the order in which it came."""
+    """A durable staged file: its name, and its extents in order."""
 
     name: str
     extents: tuple[Extent, ...]
 
 
 class StagedName(NamedTuple):
-    """What the name of a staged file says."""
+    """The parts of a staged file's name."""
 
     sink: str
     epoch: int
@@ -103,7 +104,7 @@ class StagedName(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> StagedName | None:
-        """None for a name that no writer gave."""
+        """Return the parts of the name; None if no writer makes such a name."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None
@@ -111,7 +112,7 @@ class StagedName(NamedTuple):
 
 
 class Abandoned(NamedTuple):
-    """The mark of a transaction that nobody will ever commit: what its name says."""
+    """The parts of the name of a mark: its transaction will never be committed."""
 
     sink: str
     epoch: int
@@ -121,7 +122,7 @@ class Abandoned(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> Abandoned | None:
-        """None for a name that is no mark's."""
+        """Return the parts of the name; None if it is not a mark's."""
         found = _MARK.fullmatch(name)
         return None if found is None else _as_written(name, cls(found[1], int(found[2])))
 
@@ -130,12 +131,12 @@ N = TypeVar("N", StagedName, Abandoned)
 
 
 def _as_written(name: str, parsed: N) -> N | None:
-    """What a name says; None where we would have written it otherwise."""
+    """Return the parsed name; None if diskq would have written it differently."""
     return parsed if str(parsed) == name and parsed.epoch <= _LARGEST_EPOCH else None
 
 
 def check_sink_name(sink: object) -> None:
-    """Raises SinkNameError unless `sink` can be part of a file's name, and told from what follows there."""
+    """Raises SinkNameError unless `sink` can be part of a file's name, and be parsed from it."""
     if not isinstance(sink, str):
         raise TypeError(f"a sink's name is a str, not {type(sink).__name__}")
     if not _SINK.fullmatch(sink):
@@ -151,21 +152,21 @@ def check_epoch(epoch: object) -> None:
 
 
 def staged_names(fs: FileSystem, files: StreamFiles) -> list[StagedName]:
-    """The staged files that are there. Raises OSError."""
+    """Return the names of the staged files. Raises OSError."""
     if fs.size_of(files.staging) is None:
         return []  # most streams
     return [name for entry in sorted(fs.list_directory(files.staging)) if (name := StagedName.parse(entry))]
 
 
 def abandoned_names(fs: FileSystem, files: StreamFiles) -> list[Abandoned]:
-    """The marks that are there. Raises OSError."""
+    """Return the names of the marks of abandoned transactions. Raises OSError."""
     if fs.size_of(files.staging) is None:
         return []
     return [mark for entry in sorted(fs.list_directory(files.staging)) if (mark := Abandoned.parse(entry))]
 
 
 def make_staging(fs: FileSystem, path: str) -> None:
-    """Make the directory, and those that it is in, where they are not there. Raises OSError."""
+    """Make the directory and its parents if they do not exist. Raises OSError."""
     try:
         fs.make_directory(path)
     except FileNotFoundError:
@@ -179,9 +180,9 @@ def make_staging(fs: FileSystem, path: str) -> None:
 
 
 class StagingWriter(Closing):
-    """Writes one staged file: what one attempt of a task has for a transaction.
+    """Writes one staged file: the messages of one attempt of a task for a transaction.
 
-    For one thread. The stream need not be there yet, nor be locked.
+    For one thread. The stream need not exist yet, nor be locked.
     """
 
     def __init__(
@@ -196,9 +197,9 @@ class StagingWriter(Closing):
         options: StreamOptions | None = None,
         fs: FileSystem | None = None,
     ) -> None:
-        """For the stream at `path`, of so many partitions and that encoding; `options` have its limits.
+        """Stage for the stream at `path`, with that partition count and encoding; `options` have its limits.
 
-        Raises SinkNameError, TypeError, ValueError; OSError where the directory cannot be made.
+        Raises SinkNameError, TypeError, ValueError; OSError if the directory cannot be made.
         """
         check_sink_name(sink)
         check_epoch(epoch)
@@ -223,9 +224,9 @@ class StagingWriter(Closing):
     def add_columns(self, columns: ColumnBatch) -> None:
         """Add rows, each for the partition that it names or that its key belongs to.
 
-        A row without a key gets one that is drawn, one without a timestamp the time it is. Raises
-        MessageSizeError, KeySizeError, RowError (a ValueError that names the row), before anything of the
-        batch is in; DiskFullError, OSError, after which the file is to be closed.
+        A row without a key gets a random one, a row without a timestamp the current time. Raises
+        MessageSizeError, KeySizeError, RowError (a ValueError that names the row), before any row of the
+        batch is added; DiskFullError, OSError, after which the file has to be closed.
         """
         self._check_open()
         try:
@@ -245,7 +246,7 @@ class StagingWriter(Closing):
     def add_encoded(self, partition: int, data: bytes | memoryview, records: int) -> None:
         """Add `records` that are encoded already, as an extent of their own. Raises DiskFullError, OSError.
 
-        Whether they are what they are said to be is judged by the commit.
+        The commit verifies them.
         """
         self._check_open()
         if not 0 <= partition < self._encoder.partition_count:
@@ -255,15 +256,15 @@ class StagingWriter(Closing):
             self._write(partition, bytes(data), records)
 
     def finish(self) -> StagedFile:
-        """Make it durable. The file of no messages is none.
+        """Make the file durable. Without messages there is no file.
 
-        Raises DiskFullError, StorageFailedError; StagedError where its transaction was abandoned for good
-        meanwhile, after which the file is to be closed.
+        Raises DiskFullError, StorageFailedError; StagedError if its transaction was abandoned for good
+        meanwhile, after which the file has to be closed.
         """
         self._check_open()
         self._write_waiting(1)
         if self._handle >= 0:
-            # A task may have made any of them just now.
+            # Any of these directories may be new.
             leading = (self._files.staging, self._files.private, self._files.path)
             try:
                 with raising_disk_full(self.path):
@@ -271,13 +272,13 @@ class StagingWriter(Closing):
             except OSError as failure:
                 raise StorageFailedError(self.path) from failure
             if self._fs.size_of(self._files.staged(str(self._mark))) is not None:
-                raise StagedError(self.path, "its transaction was given up before this was staged")
+                raise StagedError(self.path, "its transaction was abandoned before this was staged")
         self._is_finished = True
         self.close()
         return StagedFile(self.name, tuple(self._extents))
 
     def close(self) -> None:
-        """Let go of it. What was not finished is removed. Idempotent."""
+        """Close the file; an unfinished file is removed. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -287,7 +288,7 @@ class StagingWriter(Closing):
                 self._fs.close(handle)
             finally:
                 if not self._is_finished:
-                    # If even this fails, the sink's next commit sweeps it up.
+                    # If even this fails, the sink's next commit removes it.
                     with contextlib.suppress(OSError):
                         Barrier(removals=(self.path,)).execute(self._fs)
 
@@ -298,7 +299,7 @@ class StagingWriter(Closing):
             raise ValueError(f"the staged file {self.path} is closed")
 
     def _write_waiting(self, least: int) -> None:
-        """Write what waits of partitions for which so many bytes do."""
+        """Write the waiting records of partitions that have `least` bytes or more."""
         for partition in range(self._encoder.partition_count) if self._encoder.total else ():
             if self._encoder.waiting(partition) >= least:
                 self._take(partition)
@@ -334,17 +335,17 @@ class StagingWriter(Closing):
 
 
 class StagedReader(Closing):
-    """A staged file, read by who commits it: in stretches, however large its extents are."""
+    """A staged file, read for the commit: in stretches, however large its extents are."""
 
     def __init__(self, fs: FileSystem, files: StreamFiles, name: str, *, varuint: bool) -> None:
-        """Raises StagedError where it is gone, OSError."""
+        """Open the file. Raises StagedError if it is gone, OSError."""
         self._fs = fs
         self.path = files.staged(name)
         self._varuint = varuint
         self._handle = -1
         try:
             if base_name(name) != name:
-                raise StagedError(self.path, "that is no staged file's name")
+                raise StagedError(self.path, "this is not a staged file's name")
             self._handle = fs.open(self.path)
         except FileNotFoundError:
             raise StagedError(self.path, "the staged file is gone") from None
@@ -355,7 +356,10 @@ class StagedReader(Closing):
         let_go(self._fs, handle)
 
     def check_head(self, partition_count: int) -> int:
-        """Is it for such a stream? Returns the byte behind the head. Raises StagedError, CorruptionError."""
+        """Check that the file is for such a stream. Returns the byte after the head.
+
+        Raises StagedError, CorruptionError.
+        """
         head = _HEAD.match(self._fs.pread(self._handle, _LONGEST_HEAD, 0))
         if head is None:
             raise CorruptionError(self.path, 0, "it does not begin as a staged file")
@@ -369,12 +373,15 @@ class StagedReader(Closing):
         return head.end()
 
     def verify(self, extent: Extent) -> None:
-        """Are its records all there, and as they were written? Raises CorruptionError, OSError."""
+        """Verify that all records of the extent are as they were written. Raises CorruptionError, OSError."""
         for _ in self._stretches(extent):
             pass
 
     def records(self, extent: Extent, skip: int = 0) -> Iterator[memoryview]:
-        """Its records behind the first `skip`, encoded, many at a time. Raises as `verify`, and first."""
+        """Yield the extent's encoded records after the first `skip`, many at a time.
+
+        Raises as `verify`, before the first.
+        """
         stretches: Iterator[tuple[memoryview, int]] = self._stretches(extent)
         if extent.size <= _STRETCH:
             stretches = iter(list(stretches))
@@ -387,12 +394,12 @@ class StagedReader(Closing):
             skip = max(0, skip - number)
 
     def _stretches(self, extent: Extent) -> Iterator[tuple[memoryview, int]]:
-        """Whole records, and how many they are. Raises CorruptionError behind the last of them."""
+        """Yield whole records, and their number. Raises CorruptionError after the last of them."""
         at, end = extent.start, extent.start + extent.size
         crc = records = 0
         rest = b""
         while at < end:
-            # A record longer than a stretch is asked for in pieces that grow, so that it is not copied often.
+            # A record longer than a stretch is read in growing pieces, so that it is copied only a few times.
             piece = self._fs.pread(self._handle, min(max(_STRETCH, len(rest)), end - at), at)
             if not piece:
                 raise self._corrupt(at, "the file ends there")

@@ -1,13 +1,15 @@
-# Transactions: what many tasks have staged is in a stream once, all of it. Law: the intent is the commit
-# point. Before it is durable nothing has happened; after it the transaction is in, whoever has to see to it.
+# Transactions: the messages that many tasks have staged are in a stream once, all of them. Law: the intent is
+# the commit point. Before it is durable nothing has happened; after it the transaction is in the stream, even
+# if a later open has to append it.
 #
-# A sink commits epochs, each of which is one transaction, in ascending order. Whoever does not know whether
-# one was committed commits it again: the stream knows, and does it once.
+# A sink commits epochs, each of which is one transaction, in ascending order. A process that does not know
+# whether an epoch was committed commits it again: the stream appends it once.
 #
-#     .diskq/intent             the pending transaction: from which files, and to which offsets (`Intent`)
-#     .diskq/<sink>.committed   what the sink has committed last (`Committed`)
+#     .diskq/intent             the pending transaction: its files, and their offsets (`Intent`)
+#     .diskq/<sink>.committed   the sink's last commit (`Committed`)
 #
-# Both are text with a checksum, and replaced, never changed. How an intent is carried out: roll_forward.py.
+# Both are text with a checksum, and are replaced, never changed. How an intent is carried out:
+# roll_forward.py.
 # Format: docs/format/transactions.md.
 
 from __future__ import annotations
@@ -62,12 +64,12 @@ _EXTENT = re.compile(rb"extent ([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What a sink commits together: staged files, in the order in which they are to be appended."""
+    """Staged files that a sink commits together, in the order in which they are to be appended."""
 
     sink: str
     epoch: int
     query: str
-    """Whose sink it is: an id that another query does not have, or nothing."""
+    """The id of the query that has the sink, different from any other query's, or empty."""
     staged: tuple[StagedFile, ...]
 
     def check(self) -> None:
@@ -82,7 +84,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a sink has committed last."""
+    """A sink's last commit."""
 
     epoch: int
     query: str
@@ -94,14 +96,14 @@ class Committed:
 
 
 def committed(fs: FileSystem, files: StreamFiles, sink: str) -> Committed | None:
-    """None where it has committed nothing. Raises CorruptionError where that cannot be told, OSError."""
+    """Return the sink's last commit; None if it has none. Raises CorruptionError if unreadable, OSError."""
     path = files.committed(sink)
     content = read_small(fs, path, _LARGEST_COMMITTED)
     if content is None:
         return None
     found = _COMMITTED.match(content)
     if found is None or not is_checked(content, found.end()):
-        raise CorruptionError(path, 0, "nobody wrote that: which epochs are committed cannot be told")
+        raise CorruptionError(path, 0, "damaged commit file: which epochs are committed is unknown")
     return Committed(int(found[1]), found[2].decode())
 
 
@@ -110,14 +112,14 @@ def committed(fs: FileSystem, files: StreamFiles, sink: str) -> Committed | None
 
 @dataclass(frozen=True, slots=True)
 class PartitionShare:
-    """What one partition gets of a transaction: its staged records behind the first `skip`, at `start`."""
+    """The records of a transaction for one partition: the staged ones after the first `skip`, at `start`."""
 
     start: int
     """The offset of the first of them."""
     skip: int
-    """So many are there already, elsewhere: a peer has written since."""
+    """How many are in the stream already, at other offsets: a peer has written since."""
     records: int
-    """All that are staged for it."""
+    """How many are staged for the partition."""
 
     @property
     def offsets(self) -> range:
@@ -126,7 +128,7 @@ class PartitionShare:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A transaction that is committed, and where its records go."""
+    """A committed transaction, and the places of its records."""
 
     sink: str
     epoch: int
@@ -147,7 +149,7 @@ class Intent:
 
     @classmethod
     def parse(cls, content: bytes) -> Intent | None:
-        """None for bytes that nobody wrote like that."""
+        """Return the intent; None if its format or checksum is wrong."""
         head = _INTENT.match(content)
         if head is None:
             return None
@@ -175,40 +177,40 @@ class Intent:
 
 
 def read_intent(fs: FileSystem, files: StreamFiles) -> Intent | None:
-    """None where there is none. Raises CorruptionError where it cannot be read, OSError."""
+    """Return the intent, or None if there is none. Raises CorruptionError if it cannot be read, OSError."""
     size = fs.size_of(files.intent)
     if size is None:
         return None
     intent = Intent.parse(read_small(fs, files.intent, size) or b"")
     if intent is None:
-        raise CorruptionError(files.intent, 0, "nobody wrote that: a committed transaction cannot be read")
+        raise CorruptionError(files.intent, 0, "damaged intent: a committed transaction cannot be read")
     return intent
 
 
 def pending(fs: FileSystem, files: StreamFiles) -> Intent | None:
-    """The transaction that is committed and may not be in the stream yet. Raises as `read_intent`."""
+    """Return the transaction that is committed and may not be in the stream yet. Raises as `read_intent`."""
     intent = read_intent(fs, files)
     if intent is None:
         return None
     try:
         last = committed(fs, files, intent.sink)
     except CorruptionError:
-        return intent  # what is in the stream tells, and is told anew
+        return intent  # the stream's messages show what is missing, and the commit is noted again
     return None if last is not None and last.epoch >= intent.epoch else intent
 
 
-# --- what nobody commits --------------------------------------------------------------------------
+# --- abandoned transactions -----------------------------------------------------------------------
 
 
 def abandon(
     path: AnyPath, sink: str, epoch: int, *, for_good: bool = False, fs: FileSystem | None = None
 ) -> list[str]:
-    """Remove what was staged for a transaction that is not to be. Returns the names of the files.
+    """Remove the files staged for a transaction that will not be committed. Returns their names.
 
-    `for_good`: nobody will ever commit an epoch of this number for this sink, so what its tasks are staging
-    right now is refused when they finish it. A mark says so, until the sink's files are swept.
+    `for_good`: an epoch of this number will never be committed for this sink, so files that its tasks are
+    still staging are refused when they are finished. A mark records that, until the sink's files are swept.
 
-    Only for who knows that nobody is about to commit it; then it does not matter who has the stream open.
+    Only for a caller that knows that no process is about to commit it; the stream may then be open anywhere.
     Nothing is removed of a transaction that is committed and pending: the next open carries it out. Raises
     CorruptionError, OSError.
     """
@@ -223,10 +225,10 @@ def abandon(
 def sweep_staging(
     path: AnyPath, is_orphan: Callable[[StagedName | Abandoned], bool], *, fs: FileSystem | None = None
 ) -> list[str]:
-    """Remove staged files that are nobody's any more, as `is_orphan` says. As `abandon`, but for anybody.
+    """Remove staged files that are no longer needed, as `is_orphan` says. Any process may call it.
 
-    It is asked about the marks of `abandon`, too, which are removed with them.
-    Raises LockedError where somebody has the stream open, who may be about to commit them.
+    `is_orphan` is also called for the marks of `abandon`, which are removed with the files. Raises as
+    `abandon`, and LockedError if a process has the stream open: it may be about to commit them.
     """
     check_plain("is_orphan", is_orphan)
     fs = fs or OsFileSystem()
@@ -236,7 +238,7 @@ def sweep_staging(
     lock = Lock(fs, files.lock, f"stream {files.path}")
     try:
         gone = _sweep(fs, files, is_orphan)
-        # After the files: one of them may have come since.
+        # After the files: a file may be new.
         marks = abandoned_names(fs, files)
         over = [mark for mark in marks if check_result("is_orphan", is_orphan, is_orphan(mark))]
         Barrier(removals=tuple(files.staged(str(mark)) for mark in over)).execute(fs)
@@ -258,7 +260,7 @@ def _sweep(fs: FileSystem, files: StreamFiles, is_orphan: Callable[[StagedName],
 
 
 def forget_sinks(path: AnyPath, is_over: Callable[[str], bool], *, fs: FileSystem | None = None) -> list[str]:
-    """Forget what sinks have committed that are over, as `is_over` says of their names. Returns those.
+    """Forget the last commits of sinks that are over, as `is_over` says of their names. Returns the names.
 
     If one of them commits an epoch again, it is in the stream twice. Raises LockedError, OSError.
     """
@@ -272,7 +274,8 @@ def forget_sinks(path: AnyPath, is_over: Callable[[str], bool], *, fs: FileSyste
     try:
         intent = read_intent(fs, files)
         forgotten = [sink for sink in over if intent is None or intent.sink != sink]
-        # Its intent first, durably: a power cut that brought that back would have the next open carry it out.
+        # The removal of an intent has to be durable first: if a power cut brought it back, the next open
+        # would carry it out.
         paths = tuple(files.committed(sink) for sink in forgotten)
         Barrier(directories=(files.private,), removals=paths).execute(fs)
         return forgotten
@@ -281,9 +284,9 @@ def forget_sinks(path: AnyPath, is_over: Callable[[str], bool], *, fs: FileSyste
 
 
 def finished(fs: FileSystem, files: StreamFiles) -> list[str]:
-    """Staged files, by path, of epochs that are committed and done with, if asked by who holds the lock.
+    """Return the paths of staged files of committed epochs, which are no longer needed.
 
-    That is, while no transaction is pending. Raises OSError.
+    For the holder of the lock, while no transaction is pending. Raises OSError.
     """
     names = staged_names(fs, files)
     epochs = {sink: _last_epoch(fs, files, sink) for sink in {name.sink for name in names}}
@@ -294,12 +297,12 @@ def _last_epoch(fs: FileSystem, files: StreamFiles, sink: str) -> int:
     try:
         last = committed(fs, files, sink)
     except CorruptionError:
-        return -1  # its next commit tells
+        return -1  # the sink's next commit raises the error
     return -1 if last is None else last.epoch
 
 
 def shares_of(staged: Iterable[StagedFile]) -> dict[int, int]:
-    """How many records each partition gets."""
+    """Return how many records each partition gets."""
     records: dict[int, int] = {}
     for file in staged:
         for extent in file.extents:

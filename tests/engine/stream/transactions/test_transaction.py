@@ -437,17 +437,17 @@ def test_a_disk_that_fills_up_behind_the_commit_point_says_so_and_lets_nothing_e
     stream = opened(fs, **TWO)
     staged = stage(fs, triples(60))
     fs.fail("pwrite", error=errno.ENOSPC, path="*.data", times=None)
-    with pytest.raises(DiskFullError, match="epoch 0 of sink 'sink' is committed, and goes on"):
+    with pytest.raises(DiskFullError, match="epoch 0 of sink 'sink' is committed, and continues"):
         stream.commit(transaction(staged))
     fs.heal()
     for act in (lambda: stream.append(b"x"), stream.sync, lambda: stream.commit(transaction(staged))):
-        with pytest.raises(DiskFullError, match="is committed, and goes on"):
+        with pytest.raises(DiskFullError, match="is committed, and continues"):
             act()
     stream.close()
     assert fs.size_of(f"{ROOT}/owner"), "no peer may come in between"
     for _ in range(2):
         fs.fail("pwrite", error=errno.ENOSPC, path="*.data", times=None)
-        with pytest.raises(DiskFullError, match="is committed, and goes on"):
+        with pytest.raises(DiskFullError, match="is committed, and continues"):
             opened(fs)
         fs.heal()
     with opened(fs) as stream:
