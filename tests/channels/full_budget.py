@@ -64,7 +64,7 @@ async def within_the_budget(directory: str) -> None:
 
 
 async def healing(directory: str) -> None:
-    """Somebody else fills the disk: everybody is told, nothing is partial, and all go on without a reopen."""
+    """Another program fills the disk: every sender gets the error, nothing is partial, and all go on."""
     budget = diskq.DiskBudget(64 * SIZE)
     sent: dict[str, list[bytes]] = {"wait": [], "reject": [], "drop_oldest": []}
     async with contextlib.AsyncExitStack() as stack:

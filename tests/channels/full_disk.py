@@ -20,7 +20,7 @@ import diskq
 from diskq.options import QueueOptions
 
 PATIENCE, TRIES = 0.1, 5
-"""A sender that waits so many seconds so many times in a row waits for room, and not for a busy machine."""
+"""(Seconds, times): a sender that waits this long, this often in a row, waits for space."""
 
 
 def message(number: int) -> bytes:

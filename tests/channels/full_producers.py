@@ -27,7 +27,7 @@ def value(number: int) -> bytes:
 
 
 def leaving(word: str) -> contextlib.AbstractContextManager[None]:
-    """Only what waits in memory may find no room at the end, and then whoever leaves is told."""
+    """Only messages in memory may find no space at the end; then leaving the block raises."""
     return contextlib.suppress(diskq.DiskFullError) if word == "memory" else contextlib.nullcontext()
 
 

@@ -34,13 +34,13 @@ def elsewhere(fs: FileSystem, path: AnyPath = JOURNAL, **options: Any) -> Journa
 
 
 def filled(fs: FileSystem, count: int, path: AnyPath = JOURNAL, **options: Any) -> None:
-    """A journal of so many numbered messages, closed in order."""
+    """Make a journal of numbered messages, and close it in order."""
     with elsewhere(fs, path, **options) as journal:
         journal.append_many([b"%d" % number for number in range(count)])
 
 
 def stored(fs: CrashFS) -> list[JournalMessage]:
-    """What another process reads, where nobody writes."""
+    """Return what another process reads while no writer is open."""
     with JournalReader(JOURNAL, fs=fs.copy()) as reader:
         reader.seek_oldest()
         return reader.read_many(10**9)

@@ -43,7 +43,7 @@ def opened(fs: FileSystem, **options: Any) -> diskq.open_queue:
 
 
 def left_in(fs: CrashFS) -> list[bytes]:
-    """What another process finds in the queue, which nobody has open."""
+    """Return what another process finds in the queue, which is not open."""
     with diskq.FifoQueue(DIRECTORY, NAME, fs=fs.copy()) as queue:
         return queue.get_many(2**31)
 

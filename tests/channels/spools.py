@@ -1,4 +1,4 @@
-"""The words of the spool's tests: a destination that does as it is told, and the spool before it."""
+"""The vocabulary of the spool's tests: a destination that follows a script, and the spool before it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spool_disk() -> CrashFS:
 
 
 class Destination:
-    """Delivers into a list. What it is told to raise, it raises first, a try each."""
+    """Delivers into a list. It first raises the given errors, one in each try."""
 
     def __init__(self, *answers: BaseException | None) -> None:
         self.answers = list(answers)
@@ -67,7 +67,7 @@ def opened(fs: FileSystem, deliver: Callable[..., Any], **changes: Any) -> diskq
 
 
 def waiting_in(fs: CrashFS, name: str = "spool") -> list[bytes]:
-    """What the next process will deliver, of a spool that nobody has open."""
+    """Return what the next process will deliver, of a spool that is not open."""
     fs = fs.copy()
     with diskq.FifoQueue(PATH, name, fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps):
         return queue.get_many(2**31)

@@ -37,7 +37,7 @@ def rows_in(fs: CrashFS, base: int = 0, partition: int = 0) -> int:
 
 
 def stored(fs: CrashFS) -> list[Message]:
-    """What another process reads, partition by partition, where nobody reads or writes."""
+    """Return what another process reads, by partition, while the stream is not open."""
     stream = StreamReader(STREAM, fs=fs.copy())
     found = []
     for partition in stream.partitions():

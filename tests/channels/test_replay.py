@@ -1,5 +1,4 @@
-# Replays: when each message comes, on a clock that jumps where nobody has anything to do; and what
-# nobody loses.
+# Replays: when each message comes, on a clock that jumps while all tasks wait; and that no message is lost.
 
 from __future__ import annotations
 
@@ -189,7 +188,7 @@ async def test_options_that_make_no_sense_are_refused(name, value):
         replay(STREAM, **{name: value})
 
 
-# --- what nobody loses ----------------------------------------------------------------------------
+# --- no message is lost ---------------------------------------------------------------------------
 
 
 async def test_a_receiver_cancelled_anywhere_loses_nothing(disk, autojump_clock):

@@ -19,7 +19,7 @@ SOON = 5.0  # seconds
 
 
 def message(offset: int, size: int = 20) -> JournalMessage:
-    """Message `offset`: it tells which one it is."""
+    """Return message `offset`, which contains its number."""
     key = b"" if offset % 3 == 2 else b"key-%d" % (offset % 5)
     timestamp = None if offset % 7 == 6 else 1_700_000_000_000_000_000 + offset
     return JournalMessage(
@@ -71,5 +71,5 @@ def write_journal(path: Path, batch: Sequence[JournalMessage], segment_size: int
 
 
 def bytes_of(path: Path) -> bytes:
-    """All records of a journal, one segment behind the other."""
+    """Return all records of a journal, one segment after the other."""
     return b"".join(file.read_bytes() for file in sorted((path / "jnl").glob("*.jnl")))

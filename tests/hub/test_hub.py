@@ -264,7 +264,7 @@ async def test_leaving_the_block_lets_what_is_under_way_come_to_its_end(tmp_path
             fs.delay("sync_files", 0.1)
             nursery.start_soon(put, client, begun)
             await begun.wait()
-            while not hub.statistics().under_way:  # noqa: ASYNC110 (threads tell nobody)
+            while not hub.statistics().under_way:  # noqa: ASYNC110 (threads notify no task)
                 await trio.sleep(0.001)
         with pytest.raises(HubError):
             await client.put("log", messages(6, 7))

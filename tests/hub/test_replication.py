@@ -1,5 +1,5 @@
-# Copying into a hub. Law: the copy's bytes are the journal's, whoever is killed or away; and what is taken
-# from a queue or a stream leaves it when the hub has it.
+# Copying into a hub. Law: the copy's bytes are the journal's, also after kills and outages; and a message of
+# a queue or a stream is removed only after the hub has it.
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def copy(tmp_path: Path) -> Path:
 
 async def until(is_so: Callable[[], bool]) -> None:
     with trio.fail_after(10):
-        while not is_so():  # noqa: ASYNC110 (threads tell nobody)
+        while not is_so():  # noqa: ASYNC110 (threads notify no task)
             await trio.sleep(0.002)
 
 

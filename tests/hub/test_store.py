@@ -173,7 +173,7 @@ def test_unused_journals_are_closed(disk, monkeypatch):
     monkeypatch.setattr(CrashFS, "monotonic", lambda _: later)
     hub.close_idle()
     assert hub.statistics().open_journals == 0
-    with Journal(f"{ROOT}/web1.log", fs=disk) as journal:  # nobody has it
+    with Journal(f"{ROOT}/web1.log", fs=disk) as journal:  # it is not locked
         assert journal.next_offset == 1
     assert put(hub, messages(1, 2)) == Range(0, 2)
 

@@ -1,4 +1,4 @@
-# What a scrape tells.
+# The results of a scrape.
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ async def test_counters_never_fall_while_another_thread_scrapes(disk):
 
 
 class Broken(diskq.DiskQueue):
-    """Raises what nobody expects of it."""
+    """Raises an unexpected error."""
 
     def statistics(self) -> Any:
         raise ZeroDivisionError("not to be had")

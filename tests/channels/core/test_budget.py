@@ -89,7 +89,7 @@ async def test_who_waits_elsewhere_hears_of_the_last_message_that_is_taken():
         tasks = Tasks(nursery)
         await tasks.start("b", b.send_many, [BODY] * 60)
         for _ in range(59):
-            await a.receive()  # no sync is due, nothing is waited for, and nobody asks again
+            await a.receive()  # no sync is due, no task waits, and no call follows
         await until(lambda: "b" in tasks)
         assert b.depth == 60
 
@@ -452,7 +452,7 @@ async def test_whatever_they_do_nobody_waits_while_there_is_room_and_in_the_end_
 
 
 def is_at_rest(budget: diskq.DiskBudget, queues: list[diskq.DiskQueue]) -> bool:
-    """Are those that have waiting senders in line, and is there less room than the first of them wants?"""
+    """True if stores with waiting senders are in line, and the first cannot have its space."""
     parked = [queue.statistics().tasks_waiting_send > 0 for queue in queues]
     members = budget.statistics().members
     missing = [m.used + m.wanted - m.granted for m in members if m.wanted]

@@ -1,5 +1,5 @@
 # Spools, streams and journals on a real file system that is full: a tmpfs of 1 MiB. Law: what was
-# accepted is delivered, in order, what was refused is not in, and nothing of either is left behind.
+# accepted is delivered, in order, what was refused is not in, and no part of either stays on the disk.
 
 from __future__ import annotations
 

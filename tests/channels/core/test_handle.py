@@ -1,5 +1,5 @@
-# Handles that messages are sent through, whatever they are on. Law: each is closed on its own, and wakes who
-# waits through it, and nobody else.
+# Handles for sending, on every kind of store. Law: each is closed separately, and wakes only the tasks that
+# wait through it.
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ async def test_not_waiting_is_no_checkpoint_and_closing_is_one():
 
 async def test_an_error_comes_out_as_it_is_and_the_others_go_on():
     channels = Channels(2)
-    channels.receive[0].close()  # whoever receives there is told
+    channels.receive[0].close()  # the receiver gets ClosedResourceError
     async with merge(*channels.receive) as merged:
         channels.send[1].send_nowait("fine")
         outcomes = []

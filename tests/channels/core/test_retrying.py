@@ -13,7 +13,7 @@ from tests.channels.spools import PATH, Destination, spool_disk
 
 @pytest.fixture(autouse=True)
 def _plain_hooks(caplog):
-    """As where nobody has set anything up, and structlog is not there."""
+    """As without any logging set up, and without structlog."""
     stamina.instrumentation.set_on_retry_hooks([stamina.instrumentation.LoggingOnRetryHook])
     caplog.set_level(logging.INFO)
     yield

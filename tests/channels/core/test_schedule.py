@@ -183,7 +183,7 @@ async def work(a: diskq.DiskQueue, _: diskq.DiskQueue) -> None:
 
 async def send_both_ways(a: diskq.DiskQueue, _: diskq.DiskQueue) -> None:
     for _number in range(20):
-        with contextlib.suppress(trio.WouldBlock):  # a disk that lags behind has every sender wait
+        with contextlib.suppress(trio.WouldBlock):  # every sender waits for a slow disk
             a.send_nowait(b"x" * 100)
     await a.send(b"x" * 100)
 
@@ -284,7 +284,7 @@ async def test_one_that_never_yields_by_itself_does_not_starve_a_consumer(tmp_pa
 
 
 class OthersDisk(FaultFS[OsFileSystem]):
-    """While `somebody_ticks`, a sync lasts until he did ten times: for ever, if it keeps him waiting."""
+    """While `somebody_ticks`, a sync lasts for ten ticks of that task: for ever, if it blocks the task."""
 
     def __init__(self) -> None:
         super().__init__(OsFileSystem())
@@ -294,7 +294,7 @@ class OthersDisk(FaultFS[OsFileSystem]):
     def sync_files(self, handles: Sequence[int]) -> None:
         last, end = self.ticks + 10, time.monotonic() + 60
         while self.somebody_ticks and self.ticks < last:
-            assert time.monotonic() < end, "nobody else ran for a minute"
+            assert time.monotonic() < end, "no other task ran for a minute"
             time.sleep(0.001)
         super().sync_files(handles)
 

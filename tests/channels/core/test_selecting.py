@@ -82,7 +82,7 @@ async def a_merged_stranger() -> AsyncIterator[Source]:
 
 
 class Stranger:
-    """A receiver that nobody can stop."""
+    """A receiver that cannot be stopped."""
 
     def __init__(self, receiver: Any) -> None:
         self._receiver = receiver
@@ -179,7 +179,7 @@ async def test_one_that_cannot_be_stopped_is_refused_and_its_merge_is_not(other)
         assert select_nowait(stranger, other.receiver) == (stranger, b"fine")
 
 
-# --- who loses keeps his message --------------------------------------------------------------
+# --- a receiver that loses keeps its message ---------------------------------------------------
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -229,7 +229,7 @@ async def test_a_channel_without_a_buffer_is_told_that_nobody_takes_its_message(
         await tasks.start("waits", select, *(receiver for _, receiver in pairs))
         pairs[1][0].send_nowait(1)
         for sender in (pairs[0][0], pairs[2][0]):
-            with pytest.raises(trio.WouldBlock):  # whoever would have taken it has something already
+            with pytest.raises(trio.WouldBlock):  # the task that would have taken it has a message already
                 sender.send_nowait(2)
         await blocked()
         assert tasks["waits"] == (pairs[1][1], 1)
@@ -319,7 +319,7 @@ async def test_two_tasks_in_step_do_not_starve_a_receiver():
 
 
 async def test_who_selects_stands_in_line_with_who_receives(other):
-    # If it only looked, and then took, the one behind would always take the message from under its eyes.
+    # If it only looked, and then took, the next receiver in line would always take the message first.
     async with a_queue() as source, trio.open_nursery() as nursery:
         got: Counter[str] = Counter()
 
@@ -356,7 +356,7 @@ async def test_wherever_it_is_cancelled_each_message_is_received_or_left(kinds):
 
 
 async def is_over_before(step: int, kinds: list[Any]) -> bool:
-    """Send two messages to each while somebody selects, who is cancelled before Trio's step `step`."""
+    """Send two messages to each while a task selects that is cancelled before Trio's step `step`."""
     async with AsyncExitStack() as stack:
         sources = [await stack.enter_async_context(kind()) for kind in kinds]
         got: dict[Any, list[bytes]] = {source.receiver: [] for source in sources}

@@ -1,4 +1,5 @@
-# What an open channel tells of itself: behind a barrier, once a second, and nothing while it is idle.
+# The status file of an open channel: written after a barrier, once a second at most, and not while it is
+# idle.
 
 from __future__ import annotations
 

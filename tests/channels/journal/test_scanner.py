@@ -42,7 +42,7 @@ LAST = 2**64
 
 
 async def come(tasks: Tasks, *names: str) -> None:
-    """Wait for what the kernel tells of."""
+    """Wait for the kernel's report."""
     while not all(name in tasks for name in names):  # noqa: ASYNC110 (there is no event for it)
         await trio.sleep(0.001)
 
@@ -319,7 +319,7 @@ async def test_s1_a_lock_is_never_had_by_two(disk):
     before = disk.files()[f"{JOURNAL}/jnl.lck"]
     async with writing(disk):
         pass
-    assert disk.files()[f"{JOURNAL}/jnl.lck"] == before  # it stays, so nobody locks another one of that name
+    assert disk.files()[f"{JOURNAL}/jnl.lck"] == before  # it stays: no process may lock another one
 
 
 async def test_s2_no_message_has_the_key_of_another(disk):

@@ -219,7 +219,7 @@ async def test_journals_are_reported_once_each_as_they_appear(tmp_path):
                 await tasks.start(name, found.receive)
                 filled(fs, 1, tmp_path / name)
                 with trio.fail_after(5):
-                    while name not in tasks:  # noqa: ASYNC110 (the kernel tells)
+                    while name not in tasks:  # noqa: ASYNC110 (the kernel reports it)
                         await trio.sleep(0.001)
                 assert tasks[name] == str(tmp_path / name)
         shutil.rmtree(tmp_path / "b")

@@ -1,10 +1,10 @@
 # Any sequence of calls, kills and power cuts on a journal, its writer and a named reader, against a list.
 #
 # What must hold, at every look and after every reopen:
-#   - messages come in order, none twice, none invented, at the offsets that were told;
+#   - messages come in order, none twice, none invented, at the offsets that were returned;
 #   - what was acknowledged as synced survives everything, what is written survives a kill;
 #   - after a power cut, what survives of the rest is a prefix;
-#   - the reader goes on behind a commit that was made, and not before one that was synced.
+#   - the reader continues after a commit that was made, and not before one that was synced.
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Step = tuple[str, str, int]
 @dataclass
 class Model:
     sent: list[bytes] = field(default_factory=list)
-    written: int = 0  # so many survive a kill
-    synced: int = 0  # so many survive a power cut
+    written: int = 0  # the number that survives a kill
+    synced: int = 0  # the number that survives a power cut
     read: int = 0
     committed: int = 0
     committed_durably: int = 0

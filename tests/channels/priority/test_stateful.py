@@ -46,7 +46,7 @@ class Send:
 
 @dataclass(frozen=True)
 class SendTogether:
-    """Senders that wait for stable storage, each come while the one before him still waits."""
+    """Senders that wait for stable storage; each comes while the one before it still waits."""
 
     queue: str
     keys: list[int]
@@ -150,7 +150,7 @@ OPTIONS = st.fixed_dictionaries(
 # --- the model ----------------------------------------------------------------------------------------
 
 Held = dict[str, dict[int, tuple[int, bytes]]]
-"""By queue: by id: key and payload, whoever has it."""
+"""By queue, by id: key and payload, in hand or not."""
 
 
 @dataclass
@@ -282,7 +282,7 @@ class Run:
             assert info.ready == info.stored - in_hand
 
     def look(self) -> Held:
-        """What is in the store, which nobody has open."""
+        """Return what is in the store, which is not open."""
         options = {name: self.options[name] for name in ("layout", "soft_limit", "hard_limit")}
         with stores.opened(self.disk.copy(), **options) as store:
             found = stores.state(store)

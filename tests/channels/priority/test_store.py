@@ -1,5 +1,5 @@
-# Priority queues. Law: the smallest priority first, of equals the oldest; what is in hand is nobody else's,
-# and comes back in its place unless it was acknowledged; who waits is served in order of arrival.
+# Priority queues. Law: the smallest priority first, among equals the oldest; a message in hand is given to no
+# other task, and comes back in its place unless it was acknowledged; tasks are served in order of arrival.
 
 from __future__ import annotations
 
@@ -394,7 +394,7 @@ async def test_senders_wait_for_room_in_order_and_an_ack_makes_some(disk):
         assert not tasks.ended  # in hand counts
         await mail.ack(record)
         await blocked()
-        assert not tasks.ended  # nobody gets before who came first
+        assert not tasks.ended  # no sender overtakes the first one
         await store.queue().send(b"other queues are not held up")
         async with mail.receiving() as record:
             assert record.payload == b"b"

@@ -208,7 +208,7 @@ async def test_waiting_for_a_sync_is_seen_through(call):
         assert not tasks.ended
         disk.let_go()
         await until(lambda: "call" in tasks)
-        assert tasks["call"] is None  # it is done, whoever asked no longer wants it
+        assert tasks["call"] is None  # it was done, although its caller was cancelled
         rest = {"send synced": [b"old", b"new"], "sync": [b"old"], "empty": []}[call]
         assert left_in(disk.inner.crash()) == rest
 
@@ -221,7 +221,7 @@ async def test_waiting_for_a_sync_is_seen_through(call):
 async def test_in_a_storm_of_cancellations_every_acknowledged_message_is_received_once(
     seed, checkpoint_slice
 ):
-    # Five producers, five consumers, rolling files, little room, and somebody who cancels at random.
+    # Five producers, five consumers, rolling files, little space, and a task that cancels at random.
     disk = crash_disk()
     rng = random.Random(seed)
     acknowledged: list[bytes] = []
@@ -371,7 +371,7 @@ def test_an_interrupt_during_the_last_sync_comes_after_it():
 
     run_interrupted(main)
     assert left_in(disk.inner.crash()) == numbered(10)
-    with diskq.FifoQueue("/q", "events", fs=disk) as queue:  # nobody has the lock any more
+    with diskq.FifoQueue("/q", "events", fs=disk) as queue:  # the lock is free again
         assert queue.depth == 10
 
 
@@ -425,8 +425,8 @@ def test_an_interrupt_at_any_moment_leaves_the_queue_whole(seed):
     rest = left_in(disk.crash())
     got = received + rest
     assert got == sent[: len(got)]
-    assert len(got) >= len(sent) - 1  # of the last one nobody was told that it is in
-    with diskq.FifoQueue("/q", "events", fs=disk) as queue:  # nobody has the lock any more
+    assert len(got) >= len(sent) - 1  # the last one was not acknowledged
+    with diskq.FifoQueue("/q", "events", fs=disk) as queue:  # the lock is free again
         assert queue.depth == len(rest)
 
 

@@ -1,4 +1,4 @@
-# A disk that breaks its promises: everybody hears of it, nobody is told a lie, and a reopen mends it.
+# A disk that breaks its promises: every caller gets the error, none a false success, and a reopen repairs it.
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_every_waiting_task_is_woken_with_an_exception_of_its_own():
 
 
 async def test_a_call_that_is_on_its_way_when_the_queue_breaks_ends_too():
-    # Its schedule point lies before the break, its wait behind it.
+    # Its schedule point is before the break, its wait after it.
     disk = fault_disk()
     with pytest.raises(trio.BrokenResourceError):  # noqa: PT012
         async with opened(disk, checkpoint_slice=0) as queue, trio.open_nursery() as nursery:

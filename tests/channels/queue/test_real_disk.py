@@ -1,5 +1,5 @@
-# A disk that is really full: 1 MiB of tmpfs, in a mount namespace of its own. Law: whoever finds no room is
-# told, nothing partial stays, and when what there is was received there is room again.
+# A disk that is really full: 1 MiB of tmpfs, in a mount namespace of its own. Law: a sender that finds no
+# space gets an error, nothing partial stays, and receiving the messages frees the space again.
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def body(number: int) -> bytes:
 
 
 async def fill(queue: diskq.DiskQueue, start: int, on_full: str | None) -> int:
-    """Send until the policy, or the disk, says that it is full: the number behind the last one accepted."""
+    """Send until the policy or the disk refuses. Returns the number after the last accepted message."""
     number = start
     while number < start + 1500:
         try:

@@ -86,7 +86,7 @@ class WaitThenSend:
 
 @dataclass(frozen=True)
 class SendTogether:
-    """Senders that wait for stable storage, each come while the one before him still waits."""
+    """Senders that wait for stable storage; each comes while the one before it still waits."""
 
     sizes: list[int]
 
@@ -151,11 +151,11 @@ class Model:
     bodies: list[bytes] = field(default_factory=list)
     """All messages ever accepted, but for those that a crash or `empty` took."""
     taken: int = 0
-    """So many of them were received."""
+    """The number of them that were received."""
     written: int = 0
-    """So many of them are in the page cache at least."""
+    """The least number of them in the page cache."""
     synced: int = 0
-    """So many of them are on stable storage at least."""
+    """The least number of them on stable storage."""
     taken_synced: int = 0
     """The read position is durable up to here at least."""
     made: int = 0
@@ -219,7 +219,7 @@ class Model:
         self.written = self.synced = len(found)
 
     def is_but_for_memory(self, found: list[bytes], again: int, least: int) -> bool:
-        """Is it `again` messages of those received, in order, and then those to come, as many as promised?"""
+        """True for up to `again` of the received messages, in order, then as many of the rest as promised."""
         end = self.taken + len(found) - again
         rest = iter(self.bodies[self.taken_synced : self.taken])
         return (
@@ -272,7 +272,7 @@ class Run:
         return ending
 
     def look(self) -> list[bytes]:
-        """What is in the queue, which nobody has open."""
+        """Return what is in the queue, which is not open."""
         with diskq.FifoQueue("/q", "events", fs=self.disk) as queue:
             found = queue.peek_many(100_000)
             assert queue.depth == len(found)

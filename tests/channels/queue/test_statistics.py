@@ -1,4 +1,4 @@
-# statistics(): frozen, of units that are told, cheap, and from any thread.
+# statistics(): frozen, in documented units, cheap, and from any thread.
 
 from __future__ import annotations
 

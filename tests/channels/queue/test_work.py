@@ -603,7 +603,7 @@ class Run:
         return None
 
     def check_end(self) -> None:
-        """All that is not acknowledged is there for a plain reader, and what lies behind it."""
+        """A plain reader finds all messages that were not acknowledged, and those after them."""
         found = [int(body.split(b".")[0]) for body in drain(self.queue)]
         assert found == list(range(self.model.sent - len(found), self.model.sent))
         assert len(found) >= self.model.depth
@@ -694,7 +694,7 @@ class Run:
         assert scope.cancelled_caught
 
     async def wait(self, operation: Op) -> None:
-        """A worker waits until he is cancelled, or a message comes to him."""
+        """A worker waits until it is cancelled, or gets a message."""
         self.model.wake(trio.current_time())
         if self.model.waiting or len(self.model.leases) >= 9:
             return

@@ -1,5 +1,5 @@
-# Messages on the write-ahead log: accepted, and written a moment later together. What is told here: they
-# outlive a kill at every moment, nobody waits for the moment, and it is never long.
+# Messages on the write-ahead log: accepted, and written together a moment later. Law: they survive a kill at
+# every moment, no task waits for that moment, and it is never long.
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_a_wal_from_before_a_power_cut_is_never_believed() -> None:
         cuts = [fs.crash(random.Random(seed)) for seed in range(12)]
     for after in cuts:
         cut = 0
-        while True:  # whoever opens it first is killed at every step of that
+        while True:  # the first process that opens it is killed at every step
             cut += 1
             first = after.copy()
             first.cut_at = cut
@@ -272,9 +272,7 @@ PRODUCER = """
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_real_process_killed_at_any_moment_loses_no_acknowledged_message(
-    tmp_path: Path, seed: int
-) -> None:
+def test_a_real_process_killed_at_any_moment_loses_no_acknowledged_message(tmp_path: Path, seed: int) -> None:
     program = textwrap.dedent(PRODUCER)
     lines = random.Random(seed).randrange(1, 300)
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as process:

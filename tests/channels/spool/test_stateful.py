@@ -165,6 +165,6 @@ async def live_and_die(seed: int) -> None:
 
 
 def in_order(numbers: Iterable[int]) -> bool:
-    """Does each come the first time after all that are smaller?"""
+    """True if each number comes for the first time after all smaller ones."""
     first = list(dict.fromkeys(numbers))
     return first == sorted(first)

@@ -182,10 +182,8 @@ async def test_a_failed_sync_ends_the_block(disk, fs, autojump_clock, path):
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
-async def test_storage_that_fails_while_nothing_is_to_be_delivered_raises_one_error(
-    fs, autojump_clock, nth
-):
-    """The task that writes the state finds it; the one that waits for messages is told, too."""
+async def test_storage_that_fails_while_nothing_is_to_be_delivered_raises_one_error(fs, autojump_clock, nth):
+    """The task that writes the status meets it; the one that waits for messages gets the error as well."""
     with pytest.raises(trio.BrokenResourceError):  # noqa: PT012
         async with opened(fs, Destination()) as spool:
             fs.fail("rename", nth, path="*/.diskq/spool.state*")

@@ -41,7 +41,7 @@ MOMENT = datetime(2013, 7, 4, 6, tzinfo=UTC)
 
 
 async def fill(disk: CrashFS, count: int = 10, **options: Any) -> list[bytes]:
-    """A stream of one partition, or more, that nobody has open."""
+    """Make a stream of one partition, or more, and close it."""
     bodies = numbered(count)
     async with producing(disk, **{**ONE, **options}) as producer:
         for number, body in enumerate(bodies):
@@ -333,7 +333,7 @@ async def test_a_disk_wrapped_in_another_is_the_same_stream(disk):
 
 
 # --- waiting for a producer elsewhere ---------------------------------------------------------
-# A `Stream` is not of the run, though it is of the process: nobody tells its neighbours.
+# A `Stream` belongs to the process, but not to the Trio run: it notifies no reader in the run.
 
 
 async def test_a_producer_elsewhere_is_heard_of_by_the_kernel(tmp_path):
@@ -921,7 +921,7 @@ async def test_statistics_tell_how_far_it_is_behind(disk):
         messages = [await consumer.receive() for _ in range(4)]
         await consumer.commit(messages[2])
         (unknown,) = consumer.statistics().partitions.values()
-        assert unknown.lag is None  # nobody has looked at the files
+        assert unknown.lag is None  # before the first look at the files
         (lag,) = consumer.look().partitions.values()
         assert (lag.position, lag.lag, lag.committed) == (4, 6, 2)
         async with producing(disk, **ONE) as producer:

@@ -2,11 +2,11 @@
 # model that is a list for each partition.
 #
 # What must hold, at every look and after every reopen:
-#   - each partition's messages come in order, none twice, none invented, at the offsets that were told;
+#   - each partition's messages come in order, none twice, none invented, at the offsets that were returned;
 #   - what was acknowledged as synced survives everything, what is written survives a kill;
 #   - after a power cut, what survives of the rest is a prefix of its partition;
-#   - a group goes on behind a commit that was made, and not before one that was synced;
-#   - only retention makes a reader miss messages, and it is told.
+#   - a group continues after a commit that was made, and not before one that was synced;
+#   - only retention makes a reader miss messages, and the reader gets an error.
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Partition:
 
     @property
     def pending(self) -> int:
-        """So many messages another process would see, that were not received."""
+        """Return the number of messages not received yet, as another process sees it."""
         return sum(value is not None for value in self.values[self.position : self.written])
 
     def behind_what_is_lost(self, position: int) -> int:
@@ -257,7 +257,7 @@ class Run:
         return ending
 
     async def begin(self) -> None:
-        """The group goes on behind one of the commits that may have been left."""
+        """The group continues after one of the commits that may have survived."""
         for index, position in self.consumer.position.items():
             part = self.partitions[index]
             part.marks = [
@@ -300,7 +300,7 @@ class Run:
         assert not self.pending()
 
     async def receive_now(self) -> bool:
-        """Receive what is there, or be told that retention has overtaken a partition. False: nothing is."""
+        """Receive what is there, or meet the error of an overtaken partition. False: there is nothing."""
         try:
             self.received(self.consumer.receive_nowait())
         except OffsetOutOfRangeError as told:
@@ -310,7 +310,7 @@ class Run:
         return True
 
     async def receive(self) -> None:
-        """Receive a message that is there, or be told that retention has overtaken its partition."""
+        """Receive a message that is there, or meet the error of an overtaken partition."""
         told = await self.promptly(self.consumer.receive)
         if isinstance(told, OffsetOutOfRangeError):
             part = self.partitions[told.partition]

@@ -134,7 +134,7 @@ async def fill_the_disk(fs: FaultFS[CrashFS], sent: list[bytes], partitions: int
 async def test_leaving_on_a_full_disk_has_room_for_what_was_accepted() -> None:
     fs, sent = FaultFS(disk()), list[bytes]()
     await fill_the_disk(fs, sent)
-    fs.capacity(0)  # somebody else was faster with what that gave back
+    fs.capacity(0)  # another program took the space that this freed
     # The write-ahead log that is left makes room for the next open.
     async with diskq.open_producer("/q/s", fs=fs, checkpoint_slice=60.0) as producer:
         assert producer.repairs == ()
