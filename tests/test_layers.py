@@ -101,10 +101,10 @@ PACKAGES = """
   tools.watch       . view
   cli.core
   cli.queue         core
-  cli.stream        core replay
-  cli.journal       core replay
-  cli.priority      core .
-  cli.spool         core queue
+  cli.stream        . core replay
+  cli.journal       . core replay
+  cli.priority      . core
+  cli.spool         . core queue
   cli.hub           core
   cli.replay        core stream journal
   cli.pipeline      core stream

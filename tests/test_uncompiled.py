@@ -37,7 +37,7 @@ def test_importing_an_uncompiled_tree_says_what_to_run(uncompiled_tree, module):
 
 
 def test_importing_what_is_compiled_for_another_python_says_which(uncompiled_tree):
-    (uncompiled_tree / "diskq/_native/nsq.cpython-39-s390x-linux-gnu.so").touch()
+    (uncompiled_tree / "diskq/_native/queue/codec.cpython-39-s390x-linux-gnu.so").touch()
     done = run_in(uncompiled_tree, "import diskq")
     ours = sysconfig.get_config_var("SOABI")
     assert done.stderr.splitlines()[-1] == (
@@ -48,7 +48,7 @@ def test_importing_what_is_compiled_for_another_python_says_which(uncompiled_tre
 
 
 def test_importing_it_from_a_zip_file_says_that_python_cannot(uncompiled_tree):
-    (uncompiled_tree / f"diskq/_native/nsq.{sysconfig.get_config_var('SOABI')}.so").touch()
+    (uncompiled_tree / f"diskq/_native/queue/codec.{sysconfig.get_config_var('SOABI')}.so").touch()
     zipped = shutil.make_archive(str(uncompiled_tree / "zipped"), "zip", uncompiled_tree, "diskq")
     shutil.rmtree(uncompiled_tree / "diskq")
     done = run_in(uncompiled_tree, f"import sys; sys.path.insert(0, {zipped!r}); import diskq")
