@@ -1,14 +1,13 @@
 """The `diskq` command.
 
-Law: a noun, or a verb for whatever lies at a path, is a module with `add_parser`; whatever goes wrong is
-one line and an exit code.
+Law: each noun, and each verb for any path, is a module with `add_parser`; a failure is one line and an
+exit code.
 
 0    done
-1    it could not be done: one line says why, and what to do; of `verify`: something is torn or damaged;
-     of `repair`: something is to be repaired, or is left
-2    the command line makes no sense; of `verify`, `info` and `repair`: something could not be
-     looked at, or done
-70   a fault of ours, of which nobody knew
+1    not possible: one line says why, and what to do; `verify`: something is torn or damaged;
+     `repair`: something has to be repaired, or is left
+2    invalid command line; `verify`, `info` and `repair`: something could not be read, or not be done
+70   an unexpected error: a bug in diskq
 130  interrupted (Ctrl-C); nothing is lost
 """
 
@@ -57,42 +56,42 @@ COMMANDS = (
 )
 
 ABOUT = """
-Disk queues and streams at the command line: a noun, then a verb; or a verb, then a path.
+Disk queues and streams at the command line: a noun and a verb, or a verb and a path.
 
 exit codes:
   0    done
-  1    it could not be done: one line on stderr says why, and what to do; or what was looked at is damaged
-  2    the command line makes no sense; of `info`, `verify`, `repair`, `audit`: it could not be looked at
-  70   a fault of diskq's own: --debug shows where it comes from
+  1    not possible: one line on stderr says why, and what to do; or what was read is damaged
+  2    invalid command line; `info`, `verify`, `repair`, `audit`: something could not be read
+  70   a bug in diskq: --debug shows where the error comes from
   130  interrupted (Ctrl-C, SIGTERM); nothing is lost
 """
 
 EXAMPLES = """
   diskq queue send data events 'hello' --create    a message into the queue 'events' in the directory 'data'
   tail -f app.log | diskq queue send data events   a line is a message
-  diskq queue receive data events                  print them, and remove what was printed
-  diskq queue info data                            what is in there, and who has it
+  diskq queue receive data events                  print messages, and remove what was printed
+  diskq queue info data                            what is in there, and which process has it open
   diskq stream send clicks 'hello' --create        a message into the stream in the directory 'clicks'
-  diskq stream read clicks --at -1h                print what came in the last hour; it stays
-  diskq stream tail clicks -f                      print the last messages, and what comes
+  diskq stream read clicks --at -1h                print the last hour's messages, which stay
+  diskq stream tail clicks -f                      print the last messages, then new ones
   diskq priority send jobs --priority 5 'hello'    a message into the store of priority queues in 'jobs'
-  diskq spool status spool/metrics --follow        what waits to be delivered, and how it goes
+  diskq spool status spool/metrics --follow        what waits to be delivered, and its progress
   diskq hub push journals/web --to localhost:7070 --client-id web1    copy a journal to another machine
-  diskq pipeline archive clicks /data/clicks       all of them into Parquet, with Spark
-  diskq info data clicks                           what is there, how much, how old, who has it open
-  diskq verify data clicks spool/metrics           is it whole? all of what is there, whatever it is
-  diskq repair clicks --apply                      make whole what is not; --salvage saves what can be read
+  diskq pipeline archive clicks /data/clicks       a stream into Parquet files, with Spark
+  diskq info data clicks                           what is there: size, age, open in which process
+  diskq verify data clicks spool/metrics           check every file, of any kind
+  diskq repair clicks --apply                      repair what is damaged; --salvage saves what can be read
   diskq convert data journals/events --to sej      messages of one format into another
-  diskq top data clicks spool/metrics              watch them: rates, depth, lags, syncs, bytes on disk
-  diskq bench                                      how fast is all that, on this disk?
+  diskq top data clicks spool/metrics              watch rates, depths, lags, syncs, bytes on disk
+  diskq bench                                      measure the speed on this disk
 """
 
-# What errors tell programs to do, as a person does it.
+# What errors advise programs to do, in the words of the command line.
 _HERE = {"open with take_over=True": "add --take-over"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (None: this process's own). Returns its exit code."""
+    """Run the command line `argv` (None: that of this process). Returns the exit code."""
     parser = command_parser()
     completion.answer(parser)
     args = parse(parser, argv)
@@ -101,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def command_parser() -> CommandParser:
-    """The whole command line: every noun, every verb, their options and examples."""
+    """Return the parser of the whole command line: all nouns and verbs, with options and examples."""
     parser = CommandParser(prog="diskq")
     described(parser, ABOUT, EXAMPLES)
     parser.set_defaults(debug=False, advice={})
@@ -119,7 +118,7 @@ def _exit_code(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has enough, as `head` has. What is still buffered goes nowhere.
+        # The reader of our output, such as `head`, has ended. What is still buffered is dropped.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except UsageError as failure:
@@ -133,7 +132,7 @@ def _exit_code(args: argparse.Namespace) -> int:
         if args.debug:
             traceback.print_exc()
         note(
-            f"error: {type(failure).__name__}: {sentence(failure)}; this is a fault of diskq's own: "
+            f"error: {type(failure).__name__}: {sentence(failure)}; this is a bug in diskq: "
             "--debug shows where it comes from"
         )
         return 70

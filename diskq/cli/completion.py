@@ -1,8 +1,8 @@
-# `diskq completion`, and what happens when Tab is pressed. Law: what is offered is what the parser knows, so
-# it is never another than what is taken; names are looked up in the files, nothing is locked or changed.
+# `diskq completion`, and what happens at Tab. Law: candidates come from the parser, so that all of them are
+# accepted; names come from the files; nothing is locked or changed.
 #
-# The shell asks the command itself (argcomplete): a script written down once could not know which queues
-# there are, and would tell of yesterday's options.
+# The shell asks the command itself (argcomplete): a generated script could not know which queues there are,
+# and would offer the options of the version that generated it.
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ __all__ = ["add_parser", "answer"]
 SHELLS = ("bash", "zsh", "fish")
 
 ABOUT = """
-Print what has a shell complete diskq's command lines: nouns, verbs, options, paths and the names of queues.
+Print the shell code that completes command lines of diskq: nouns, verbs, options, paths, names of queues.
 Needs `pip install 'diskq[cli]'`.
 """
 
 EXAMPLES = """
   eval "$(diskq completion bash)"                                   in ~/.bashrc
-  eval "$(diskq completion zsh)"                                    in ~/.zshrc, behind compinit
+  eval "$(diskq completion zsh)"                                    in ~/.zshrc, after compinit
   diskq completion fish > ~/.config/fish/completions/diskq.fish     once
 """
 
-_ASKED = "_ARGCOMPLETE"  # by which the shell says that it asks
+_ASKED = "_ARGCOMPLETE"  # set by the shell when it asks
 
 Completer = Callable[..., Iterable[str]]
 
 
 def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "completion", "have the shell complete command lines", ABOUT, EXAMPLES)
+    parser = add_command(commands, "completion", "completion of command lines, for a shell", ABOUT, EXAMPLES)
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
     parser.set_defaults(run=run)
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def answer(parser: CommandParser) -> None:
-    """Where it is the shell that asks, tell it what may come next, and leave the process."""
+    """Print the candidates and end the process, if the shell asks for them."""
     if _ASKED in os.environ:
         _prepare(parser)
         with warnings_left_out():
@@ -64,14 +64,14 @@ def _argcomplete() -> Any:
     return argcomplete
 
 
-# --- what may stand where -------------------------------------------------------------------------
+# --- candidates -----------------------------------------------------------------------------------
 
-# Places in the file system; anything else that has no choices is the user's own word.
+# Arguments that are paths; any other argument without choices is a word that only the user knows.
 _PATHS = {"PATH", "DIR", "FILE", "ROOT", "NEW", "OUT", "SOURCE", "TARGET"}
 
 
 def _prepare(parser: CommandParser) -> None:
-    """Tell of each argument what may stand there."""
+    """Give each argument the function that returns its candidates."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():
@@ -81,7 +81,7 @@ def _prepare(parser: CommandParser) -> None:
 
 
 def _completer(action: argparse.Action) -> Completer | None:
-    """None: files and directories, which is what is offered where nobody says anything else."""
+    """Return the function for an argument. None: files and directories, the default of argcomplete."""
     if action.dest == "name" and action.metavar == "NAME":
         return _queues
     if action.dest in ("group", "reset"):

@@ -1,5 +1,5 @@
-# `diskq convert`: messages of one format into another. Law: what would be lost is told first, and refused
-# unless it may be; what is read stays as it is; and whoever interrupts leaves nothing half there.
+# `diskq convert`: messages of one format into another. Law: losses are reported first, and refused unless
+# --lossy allows them; the source does not change; an interrupt leaves no partial target.
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ from diskq.tools.stores import stores_at
 __all__ = ["add_parser"]
 
 ABOUT = """
-Carry messages from one format to another. SOURCE is a directory, of which all that is there is read (or the
-queues that --queue names), a file of lines of JSON, or - for stdin; nothing of it changes, and whoever is at
-work there goes on. TARGET is new, and appears when it is whole; or, with --append, what is there.
+Convert messages from one format to another. SOURCE is a directory, in which everything is read (or the queues
+that --queue names), a file of lines of JSON, or - for stdin. It does not change, and programs that use it go
+on. TARGET is new, and appears when it is complete; with --append it is what is there already.
 
 nsq       a directory of queues          triplet   a stream           sej   a journal
 taskflux  a store of priority queues     jsonl     lines of JSON, in a file, or - for stdout
 
 What the target has no place for is counted first, and nothing is written unless --lossy allows it. What it
-needs and the source does not have is made up as the options say, and told: see docs/convert.md.
+needs and the source does not have is made up as the options say, and reported: see docs/convert.md.
 """
 
 EXAMPLES = """
   diskq convert data journals/events --to sej --queue events     a queue into a journal
   diskq convert journals/web clicks --to triplet --partitions 8  a journal into a stream, by the keys
-  diskq convert clicks - --since -1h --text                      an hour of a stream, as lines of JSON
+  diskq convert clicks - --since -1h --text                      the last hour of a stream, as lines of JSON
   diskq convert dump.jsonl jobs --to taskflux --priority json:prio
-  diskq convert clicks data --to nsq --dry-run                   what would be lost, and how much there is
+  diskq convert clicks data --to nsq --dry-run                   what would be lost, and what there is
   diskq convert more.jsonl journals/web --to sej --append
 """
 
 _ADVICE: dict[type[Exception], str] = {
     ConversionLossError: "add --lossy to leave it out",
     FileExistsError: "see --append",
-    QueueNameError: "--into says what it is to be called",
+    QueueNameError: "--into gives the queue another name",
 }
 
 
@@ -65,7 +65,7 @@ def add_parser(commands: Commands) -> None:
     help = "messages of one format into another"
     parser = add_command(commands, "convert", help, ABOUT, EXAMPLES)
     parser.add_argument("source", metavar="SOURCE", help="a directory, a file in it, lines of JSON, or -")
-    parser.add_argument("target", metavar="TARGET", help="where it is to be: new, unless --append")
+    parser.add_argument("target", metavar="TARGET", help="where to write: new, unless --append")
     parser.add_argument(
         "--to",
         choices=FORMATS,
@@ -74,10 +74,10 @@ def add_parser(commands: Commands) -> None:
     )
     _add_choice(parser)
     _add_making(parser)
-    parser.add_flag("--append", help="to what is at TARGET, under its lock (default: refuse)")
-    text = "what the target has no place for is left out (default: refuse)"
+    parser.add_flag("--append", help="add to what is at TARGET, under its lock (default: refuse)")
+    text = "leave out what the target has no place for (default: refuse)"
     parser.add_flag("--lossy", help=text)
-    text = "count, tell what is lost, and write nothing (default: write)"
+    text = "count, report what is lost, and write nothing (default: write)"
     parser.add_flag("--dry-run", help=text)
     parser.add_json("the counts, as one object")
     parser.set_defaults(run=run, advice=_ADVICE)
@@ -85,7 +85,7 @@ def add_parser(commands: Commands) -> None:
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("which messages")
-    text = "of this queue; again for another (default: all)"
+    text = "only this queue; may be given several times (default: all)"
     group.add_argument("--queue", action="append", default=[], metavar="NAME", help=text)
     group.add_argument("--since", type=moment, metavar="TIME", help=f"not earlier: {MOMENTS} (default: all)")
     group.add_argument("--until", type=moment, metavar="TIME", help="earlier than this (default: all)")
@@ -95,23 +95,23 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         "--end-offset", type=number, metavar="OFFSET", help="before this offset (default: all)"
     )
     group.add_argument(
-        "--limit", type=number, metavar="N", help="at most so many, the first ones (default: all)"
+        "--limit", type=number, metavar="N", help="the first N messages at most (default: all)"
     )
 
 
 def _add_making(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what the target needs (json:FIELD is of the value, a JSON object)")
-    text = "where there is none: json:FIELD, or random, also where it is empty (default: random for streams)"
+    group = parser.add_argument_group("what the target needs (json:FIELD: of the value, a JSON object)")
+    text = "for messages without one: json:FIELD, or random, also if empty (default: random for streams)"
     group.add_argument("--key", metavar="RULE", help=text)
-    text = "where there is none: now, none or json:FIELD (default: now for streams, none for the others)"
+    text = "for messages without one: now, none or json:FIELD (default: now for streams, none for others)"
     group.add_argument("--timestamp", metavar="RULE", help=text)
-    text = "where there is none: a number, key or json:FIELD (default: 0)"
+    text = "for messages without one: a number, key or json:FIELD (default: 0)"
     group.add_argument("--priority", type=_priority, metavar="RULE", help=text)
-    text = "by the hash of the key, as producers do (default: as they were, or 3)"
+    text = "distribute by the hash of the key, as producers do (default: as they were, or 3)"
     group.add_argument("--partitions", type=count, metavar="N", help=text)
-    text = "the queue that all messages come into (default: each its own, or TARGET's last name)"
+    text = "the queue that all messages go into (default: each its own, or the last part of TARGET)"
     group.add_argument("--into", metavar="NAME", help=text)
-    text = "jsonl: what is UTF-8 as it reads, else base64 (default: all in base64)"
+    text = "jsonl: UTF-8 as text, all else in base64 (default: all in base64)"
     group.add_argument("--text", action="store_true", help=text)
     text = "refuse smaller values: Go programs cannot read empty ones (default: 0)"
     group.add_argument("--min-size", type=units.size, default=0, metavar="SIZE", help=text)
@@ -127,11 +127,11 @@ def _priority(text: str) -> int | str:
 def run(args: argparse.Namespace) -> None:
     to: Format | None = args.to or ("jsonl" if args.target == "-" else None)
     if to is None:
-        raise UsageError(f"--to says what it is to be: {', '.join(FORMATS)}")
+        raise UsageError(f"--to is needed, one of: {', '.join(FORMATS)}")
     if args.target == "-" and (args.json or to != "jsonl"):
-        raise UsageError("on stdout there are lines of JSON, and nothing else: leave --to and --json out")
+        raise UsageError("TARGET - is for lines of JSON alone: leave --to and --json out")
     with ExitStack() as stack:
-        if not args.append:  # what was mended there is told
+        if not args.append:  # repairs of the target are reported
             stack.enter_context(warnings_left_out())
         with usage_errors():
             found = convert(
@@ -145,7 +145,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(found.told(), separators=(",", ":")))
     else:
-        _tell(found)
+        _report(found)
 
 
 def _options(args: argparse.Namespace) -> ConvertOptions:
@@ -177,7 +177,7 @@ def _options(args: argparse.Namespace) -> ConvertOptions:
 
 @contextmanager
 def _sources(path: str) -> Iterator[list[Source]]:
-    """What is at `path`. What can be read only once is kept in a temporary file meanwhile."""
+    """Give the sources at `path`. Input that can be read only once is copied to a temporary file first."""
     if path == "-":
         with tempfile.NamedTemporaryFile(prefix="diskq-") as kept:
             shutil.copyfileobj(sys.stdin.buffer, kept)
@@ -190,7 +190,7 @@ def _sources(path: str) -> Iterator[list[Source]]:
     if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
         found: list[Source] = [*stores_at(path)]
         if stat.S_ISDIR(mode) and not found:
-            raise CommandError(f"{path}: nothing known is here")
+            raise CommandError(f"{path}: there is nothing here that diskq knows")
         yield found or [LinesFile(os.path.realpath(path), path)]
         return
     with open(path, "rb") as pipe, tempfile.NamedTemporaryFile(prefix="diskq-") as kept:
@@ -199,7 +199,7 @@ def _sources(path: str) -> Iterator[list[Source]]:
         yield [LinesFile(kept.name, path)]
 
 
-# --- what is told ---------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------
 
 
 def _is_shown() -> bool:
@@ -212,21 +212,21 @@ def _progress(*, is_wanted: bool) -> Iterator[Callable[[int, int | None], None]]
         advance: Callable[[int], None] | None = None
         before = 0
 
-        def tell(done: int, total: int | None) -> None:
+        def report(done: int, total: int | None) -> None:
             nonlocal advance, before
             if advance is None:
                 advance = stack.enter_context(progress("converting", total, is_wanted=is_wanted))
             advance(done - before)
             before = done
 
-        yield tell
+        yield report
 
 
 def _warn(losses: Mapping[str, int]) -> None:
     note(f"warning: this loses: {tell_losses(losses)}")
 
 
-def _tell(found: Conversion) -> None:
+def _report(found: Conversion) -> None:
     what = "would be converted" if found.is_dry else "converted"
     size = units.show_size(found.bytes)
     messages = f"{found.messages:,} message{'' if found.messages == 1 else 's'}"

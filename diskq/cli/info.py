@@ -1,5 +1,5 @@
-# `diskq info`: what lies at a path? Law: it locks and changes nothing, reads next to nothing, and may be run
-# beside whoever is at work there.
+# `diskq info`: what is at a path. Law: it locks and changes nothing, reads few bytes, and may run while other
+# processes use the files.
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from diskq.tools.stores import Kind, Store, stores_found
 __all__ = ["add_info", "add_parser"]
 
 ABOUT = """
-Say what lies at a path: a queue, a spool, a stream, a journal, a store of priority queues, one of their
-files, or a directory of journals. How many messages, how many bytes, how old, who has it open, who reads it,
-what an earlier repair kept aside, and what the next open would mend.
+Show what is at a path: a queue, a spool, a stream, a journal, a store of priority queues, one of their files,
+or a directory of such stores. How many messages, how many bytes, how old, which process has it open, its
+readers, what an earlier repair kept aside, and what the next open would repair.
 
-Takes no lock, changes nothing, and reads next to nothing. Where messages have no times the files' are shown,
-and said to be so. Whether all of it is whole, `diskq verify` says.
+Takes no lock, changes nothing, and reads few bytes. If messages have no times, the times of the files are
+shown, marked (file). `diskq verify` checks whether all of it is intact.
 """
 
 EXAMPLES = """
@@ -36,7 +36,7 @@ EXAMPLES = """
 
 
 def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "info", "what lies at a path?", ABOUT, EXAMPLES)
+    parser = add_command(commands, "info", "show what is at a path", ABOUT, EXAMPLES)
     parser.add_argument("paths", metavar="PATH", nargs="+", help="directories, or files in them")
     parser.add_json()
     parser.set_defaults(run=run)
@@ -84,7 +84,7 @@ _WHAT = {"priority": "store of priority queues"}
 def add_info(
     verbs: Commands, noun: str, path: str, metavar: str, check: Callable[[str], object]
 ) -> CommandParser:
-    """Add the verb `info` to a noun, with examples about `path`.
+    """Add the verb `info` to a noun, with examples about `path`. Returns its parser.
 
     `check` raises CommandError unless there is a store of this kind at the path that is given.
     """
@@ -92,7 +92,7 @@ def add_info(
     parser = add_command(
         verbs,
         "info",
-        "what is in there, and who has it",
+        "what is in there, and which process has it",
         ABOUT_ONE.format(what=what),
         EXAMPLES_ONE.format(noun=noun, path=path),
     )
@@ -154,11 +154,11 @@ def _show_one(each: Info) -> None:
     for path in each.leftovers:
         print(f"{'kept aside':14}{shown(path)}")
     for text in each.next_open:
-        print(f"{'to mend':14}{printable(text.encode())}")
+        print(f"{'to repair':14}{printable(text.encode())}")
 
 
 def _lines(value: Any) -> list[str]:
-    """A fact, as it is printed: a line for each part of it."""
+    """Return a fact as lines: one for each part of it."""
     if isinstance(value, dict):
         return [f"{shown(name) or repr('')}: {_in_line(part)}" for name, part in value.items()] or ["-"]
     return [_in_line(value)]

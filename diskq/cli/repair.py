@@ -1,5 +1,5 @@
-# `diskq repair`: make whole what is damaged. Law: without --apply nothing is changed, and what is told is
-# what --apply does; what cannot be read is kept, and where is told.
+# `diskq repair`: repairs of damaged stores. Law: without --apply nothing is changed, and the report is what
+# --apply does; what cannot be read is kept in a file that is named.
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from diskq.tools.salvage.salvage import Salvaged, new_file, salvage
 from diskq.tools.stores import Store, stores_below
 from diskq.tools.verify.verification import verify
 
-__all__ = ["add_parser", "told"]
+__all__ = ["add_parser", "line_of"]
 
 ABOUT = """
-Make whole what lies at a path: a queue, a spool, a stream, a journal, a store of priority queues, or one of
-their files. Without --apply nothing is changed: it tells what would be done.
+Repair what is at a path: a queue, a spool, a stream, a journal, a store of priority queues, or one of their
+files. Without --apply nothing is changed: it shows what would be done.
 
-What the next open would mend is mended. Beyond that, what cannot be read is taken out, so that every other
-message can be, and `diskq verify` is content:
+It repairs what the next open would repair. Besides, it takes out what cannot be read, so that every other
+message can be read and `diskq verify` finds nothing:
 
 queue, spool     a damaged file is written anew without what cannot be read
-stream, journal  a segment ends before the damage, and another one begins behind it; offsets stay
-jobs             the log ends at the damage: commands behind it are not carried out
+stream, journal  a segment ends before the damage, and another one begins after it; offsets stay
+jobs             the log of a priority store ends at the damage: commands after it are not executed
 
-Before anything is cut, replaced or removed there is a copy of it, on stable storage, in a file whose name
-ends in .bad. Killed half way it is finished by the next open, or was not begun.
+Before anything is cut, replaced or removed, a copy of it is on stable storage, in a file whose name ends in
+.bad. If it is killed half way, the next open completes it, or finds it not begun.
 
---salvage writes every message that can still be read anywhere as lines of JSON: of damaged files, and of
-.bad files as well, each once. It changes nothing.
+--salvage writes every message that can still be read as lines of JSON, also from damaged files and .bad
+files, each once. It changes nothing.
 
-The exit code is 0 where nothing is to be done, or it was; 1 where something is to be repaired, or is left;
-2 where it could not be done.
+The exit code is 0 if nothing has to be done, or all was done; 1 if something has to be repaired, or is left;
+2 if a repair was not possible.
 """
 
 EXAMPLES = """
@@ -55,10 +55,10 @@ EXAMPLES = """
 
 
 def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "repair", "make whole what is damaged", ABOUT, EXAMPLES)
+    parser = add_command(commands, "repair", "repair what is damaged", ABOUT, EXAMPLES)
     parser.add_argument("path", metavar="PATH", help="a directory, or a file in it")
     act = parser.add_mutually_exclusive_group()
-    act.add_argument("--apply", action="store_true", help="do it (default: tell what would be done)")
+    act.add_argument("--apply", action="store_true", help="do it (default: show what would be done)")
     act.add_argument(
         "--salvage",
         metavar="OUT",
@@ -67,10 +67,10 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_flag(
         "--take-over",
-        help="of a stream that a go-diskq producer has left behind; be sure that none runs (default: refuse)",
+        help="also a stream of a crashed go-diskq producer; make sure that none runs (default: refuse)",
     )
     parser.add_json()
-    parser.add_wait("thing")
+    parser.add_wait("store")
     parser.set_defaults(run=run)
 
 
@@ -81,9 +81,8 @@ def run(args: argparse.Namespace) -> int:
         with warnings_left_out():
             stores = stores_below(args.path)
             if not stores:
-                raise DiskqError(
-                    f"{printable(args.path.encode(errors='surrogateescape'))}: nothing known is here"
-                )
+                path = printable(args.path.encode(errors="surrogateescape"))
+                raise DiskqError(f"{path}: there is nothing here that diskq knows")
             return _salvage(args, stores) if args.salvage else _repair(args, stores)
     except (DiskqError, OSError) as failure:
         text = sentence(failure)
@@ -116,23 +115,23 @@ def _repair(args: argparse.Namespace, stores: list[Store]) -> int:
 
 def _show(done: Repairs, left: tuple[Finding, ...]) -> None:
     for each in done.repairs:
-        say(told(each, is_done=done.is_applied))
+        say(line_of(each, is_done=done.is_applied))
     for finding in left:
         at = "" if finding.at is None else f", byte {finding.at}"
-        say(f"{'left' if done.is_applied else 'an open mends'}: {shown(finding.path)}{at}: {finding.what}")
+        say(f"{'left' if done.is_applied else 'an open repairs'}: {shown(finding.path)}{at}: {finding.what}")
     what = str(done.store)
     if not done.repairs and not left:
-        note(f"{what}: nothing is to be repaired")
+        note(f"{what}: nothing has to be repaired")
     elif not done.is_applied:
-        note(f"{what}: nothing was changed; --apply does it, --salvage OUT saves what can be read before")
+        note(f"{what}: nothing was changed; --apply does it; save what can be read first: --salvage OUT")
     elif left:
-        note(f"{what}: repaired, and {len(left)} things are left; --salvage saves what can be read")
+        note(f"{what}: repaired, {len(left)} problems are left; --salvage saves what can be read")
     else:
         note(f"{what}: repaired")
 
 
-def told(each: Repair, *, is_done: bool) -> str:
-    """A repair as a line."""
+def line_of(each: Repair, *, is_done: bool) -> str:
+    """Return a repair as a line."""
     is_are, was = ("is", "are") if is_done else ("would be", "would be")
     aside = "" if each.saved_as is None else printable(each.saved_as.encode(errors="surrogateescape"))
     parts = []
@@ -144,7 +143,7 @@ def told(each: Repair, *, is_done: bool) -> str:
     if each.records:
         parts.append(f"{each.records} messages {was} missing")
     elif each.records is None:
-        parts.append("nobody knows how many messages are missing")
+        parts.append("an unknown number of messages is missing")
     what = f"{printable(each.path.encode(errors='surrogateescape'))}: {each.reason}"
     return f"{what}: {', '.join(parts)}" if parts else what
 
@@ -173,7 +172,7 @@ def _salvage(args: argparse.Namespace, stores: list[Store]) -> int:
         print(json.dumps({"things": [_salvaged_as_json(each) for each in found]}, indent=2))
         return 0
     for each in found:
-        fragments = f", and {each.fragments} that nobody reads any more" if each.fragments else ""
+        fragments = f", and {each.fragments} that no reader returns any more" if each.fragments else ""
         note(f"{each.store}: {each.messages} messages written{fragments}")
         for unread in each.unread:
             note(f"  {unread}")

@@ -1,5 +1,5 @@
-# `diskq verify`: is what lies at a path whole? Law: it locks and changes nothing, and may be run beside
-# whoever is at work there; the exit code is the verdict.
+# `diskq verify`: checks of all files at a path. Law: it locks and changes nothing, and may run while other
+# processes use the files; the exit code is the verdict.
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from diskq.tools.verify.verification import verify
 __all__ = ["add_parser"]
 
 ABOUT = """
-Look over all of what lies at a path: a queue, a spool, a stream, a journal, a store of priority queues, one
-of their files, or a directory of journals. Every checksum, every record, and whether the files agree with
-each other. Takes no lock and changes nothing; who is at work there goes on, and raises no alarm.
+Check all of what is at a path: a queue, a spool, a stream, a journal, a store of priority queues, one of
+their files, or a directory of such stores. It reads every checksum and record, and compares the files with
+each other. Takes no lock and changes nothing; other processes go on, and their writes raise no alarm.
 
 clean     all of it is as it was written
-torn      the end of a write that a crash cut off: the next open cuts it, and keeps a copy
-damaged   messages, or what tells where they are, are lost, altered or cannot be reached
+torn      a crash cut off the end of a write: the next open removes the rest, and keeps a copy
+damaged   messages, or the files that locate them, are lost, altered or cannot be reached
 
-The exit code is 0 for clean, 1 for torn or damaged, 2 where something could not be looked at.
+The exit code is 0 for clean, 1 for torn or damaged, 2 if something could not be read.
 """
 
 EXAMPLES = """
@@ -44,12 +44,12 @@ _WORDS = {"damage": "damaged", "torn": "torn", "note": "note"}
 
 
 def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "verify", "is what lies at a path whole?", ABOUT, EXAMPLES)
+    parser = add_command(commands, "verify", "check all files at a path", ABOUT, EXAMPLES)
     parser.add_argument("paths", metavar="PATH", nargs="+", help="directories, or files in them")
     output = parser.add_mutually_exclusive_group()
     add_json(output)
     output.add_argument(
-        "--quiet", "-q", action="store_true", help="say nothing: the exit code tells (default: a table)"
+        "--quiet", "-q", action="store_true", help="print nothing, for the exit code alone (default: a table)"
     )
     parser.set_defaults(run=run)
 
@@ -100,11 +100,11 @@ def _show(found: list[Verification]) -> None:
     for each in found:
         findings = sorted(each.findings, key=lambda finding: list(_WORDS).index(finding.severity))
         for finding in findings:
-            print(_told(finding))
+            print(_line_of(finding))
     sys.stdout.flush()
     for path in dict.fromkeys(each.store.path for each in found if each.verdict == "damaged"):
         where = shown(shlex.quote(path))
-        note(f"`diskq repair {where}` says what would mend it; with --salvage OUT it saves what can be read")
+        note(f"`diskq repair {where}` shows what would repair it, and saves what can be read: --salvage OUT")
 
 
 def _row(each: Verification) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def _row(each: Verification) -> tuple[str, ...]:
     )
 
 
-def _told(finding: Finding) -> str:
+def _line_of(finding: Finding) -> str:
     at = "" if finding.at is None else f", byte {finding.at}"
     lost = f" ({finding.lost} messages lost)" if finding.lost else ""
     return f"{_WORDS[finding.severity]}: {shown(finding.path)}{at}: {printable(finding.what.encode())}{lost}"

@@ -59,7 +59,7 @@ def test_what_a_killed_run_has_left_is_told_and_not_touched(run, tmp_path):
     left = tmp_path / ".diskq-bench-old"
     left.mkdir()
     done = run("bench", tmp_path, "--quick")
-    assert f"{left} is of a run that was killed" in done.notes[0]
+    assert f"{left} is from a killed run" in done.notes[0]
     assert left.is_dir()
 
 

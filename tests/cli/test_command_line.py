@@ -243,7 +243,7 @@ def test_a_fault_of_our_own_is_one_line_too_and_has_a_code_of_its_own(run, data,
     monkeypatch.setattr(queueverbs, "info", fault)
     done = run("queue", "info", data, *flag)
     assert done.code == 70
-    assert "ZeroDivisionError: of all things; this is a fault of diskq's own" in done.notes[-1]
+    assert "ZeroDivisionError: of all things; this is a bug in diskq" in done.notes[-1]
     assert (len(done.notes) > 1) == bool(flag)
 
 

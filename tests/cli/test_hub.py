@@ -46,7 +46,7 @@ def test_a_journal_is_pushed_and_shown(tmp_path, journal, run):
         done = run("hub", "push", journal, "--to", address, "--client-id", "web1", "--batch", 30)
         assert done.code == 0
         assert done.notes[-1].startswith("diskq: 100 messages copied")
-        assert "the hub expects 100, 0 behind" in done.notes[-1]
+        assert "the hub expects 100, 0 to go" in done.notes[-1]
         shown = run("hub", "status", "--at", address)
         assert shown.out.split()[5:] == [b"web1", b"web", b"0", b"100", b"4.8", b"KiB"]
         told = json.loads(run("hub", "status", "--at", address, "--json").out)
@@ -54,7 +54,7 @@ def test_a_journal_is_pushed_and_shown(tmp_path, journal, run):
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
         assert process.stderr is not None
-        assert "took 100 messages" in process.stderr.read()
+        assert "received 100 messages" in process.stderr.read()
     assert bytes_of(root / "web1.web") == bytes_of(journal)
 
 

@@ -341,7 +341,7 @@ def test_a_person_sees_a_table(path):
 def test_a_snapshot_takes_the_place_of_the_log(run, path):
     add(path, (1, b"one"))
     assert run("priority", "snapshot", path).notes == ["diskq: snapshot taken, up to command 1"]
-    assert run("priority", "snapshot", path).notes == ["diskq: nothing is new since the last snapshot"]
+    assert run("priority", "snapshot", path).notes == ["diskq: nothing has changed since the last snapshot"]
     report = json.loads(run("priority", "inspect", path, "--json").out)
     assert report["snapshot"]["lsn"] == 1
     assert report["snapshot"]["queues"] == {"": 0, "mail": 1}
@@ -448,7 +448,9 @@ def test_a_repair_says_what_stays_and_what_does_not(run, tmp_path):
     assert "--apply does it" in would.notes[-1]
     done = run("priority", "repair", root, "--apply")
     assert b"are cut, and kept in " in done.out
-    assert run("priority", "repair", root).notes == ["diskq: nothing is to be repaired: 1 queues, 7 messages"]
+    assert run("priority", "repair", root).notes == [
+        "diskq: nothing has to be repaired: 1 queues, 7 messages"
+    ]
 
 
 def test_settings_that_are_none_are_an_error_in_one_line(run, path):

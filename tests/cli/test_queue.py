@@ -318,7 +318,7 @@ def test_info_of_one_queue_is_a_fact_a_line(run, data):
     os.truncate(data / "q.diskqueue.000000.dat", 5)
     facts = dict(line.split("  ", 1) for line in run("queue", "info", data, "q").out.decode().splitlines())
     assert facts["queue"].strip() == "q"
-    assert facts["to mend"].strip() == "byte 7 of file 0 is recorded as written, but it ends at 5"
+    assert facts["to repair"].strip() == "byte 7 of file 0 is recorded as written, but it ends at 5"
 
 
 def test_info_for_programs_is_json(run, data):
@@ -366,7 +366,7 @@ def test_a_closed_pipe_loses_nothing(data):
         os.close(writer)
     assert done.code == 1
     assert done.notes == [
-        "diskq: the reader went away: what was not written stays in the queue",
+        "diskq: the reader of stdout has ended: what was not written stays in the queue",
         "diskq: 0 received",
     ]
     assert drain(data) == bodies

@@ -33,8 +33,8 @@ def test_dry_it_tells_and_changes_nothing(run, root):
     assert done.code == 1
     assert b"would be cut" in done.out
     assert done.notes == [
-        f"diskq: stream {root}: nothing was changed; --apply does it, "
-        "--salvage OUT saves what can be read before"
+        f"diskq: stream {root}: nothing was changed; --apply does it; "
+        "save what can be read first: --salvage OUT"
     ]
     assert digest(root) == before
 
@@ -52,7 +52,7 @@ def test_what_is_whole_needs_nothing(run, root):
     for more in ((), ("--apply",)):
         done = run("repair", root, *more)
         assert (done.code, done.out) == (0, b"")
-        assert done.notes == [f"diskq: stream {root}: nothing is to be repaired"]
+        assert done.notes == [f"diskq: stream {root}: nothing has to be repaired"]
 
 
 def test_it_is_told_to_programs(run, root):
@@ -78,7 +78,10 @@ def test_what_somebody_has_says_who(run, tmp_path):
 
 def test_what_is_not_known_says_so(run, tmp_path):
     done = run("repair", tmp_path)
-    assert (done.code, done.notes) == (2, [f"diskq: error: {tmp_path}: nothing known is here"])
+    assert (done.code, done.notes) == (
+        2,
+        [f"diskq: error: {tmp_path}: there is nothing here that diskq knows"],
+    )
 
 
 def test_what_a_go_producer_left_says_what_to_do(run, tmp_path):
@@ -117,7 +120,7 @@ def test_what_can_be_read_is_salvaged(run, root, tmp_path):
     done = run("repair", root, "--salvage", out)
     assert done.code == 0
     assert len(out.read_text().splitlines()) == COUNT
-    told = f"{COUNT - LOST} messages written, and {LOST} that nobody reads any more"
+    told = f"{COUNT - LOST} messages written, and {LOST} that no reader returns any more"
     assert done.notes == [f"diskq: stream {root}: {told}"]
     assert digest(root) == before
 

@@ -176,7 +176,7 @@ def test_a_function_that_fails_stops_it_before_that_message(run, tmp_path):
         (["--speed", "fast"], 2, "a speed is a number above 0"),
         (["--since", "-1h", "--start-offset", "1"], 2, "contradict"),
         (["--until", "now", "--end-offset", "1"], 2, "contradict"),
-        (["--into", "a", "--call", "b:c"], 2, "one of them at a time"),
+        (["--into", "a", "--call", "b:c"], 2, "exclude each other"),
         (["--into", "a", "--json"], 2, "--json is for stdout"),
         (["--keep-timestamps"], 2, "goes with --into"),
         (["--call", "handlers_of_mine"], 2, "module:function"),

@@ -229,7 +229,7 @@ def test_a_directory_that_is_something_elses_is_left_alone(run, path, command):
     (path / "notes").touch()
     verb, *rest = command
     done = run("stream", verb, path, *rest)
-    told = f"diskq: error: {path}: no stream is here, but notes: give it a directory of its own"
+    told = f"diskq: error: {path}: here is no stream, but notes: choose a directory of its own"
     assert (done.code, done.notes) == (1, [told])
     assert sorted(os.listdir(path)) == ["notes", "settings.json"]
 
@@ -525,7 +525,7 @@ def test_an_offset_that_is_not_there_is_told_with_those_that_are(run, tmp_path):
         assert done.notes == [
             f"diskq: error: offset {offset} of {path}[0] {what}: the first is {first.offset}, "
             f"the next is {last.offset + 1}; "
-            "--partition takes one alone, `diskq stream stats` shows what each has"
+            "`diskq stream stats` shows the offsets of each partition; --partition reads one"
         ]
 
 
@@ -593,7 +593,7 @@ def test_what_another_of_the_group_reads_is_left_to_it(run, path):
     assert claim is not None
     done = run("stream", "read", path, "--group", "g")
     claim.release()
-    assert done.notes[0] == "diskq: partition 0: somebody else is reading as group 'g'"
+    assert done.notes[0] == "diskq: partition 0: read by another process of group 'g'"
 
 
 def test_a_group_that_retention_has_overtaken_is_told_how_to_go_on(run, tmp_path):
@@ -680,7 +680,7 @@ def test_lookup_that_finds_nothing_is_an_error_that_says_so(run, path):
     assert (done.code, done.out) == (1, b"")
     assert done.notes == [
         f"diskq: error: no message of {path} is later than 1970-01-01T00:00:05Z: "
-        f"`diskq stream stats {path}` shows which times are there"
+        f"`diskq stream stats {path}` shows the times that are there"
     ]
 
 
@@ -821,7 +821,7 @@ def test_vacuum_without_any_bound_says_how_to_give_one(run, path):
     aging(path, 30)
     done = run("stream", "vacuum", path)
     assert done.code == 1
-    assert done.notes[0].startswith(f"diskq: error: {path} is to keep everything: say --max-age or --max-")
+    assert done.notes[0].startswith(f"diskq: error: {path} keeps everything: add --max-age or --max-")
     assert len(values(path)) == 1
 
 
@@ -884,7 +884,7 @@ def test_a_group_may_have_any_name(run, path):
 
 def test_a_stream_without_groups_says_so(run, path):
     fill(path)
-    assert run("stream", "groups", path).notes == [f"diskq: nobody reads {path} as a group"]
+    assert run("stream", "groups", path).notes == [f"diskq: no group has read {path}"]
 
 
 @pytest.mark.parametrize(
@@ -909,13 +909,13 @@ def test_a_group_is_moved_to_where_it_is_told(run, path, to, next_offset):
 @pytest.mark.parametrize(
     "name, to, told",
     [
-        ("mistyped", "oldest", "no group 'mistyped' reads {path}: there are g"),
+        ("mistyped", "oldest", "no group 'mistyped' has read {path}: there are g"),
         ("a/b", "oldest", "group name 'a/b': it may not contain '/' nor begin with '.'"),
         (
             "g",
             "9",
             "offset 9 of {path}[0] is not there yet: the first is 0, the next is 2; "
-            "--partition takes one alone, `diskq stream stats` shows what each has",
+            "`diskq stream stats` shows the offsets of each partition; --partition reads one",
         ),
     ],
 )
@@ -988,7 +988,7 @@ def test_a_closed_pipe_loses_nothing_for_a_group(run, path):
         os.close(writer)
     assert done.code == 1
     assert done.notes == [
-        "diskq: the reader went away: what was not written comes again for group 'g'",
+        "diskq: the reader of stdout has ended: what was not written comes again for group 'g'",
         "diskq: 0 read as group 'g'",
     ]
     assert run("stream", "read", path, "--group", "g").out == b"one\ntwo\n"

@@ -78,7 +78,7 @@ def test_once_is_one_table(run, stores, kind):
 def test_several_have_a_sum(run, stores):
     done = run("top", stores / "queue", stores / "stream", "--once", *QUICKLY)
     *_, last = done.out.decode().splitlines()
-    assert last.split()[:3] == ["all", "2", "things"]
+    assert last.split()[:3] == ["all", "2", "stores"]
 
 
 def test_without_a_terminal_it_is_the_table(run, stores):
@@ -119,7 +119,7 @@ def test_what_peers_left_is_shown(run, path, depth, readers):
 def test_where_nothing_is_it_says_so(run, tmp_path):
     done = run("top", tmp_path, "--once")
     assert (done.code, done.out) == (1, b"")
-    assert "there is nothing here that keeps messages" in done.notes[0]
+    assert "there is no store here" in done.notes[0]
 
 
 def test_a_path_with_nothing_yet_is_told_beside_the_others(run, stores):
@@ -127,7 +127,7 @@ def test_a_path_with_nothing_yet_is_told_beside_the_others(run, stores):
     done = run("top", stores / "queue", stores / "later", "--once", *QUICKLY)
     assert done.code == 0
     assert b"queue" in done.out
-    assert done.notes == [f"diskq: {stores / 'later'}: there is nothing here yet that keeps messages"]
+    assert done.notes == [f"diskq: {stores / 'later'}: there is no store here yet"]
 
 
 def test_a_path_that_is_not_there_is_an_error(run, tmp_path):

@@ -1,6 +1,6 @@
-# `diskq bench`: what this machine, and this disk, can do, and what diskq makes of it. Law: everything is
-# measured in each round, in random order, so that what else goes on hits all of it alike; what is reported is
-# a median, with its spread; nothing is left behind, however it ends.
+# `diskq bench`: what this machine and this disk can do, and what diskq does on them. Law: everything is
+# measured in each round, in random order, so that other load affects all of it alike; a report is a median
+# with its spread; no file is left, however the run ends.
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from diskq.tools.disk_limits import (
 __all__ = ["add_parser"]
 
 ABOUT = """
-Measure this machine and the disk that PATH is on, in a new directory that is removed at the end: first what
-is possible (writing, syncing, reading, copying in memory), then diskq's engines, in about 20 seconds.
+Measure this machine and the disk that PATH is on, in a new directory that is removed at the end: first the
+limits (writing, syncing, reading, copying in memory), then diskq's engines, in about 20 seconds.
 
 send        one task, a message at a time, into the page cache
 send_many   one task, in batches of up to 500 messages
-receive     one task, a message at a time; of jobs, each acknowledged
+receive     one task, a message at a time; jobs (a priority store): each acknowledged
 synced      1, 16 or 64 tasks, each waiting for stable storage before it sends again: they share syncs
 
 Figures are medians of several rounds, in random order; ± is half of what lies between the slowest and the
-fastest round. CPU is all that this process uses for a message, on all cores. What else runs on the machine
-is in the figures: compare those of one run. Where the disk looks like none, it says so.
+fastest round. CPU is all that this process uses for a message, on all cores. Other load on the machine
+is in the figures: compare those of one run. A warning says when the disk does not look like a real one.
 """
 
 EXAMPLES = """
@@ -61,11 +61,11 @@ _PREFIX = ".diskq-bench-"
 
 
 class Scale(NamedTuple):
-    """How much of it."""
+    """How long a run takes."""
 
     rounds: int
     seconds: float
-    """Of each piece of work in a round."""
+    """For each piece of work in a round."""
     file_size: int
     sync_seconds: float
 
@@ -78,7 +78,7 @@ Case = tuple[str, int]
 
 
 def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "bench", "how fast is it, on this disk?", ABOUT, EXAMPLES)
+    parser = add_command(commands, "bench", "measure the speed on this disk", ABOUT, EXAMPLES)
     parser.add_argument(
         "path", metavar="PATH", nargs="?", default=".", help="a directory on the disk (default: this one)"
     )
@@ -102,10 +102,10 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--size is 1 to {units.show_size(_LARGEST)}")
     for name in sorted(os.listdir(args.path)):
         if name.startswith(_PREFIX):
-            note(f"{shown(os.path.join(args.path, name))} is of a run that was killed, or goes on: remove it")
+            note(f"{shown(os.path.join(args.path, name))} is from a killed run, or one at work: remove it")
     bench = _Bench(QUICK if args.quick else FULL, sizes)
     load = os.getloadavg()[0]
-    # As Ctrl-C, which Trio has a hand in: what was made is removed.
+    # SIGTERM becomes Ctrl-C, which Trio delivers into the task: then the directory is removed.
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     root = tempfile.mkdtemp(prefix=_PREFIX, dir=args.path)
     try:
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
     warnings = warnings_of(mount, quantile(syncs, 0.5))
     cores = os.cpu_count() or 1
     if load > cores / 2:
-        warnings.append(f"this machine was busy before we began: a load of {load:.1f} on {cores} cores")
+        warnings.append(f"this machine was busy before the run: a load of {load:.1f} on {cores} cores")
     if args.json:
         print(json.dumps(_as_json(args, bench, mount, load, warnings), indent=2))
     else:
@@ -132,7 +132,7 @@ _LARGEST = 16 * 1024 * 1024
 
 
 class _Bench:
-    """What was measured so far."""
+    """The measurements so far."""
 
     def __init__(self, scale: Scale, sizes: Sequence[int]) -> None:
         self.sizes = sizes
@@ -141,7 +141,7 @@ class _Bench:
         self._scale = scale
 
     def measure(self, root: str, say: Callable[[str], None]) -> None:
-        """All rounds, in the directory `root`, which is empty again behind each piece of work."""
+        """Run all rounds in the directory `root`, which is emptied after each piece of work."""
         cases: list[Case | None] = [(engine, size) for engine in ENGINES for size in self.sizes]
         for number in range(self._scale.rounds):
             in_order = [*cases, None]
@@ -179,7 +179,7 @@ class _Bench:
         return spread_of([reading.cpu for reading in self.readings[case, work]])
 
 
-# --- what is told ---------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------
 
 _LIMITS = {
     "memcpy": "copy in memory",
@@ -203,7 +203,7 @@ def _machine() -> dict[str, Any]:
 def _as_json(
     args: argparse.Namespace, bench: _Bench, mount: Mount, load: float, warnings: Sequence[str]
 ) -> dict[str, Any]:
-    told = {f"fdatasync_{name}": bench.sync_quantile(part)._asdict() for name, part in _QUANTILES.items()}
+    syncs = {f"fdatasync_{name}": bench.sync_quantile(part)._asdict() for name, part in _QUANTILES.items()}
     return {
         "path": os.path.realpath(args.path),
         "file_system": mount.kind,
@@ -212,7 +212,7 @@ def _as_json(
         "load": round(load, 2),
         "rounds": len(bench.limits),
         "warnings": list(warnings),
-        "limits": {name: bench.limit(name)._asdict() for name in _LIMITS} | told,
+        "limits": {name: bench.limit(name)._asdict() for name in _LIMITS} | syncs,
         "rates": [
             {
                 "engine": engine,
@@ -270,10 +270,10 @@ def _bytes(rate: float) -> str:
 
 
 def _number(value: float) -> str:
-    """With three digits that count."""
+    """Return it with three significant digits."""
     return f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _swing(spread: Spread) -> str:
-    """Half of what lies between the slowest round and the fastest, as a part of the median."""
+    """Return half the distance between the slowest and the fastest round, as a part of the median."""
     return f"{(spread.high - spread.low) / 2 / spread.median:.0%}"

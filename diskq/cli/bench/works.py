@@ -1,5 +1,5 @@
-# What diskq does while `diskq bench` measures it. Law: the clock runs over the work alone; opening, filling
-# and closing are outside. Each engine does the same things, with its options as they are by default.
+# The work that `diskq bench` measures. Law: the clock runs during the work alone; opening, filling and
+# closing are outside. Each engine does the same work, with its default options.
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from diskq.channels.stream.producer import open_producer
 __all__ = ["ENGINES", "PRODUCERS", "WORKS", "Measured", "run_engine", "synced_by"]
 
 PRODUCERS = (1, 16, 64)
-"""So many tasks, each waiting for stable storage before it sends again."""
+"""Numbers of tasks, each of which waits for stable storage before it sends again."""
 
 
 def synced_by(tasks: int) -> str:
-    """What it is called when so many tasks send."""
+    """Return the name of the work in which `tasks` tasks send."""
     return f"synced by {tasks}"
 
 
@@ -36,17 +36,17 @@ WORKS = ("send", "send_many", "receive", *map(synced_by, PRODUCERS))
 
 _BATCH_ITEMS = 500
 _BATCH_BYTES = 512 * 1024
-# A look at the clock after so many messages.
+# Messages between two looks at the clock.
 _STRIDE = 50
 
 
 class Measured(NamedTuple):
-    """One piece of work, once."""
+    """The result of one piece of work."""
 
     rate: float
     """Messages per second."""
     cpu: float
-    """Seconds of this process's CPU time for each message, all its threads, user and system."""
+    """Seconds of CPU time of this process per message: all threads, user and system."""
 
 
 class _Stopwatch:
@@ -71,7 +71,7 @@ def _cpu_seconds() -> float:
 
 
 class _Ends(NamedTuple):
-    """One that is open: how a body gets in, and how one comes out."""
+    """The calls of an open engine: how a body gets in, and how it comes out."""
 
     send: Callable[[bytes], Awaitable[Any]]
     send_synced: Callable[[bytes], Awaitable[Any]]
@@ -103,7 +103,7 @@ async def _journal(directory: str) -> AsyncIterator[_Ends]:
 
 
 @asynccontextmanager
-async def _jobs(directory: str) -> AsyncIterator[_Ends]:
+async def _priority(directory: str) -> AsyncIterator[_Ends]:
     async with open_priority_store(os.path.join(directory, "jobs")) as store:
         queue = store.queue()
 
@@ -118,7 +118,7 @@ ENGINES: dict[str, Callable[[str], AbstractAsyncContextManager[_Ends]]] = {
     "queue": _queue,
     "stream": _stream,
     "journal": _journal,
-    "jobs": _jobs,
+    "jobs": _priority,
 }
 
 
@@ -126,9 +126,9 @@ ENGINES: dict[str, Callable[[str], AbstractAsyncContextManager[_Ends]]] = {
 
 
 async def run_engine(name: str, directory: str, size: int, seconds: float) -> dict[str, Measured]:
-    """All that is measured of one engine, in an empty directory, with bodies of `size` bytes.
+    """Measure one engine in an empty directory, with bodies of `size` bytes. Returns a result per work.
 
-    Each of WORKS takes about so many seconds; receiving less, where it has received all.
+    Each of WORKS takes about `seconds`; receiving takes less when it has received all messages.
     """
     gc.collect()
     body = b"x" * size
@@ -136,7 +136,7 @@ async def run_engine(name: str, directory: str, size: int, seconds: float) -> di
         found, sent = {}, 0
         found["send"], sent = await _send(ends, body, seconds)
         found["send_many"], more = await _send_many(ends, body, seconds)
-        await ends.send_synced(body)  # what waits for stable storage is not to be paid for by others
+        await ends.send_synced(body)  # so that the next work does not sync these messages
         found["receive"] = await _receive(ends, sent + more, seconds)
         for tasks in PRODUCERS:
             found[synced_by(tasks)] = await _send_synced(ends, body, tasks, seconds)
@@ -178,7 +178,7 @@ async def _send_synced(ends: _Ends, body: bytes, tasks: int, seconds: float) -> 
 
     async def produce() -> None:
         nonlocal count
-        while True:  # once at least
+        while True:  # at least once
             await ends.send_synced(body)
             count += 1
             if watch.seconds >= seconds:

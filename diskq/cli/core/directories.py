@@ -21,21 +21,21 @@ def check_directory(path: str, advice: str = "") -> None:
 
 
 def make_directories(path: str) -> None:
-    """Make `path` and what is missing above it, durably."""
+    """Make `path` and missing directories above it, durably."""
     directories.make_directories(OsFileSystem(), path)
 
 
 def remove_directory(path: str) -> None:
-    """Take `path` away with all that is in it; nothing where it is not there."""
+    """Remove `path` with all that is in it. Does nothing if it does not exist."""
     directories.remove_tree(OsFileSystem(), path)
 
 
 def make_room(path: str, what: str, ours: Collection[str]) -> None:
-    """A directory for a new stream, or store, whose own first names are `ours`.
+    """Make the directory of a new store, which may already hold the names `ours`.
 
-    Raises CommandError where there is one for something else.
+    Raises CommandError if it holds others.
     """
     if os.path.isdir(path) and (others := sorted(set(os.listdir(path)) - set(ours))):
         some = ", ".join(map(shown, others[:3])) + (", ..." if len(others) > 3 else "")
-        raise CommandError(f"{path}: no {what} is here, but {some}: give it a directory of its own")
+        raise CommandError(f"{path}: here is no {what}, but {some}: choose a directory of its own")
     make_directories(path)

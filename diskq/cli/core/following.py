@@ -1,8 +1,8 @@
-# Waiting for what another process does to files. Law: who is told looks for himself, and looks once more
-# when everything is watched; now and then he looks unasked.
+# Waiting for what another process does to files. Law: a notification only causes a look; there is one more
+# look after everything is watched, and one every few seconds without a notification.
 #
-# What stands on a write-ahead log is written through a mapping, of which no kernel tells. Its owner writes it
-# to the files soon, unless he is killed before.
+# What is in a write-ahead log was written through a mapping, for which the kernel sends no notification. Its
+# owner writes it to the files soon, unless it is killed before.
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from diskq.storage.fs import FileSystem, OsFileSystem
 __all__ = ["UNASKED", "FileSystem", "until"]
 
 UNASKED = 5.0
-"""Seconds between looks that no change has asked for."""
+"""Seconds until a look without a notification."""
 
 
 async def until(
     look: Callable[[], bool],
     watched: Callable[[FileSystem], tuple[Iterable[str], Iterable[str]]],
 ) -> None:
-    """Return when `look` says so: it is asked now, and when something changes.
+    """Return when `look` returns true. It is called now, and after each change.
 
-    `watched` tells, anew before each look, in which directories names may change, and in which files bytes.
-    Raises what both raise. `Cancelled` leaves nothing behind.
+    `watched` is called before each look. It returns directories in which names may change, and files in which
+    bytes may change. Raises what both raise. `Cancelled` leaves no watch.
     """
     fs = OsFileSystem()
-    told = trio.Event()
+    changed = trio.Event()
 
     def notice(path: str | None) -> bool:
-        told.set()
+        changed.set()
         return False
 
     listener = listen(fs, notice)
     before: set[str] = set()
     try:
         while True:
-            told = trio.Event()
+            changed = trio.Event()
             directories, files = map(set, watched(fs))
             for path in before - directories - files:
                 listener.remove(path)
@@ -52,7 +52,7 @@ async def until(
                 return
             listener.begin_to_wait()
             with trio.move_on_after(UNASKED):
-                await told.wait()
+                await changed.wait()
             listener.end_waiting()
     finally:
         listener.close()

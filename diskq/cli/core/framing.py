@@ -1,5 +1,5 @@
-# Messages in a stream of bytes: how they come in through a pipe, and how they go out. Law: no I/O,
-# and no more in memory than a chunk and one message.
+# Messages in a stream of bytes: splitting what comes in through a pipe, joining what goes out. Law: no I/O,
+# and not more in memory than a chunk and one message.
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ _LENGTH = struct.Struct(">I")
 class Splitter(Protocol):
     """Finds the messages in chunks.
 
-    Both raise MessageSizeError before a larger one is gathered, and after those before it were returned.
+    Both methods raise MessageSizeError before they gather a message that is too large, and after they have
+    returned the messages before it.
     """
 
     def feed(self, chunk: bytes) -> Sequence[bytes]:
-        """The messages that end in this chunk."""
+        """Return the messages that end in this chunk."""
 
     def finish(self) -> Sequence[bytes]:
-        """The input has ended: the message that the end ends. Raises CommandError inside a frame."""
+        """Return the message that ends with the input. Raises CommandError inside a frame."""
 
 
 class LineFraming:
-    """A line is a message, without its newline, which the last one may lack; a carriage return stays."""
+    """A line is a message, without its newline; the last newline may be missing; carriage returns stay."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -56,7 +57,7 @@ class LineFraming:
 
 
 class Frames:
-    """Length (u32, big endian), then so many bytes: any message, newlines and all."""
+    """A message is its length (u32, big endian) and that number of bytes, which may be any."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -83,13 +84,13 @@ class Frames:
         if self._rest:
             raise CommandError(
                 f"the input ends {len(self._rest)} bytes into a message: "
-                "--length-prefixed takes u32 big endian lengths, each with so many bytes behind it"
+                "--length-prefixed takes u32 big endian lengths, each with that number of bytes after it"
             )
         return []
 
 
 class Whole:
-    """All of it is one message."""
+    """The whole input is one message."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -122,7 +123,7 @@ def batches(
     most_bytes: int,
     size_of: Callable[[T], int] = len,  # type: ignore[assignment]
 ) -> Iterator[list[T]]:
-    """In order, at most `most` at a time, of together at most `most_bytes`, but one however large."""
+    """Yield them in order: up to `most` at a time, of up to `most_bytes` together; one may be larger."""
     rest = iter(messages)
     while group := list(islice(rest, most)):
         start = size = 0
@@ -150,7 +151,7 @@ def _as_base64(messages: Sequence[bytes]) -> bytes:
 
 
 def _as_json(messages: Sequence[bytes]) -> bytes:
-    # As `diskq convert` has a message that is nothing but its bytes.
+    # As `diskq convert` writes a message that has only a value.
     return b"".join(b'{"value":"%b"}\n' % base64.b64encode(message) for message in messages)
 
 

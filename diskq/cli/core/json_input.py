@@ -1,4 +1,4 @@
-# Messages that come as lines of JSON. Law: a time in them is written as on the command line.
+# Messages that come as lines of JSON. Law: times are written as on the command line.
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["message_of"]
 
 
 def message_of(line: bytes, number: int, shape: Shape) -> Entry:
-    """What the `number`th line tells. Raises CommandError, naming the line, for what is no message."""
+    """Return the message of the `number`th line. Raises CommandError with that number if there is none."""
     try:
         return entry_of(line, shape, moment)
     except (ValueError, RecursionError, argparse.ArgumentTypeError) as failure:

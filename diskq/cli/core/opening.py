@@ -1,4 +1,4 @@
-# Having what another process may have.
+# Opening a store that another process may have open.
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from diskq.errors import LockedError
 __all__ = ["LOOK_AGAIN", "opened", "patient"]
 
 LOOK_AGAIN = 0.2
-"""Seconds between looks at what another process does: there is no event."""
+"""Seconds between attempts: there is no event when another process closes a store."""
 
 T = TypeVar("T")
 
 
 @asynccontextmanager
 async def opened(make: Callable[[], AbstractAsyncContextManager[T]], wait: float) -> AsyncIterator[T]:
-    """What `make` gives, as soon as it can be had. Raises LockedError after `wait` seconds."""
+    """Enter what `make` returns, as soon as it is not locked. Raises LockedError after `wait` seconds."""
     deadline = trio.current_time() + wait
     async with AsyncExitStack() as stack:
         while True:
@@ -36,7 +36,7 @@ async def opened(make: Callable[[], AbstractAsyncContextManager[T]], wait: float
 
 
 def patient(act: Callable[[], T], wait: float) -> T:
-    """What `act` returns, as soon as it can be done. Raises LockedError after `wait` seconds."""
+    """Return what `act` returns, as soon as it is not locked out. Raises LockedError after `wait` seconds."""
     deadline = time.monotonic() + wait
     while True:
         try:

@@ -1,5 +1,5 @@
-# How a command is declared. Law: help teaches. Every command shows examples, every option its unit
-# and its default.
+# How a command is declared. Law: help teaches: every command shows examples, every option its unit and its
+# default.
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
     "usage_errors",
 ]
 
-# How messages are told apart on stdin, and on stdout.
+# How messages are separated on stdin, and on stdout.
 IN = ["lines", "length_prefixed", "whole"]
 OUT = ["lines", "length_prefixed", "base64"]
 
@@ -45,11 +45,11 @@ _AGO = re.compile(r"-[0-9][0-9.]*[a-z][0-9a-z.]*", re.ASCII)
 
 
 class UsageError(Exception):
-    """The command line makes no sense in a way that argparse cannot know. Exit code 2."""
+    """The command line is invalid, in a way that argparse cannot know. Exit code 2."""
 
 
 class CommandError(Exception):
-    """It cannot be done, for a reason that only the command line has. Exit code 1, if no other is told."""
+    """The command is not possible, for a reason that only the command line knows. Exit code 1 by default."""
 
     def __init__(self, text: str, *, exit_code: int = 1) -> None:
         super().__init__(text)
@@ -58,9 +58,9 @@ class CommandError(Exception):
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Turns a ValueError of what checks the given options into a UsageError. For a block, or a function.
+    """Turn a ValueError for a given option into a UsageError. For a block, or a function.
 
-    Errors of diskq stay what they are, also those that are ValueErrors.
+    diskq's own errors pass unchanged, also those that are ValueErrors.
     """
     try:
         yield
@@ -71,7 +71,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def add_command(commands: Commands, name: str, help: str, description: str, examples: str) -> CommandParser:
-    """Add a command to those of a level, where `help` is its line in the overview. Returns its parser."""
+    """Add a command to a level; `help` is its line in the overview. Returns its parser."""
     return described(commands.add_parser(name, help=help), description, examples)
 
 
@@ -83,7 +83,7 @@ def add_noun(
     examples: str,
     advice: Mapping[type[Exception], str] | None = None,
 ) -> Commands:
-    """Add a command that has verbs, and `advice` for what they raise. Returns the place for the verbs."""
+    """Add a command that has verbs, with `advice` for their errors. Returns the level of the verbs."""
     noun = add_command(nouns, name, help, description, examples)
     if advice is not None:
         noun.set_defaults(advice=advice)
@@ -91,7 +91,7 @@ def add_noun(
 
 
 def add_commands(parser: CommandParser, title: str, metavar: str) -> Commands:
-    """Give a command a level of commands below it. Returns the place for them."""
+    """Give a command a level of commands below it. Returns that level."""
     return cast("Commands", parser.add_subparsers(title=title, metavar=metavar, action=Commands))
 
 
@@ -135,11 +135,11 @@ class _CommandNames(dict[str, Any]):
 
 
 def described(parser: CommandParser, description: str, examples: str) -> CommandParser:
-    """Give a parser its description, its examples, and what every command has. Returns it."""
+    """Give a parser its description, its examples, and the options of every command. Returns it."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = description.strip()
     parser.epilog = f"examples:\n{examples.strip(chr(10)).rstrip()}"
-    # Suppressed rather than False: a verb's default must not undo what stood before the verb.
+    # Suppressed rather than False: the default of a verb must not undo the option before the verb.
     parser.add_argument(
         "--debug",
         action="store_true",
@@ -151,15 +151,15 @@ def described(parser: CommandParser, description: str, examples: str) -> Command
 
 
 def _show_help(args: argparse.Namespace) -> None:
-    """A noun without a verb, or nothing at all: not an error of typing, but not a command either."""
+    """Show help for a noun without a verb, or an empty command line, which are no commands. Exit code 2."""
     args.parser.print_help()
     raise SystemExit(2)
 
 
 def parse(parser: CommandParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """As `parse_args`; and MESSAGE... and ID... may stand behind options.
+    """Parse like `parse_args`, and also accept MESSAGE... and ID... after options.
 
-    (argparse itself gives an argument that may be empty its nothing as soon as an option comes.)
+    (argparse itself takes an argument that may be empty for empty as soon as an option comes.)
     """
     args, rest = parser.parse_known_args(_with_moments(sys.argv[1:] if argv is None else argv))
     end = rest.index("--") if "--" in rest else len(rest)
@@ -172,7 +172,7 @@ def parse(parser: CommandParser, argv: Sequence[str] | None) -> argparse.Namespa
 
 
 def _with_moments(argv: Sequence[str]) -> list[str]:
-    """`--at -1h` as `--at=-1h`."""
+    """Return the words with `--at -1h` as `--at=-1h`."""
     words = list(argv)
     end = words.index("--") if "--" in words else len(words)
     for at in range(end - 1, 0, -1):
@@ -181,13 +181,13 @@ def _with_moments(argv: Sequence[str]) -> list[str]:
     return words
 
 
-# --- what several commands have -------------------------------------------------------------------
+# --- options of several commands ------------------------------------------------------------------
 
 
 class CommandParser(argparse.ArgumentParser):
     """The parser of a command, with the options that several commands have."""
 
-    # --- by what they take ------------------------------------------------------------------------
+    # --- by type of value -------------------------------------------------------------------------
 
     def add_flag(self, *names: str, help: str) -> None:
         self.add_argument(*names, action="store_true", help=help)
@@ -203,11 +203,11 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument(name, type=units.size, default=default, metavar="SIZE", help=help)
 
     def add_count(self, *names: str, help: str, default: int | None = None) -> None:
-        """A whole number from 1 on."""
+        """Add an option that takes a whole number from 1 on."""
         self.add_argument(*names, type=count, default=default, metavar="N", help=help)
 
     def add_number(self, *names: str, help: str, default: int | None = None, required: bool = False) -> None:
-        """A whole number from 0 on."""
+        """Add an option that takes a whole number from 0 on."""
         self.add_argument(*names, type=number, default=default, required=required, metavar="N", help=help)
 
     # --- one by one -------------------------------------------------------------------------------
@@ -220,9 +220,9 @@ class CommandParser(argparse.ArgumentParser):
         *,
         json: str | None = None,
     ) -> None:
-        """How messages are told apart `where` they come from or go to: one option for each of `choices`.
+        """Add the options that say how messages are separated `where` they come from or go to.
 
-        With `json`, lines of JSON are another, and this is what is in them.
+        There is one for each of `choices`; with `json`, which says what is in them, also for lines of JSON.
         """
         group = self.add_mutually_exclusive_group()
         texts = _FRAMINGS if json is None else _FRAMINGS | {"json": f"lines of JSON, with {json}"}
@@ -237,21 +237,19 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("path", metavar=metavar, help=f"the {what}'s directory")
 
     def add_wait(self, what: str) -> None:
-        text = f"how long to wait for a {what} that another process has (default: 1s)"
+        text = f"how long to wait for a {what} that another process has open (default: 1s)"
         self.add_duration("--wait", default=1.0, help=text)
 
     def add_messages(self) -> None:
-        self.add_argument(
-            "messages", metavar="MESSAGE", nargs="*", help="messages; without any, stdin is read"
-        )
+        self.add_argument("messages", metavar="MESSAGE", nargs="*", help="messages (default: read stdin)")
 
     def add_receiving(self) -> None:
-        """How long to go on: -n and --follow."""
+        """Add -n and --follow, which say when to stop."""
         self.add_count("-n", help="stop after N messages (default: when the queue is empty)")
         self.add_flag("--follow", help="wait for more until interrupted (default: stop when empty)")
 
     def add_most(self) -> None:
-        """How many are shown: -n."""
+        """Add -n, which says how many messages are shown."""
         self.add_count("-n", default=10, help="messages at most (default: 10)")
 
     def add_durability(self) -> None:
@@ -264,7 +262,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_sending(self, into: str) -> None:
-        """How messages are sent: --durability, --batch, --create."""
+        """Add --durability, --batch and --create."""
         self.add_durability()
         self.add_count("--batch", default=1000, help="messages sent, and synced, at a time (default: 1000)")
         self.add_create(into)
@@ -273,7 +271,6 @@ class CommandParser(argparse.ArgumentParser):
         self.add_flag("--create", help=f"make {what} if it is not there (default: refuse)")
 
     def add_max_message_size(self, default: int) -> None:
-        """`default` is 16 MiB, as everywhere."""
         text = f"refuse larger messages (default: {units.show_size(default).replace('.0 ', '')})"
         self.add_size("--max-message-size", default=default, help=text)
 
@@ -292,37 +289,37 @@ class CommandParser(argparse.ArgumentParser):
         add_json(self, what)
 
     def add_yes(self) -> None:
-        self.add_flag("--yes", help="do not ask (needed where nobody can be asked; default: ask)")
+        self.add_flag("--yes", help="do not ask (needed if stdin is no terminal; default: ask)")
 
 
 _FRAMINGS = {
     "lines": "messages {where} are lines",
-    "length_prefixed": "messages {where} are u32 big endian lengths, each with so many bytes behind it",
+    "length_prefixed": "messages {where} are u32 big endian lengths, each with that number of bytes after it",
     "whole": "all of stdin is one message",
     "base64": "one line each, in base64",
-    "raw": "nothing between them",
+    "raw": "the messages' bytes, with nothing between them",
 }
 
 
 def add_json(to: argparse._ActionsContainer, what: str = "one object") -> None:
     """Add --json to a parser, or to a group of its options."""
-    to.add_argument("--json", action="store_true", help=f"for programs: {what} (default: for people)")
+    to.add_argument("--json", action="store_true", help=f"print JSON, for programs: {what} (default: text)")
 
 
 def check_source(args: argparse.Namespace) -> None:
-    """Messages come from the command line or from stdin. Raises UsageError: from both."""
+    """Raise UsageError if messages come from both the command line and stdin."""
     if args.messages and args.framing:
         raise UsageError(
-            f"--{args.framing.replace('_', '-')} is for stdin: leave the messages out, or the option"
+            f"--{args.framing.replace('_', '-')} is for stdin: leave out the messages, or the option"
         )
 
 
 def check_confirmed(args: argparse.Namespace, question: Callable[[], str]) -> None:
-    """Ask, if there is no --yes. Raises UsageError: nobody can be asked; CommandError: it is a no."""
+    """Ask, unless --yes is given. Raises UsageError if stdin is no terminal, CommandError at a no."""
     if args.yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError("--yes is needed where nobody can be asked")
+        raise UsageError("--yes is needed: stdin is no terminal")
     if not asked(question()):
         raise CommandError("nothing was removed")
 
@@ -331,12 +328,12 @@ def check_confirmed(args: argparse.Namespace, question: Callable[[], str]) -> No
 
 
 def count(text: str) -> int:
-    """A whole number from 1 on. An argparse type."""
+    """Return a whole number from 1 on. An argparse type."""
     return _whole(text, 1)
 
 
 def number(text: str) -> int:
-    """A whole number from 0 on: a partition, an offset. An argparse type."""
+    """Return a whole number from 0 on: a partition, an offset. An argparse type."""
     return _whole(text, 0)
 
 

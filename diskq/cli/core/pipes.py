@@ -1,5 +1,5 @@
-# stdin and stdout, for messages. Law: neither holds up the Trio loop, and what was written is out:
-# no buffer in between.
+# stdin and stdout, for messages. Law: neither blocks the Trio loop, and what was written has left the
+# process: there is no buffer in between.
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Send = Callable[[Iterable[bytes]], Awaitable[None]]
 
 CHUNK = 1024 * 1024  # bytes
 _MOST_AROUND = 1024 * 1024
-"""What JSON, and base64 in it, make of a message at most, beside a third more bytes."""
+"""Bytes that a line of JSON has at most beside its message in base64, which is a third longer."""
 
 
 # --- in -------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ async def _read_stdin(framing: str, most: int, send: Send) -> None:
     if is_typed := sys.stdin.isatty():
         note("each line is a message; Ctrl-D ends" if framing == "lines" else "Ctrl-D ends")
     with progress("sending", _size_of(source), is_wanted=not is_typed) as advance:
-        # Abandoned where it is interrupted: nobody wants to press Enter after Ctrl-C.
+        # Abandoned at Ctrl-C, so that no Enter is needed after it.
         while chunk := await trio.to_thread.run_sync(os.read, source, CHUNK, abandon_on_cancel=True):
             await send(splitter.feed(chunk))
             advance(len(chunk))
@@ -75,14 +75,14 @@ def _size_of(handle: int) -> int | None:
 
 
 class Sent:
-    """How many messages a store has accepted."""
+    """The number of messages that a store has accepted."""
 
     def __init__(self) -> None:
         self.count = 0
 
     @contextmanager
     def adding(self, count: int) -> Iterator[None]:
-        """Around a call that is to add `count` messages: counts them, or what a full disk let in of them."""
+        """Count `count` messages after the block, or those that were accepted before the disk was full."""
         try:
             yield
         except DiskFullError as full:
@@ -93,7 +93,7 @@ class Sent:
 
 # --- out ------------------------------------------------------------------------------------------
 
-# Messages that are written out, then removed (or committed), in one go: up to this many, of up to this size.
+# Bounds of a batch of messages that are written out, then removed (or committed).
 OUT_MESSAGES = 500
 OUT_BYTES = 1024 * 1024
 
@@ -109,24 +109,24 @@ class Output:
         self._is_shown = self._is_lines and sys.stdout.isatty()
 
     async def write(self, messages: list[bytes]) -> None:
-        """Return when they are out of this process. `Cancelled`: some of them may be."""
+        """Return when they have left this process. `Cancelled`: some of them may have."""
         if self._is_shown:
             messages = [printable(message).encode() for message in messages]
         elif self._is_lines and any(b"\n" in message for message in messages):
             note("warning: a message with newlines looks like several: see --base64, --length-prefixed")
-            self._is_lines = False  # told once
+            self._is_lines = False  # one warning is enough
         await trio.to_thread.run_sync(self._write, self._join(messages), abandon_on_cancel=True)
         self.written += len(messages)
 
     def _write(self, data: bytes) -> None:
-        # No buffer of Python's in between: what was written is out, what was not raises here.
+        # Without a buffer of Python: what was written has left the process, what was not raises here.
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._handle, rest) :]
 
 
 class MessageOutput(Generic[M]):
-    """stdout, for messages of a stream or a journal: their values, or all of them as lines of JSON."""
+    """stdout, for messages of a stream or a journal: their values, or lines of JSON with all fields."""
 
     def __init__(self, framing: str | None, as_json: Callable[[M], bytes]) -> None:
         self._as_json: Callable[[M], bytes] | None = as_json if framing == "json" else None
@@ -145,25 +145,25 @@ class MessageOutput(Generic[M]):
 
 
 class WrittenOutput(Protocol):
-    """An output, of whatever messages."""
+    """An output of messages of any kind."""
 
     @property
     def written(self) -> int:
-        """How many messages are out."""
+        """The number of messages that have left the process."""
 
 
 def count_of_next(output: WrittenOutput, most: int | None) -> int:
-    """How many messages to take for `output` in one go, where it gets `most` in all; None: no bound."""
+    """Return how many messages to take next for `output`, which gets `most` in all; None: no bound."""
     return OUT_MESSAGES if most is None else min(OUT_MESSAGES, most - output.written)
 
 
 @contextmanager
 def receiving_into(output: WrittenOutput) -> Iterator[None]:
-    """Around a command that removes from a queue what it has written out: reports how that ended."""
+    """Report how the block ended, which removes from a queue what it has written out."""
     try:
         yield
     except BrokenPipeError:
-        note("the reader went away: what was not written stays in the queue")
+        note("the reader of stdout has ended: what was not written stays in the queue")
         raise
     finally:
         note(f"{output.written} received")

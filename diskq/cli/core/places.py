@@ -1,5 +1,5 @@
-# Places in a stream as people name them: words, offsets and moments. Law: one way to say a thing is
-# enough, and two that contradict each other are refused.
+# Places in a stream as people name them: words, offsets and moments. Law: options that contradict each other
+# are refused.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Word = Literal["oldest", "newest", "active"]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A place by time: behind all messages that are as early, in the order of offsets."""
+    """A place by time: after all messages that are not later, in the order of offsets."""
 
     timestamp_ns: int
 
@@ -37,7 +37,7 @@ _STOPS: dict[str, Stop] = {"close": "close", "wait": "wait"}
 
 
 def place(text: str) -> Place | str:
-    """Where to begin. An argparse type."""
+    """Return where to begin. An argparse type."""
     if text in _STARTS or text == _AT_OFFSET:
         return _STARTS.get(text, text)
     if text.isascii() and text.removeprefix("-").isdigit():
@@ -54,7 +54,7 @@ def place(text: str) -> Place | str:
 
 
 def stop(text: str) -> Stop | str:
-    """Where to stop. An argparse type."""
+    """Return where to stop. An argparse type."""
     if text in _STOPS or text == _AT_OFFSET:
         return _STOPS.get(text, text)
     if text.isascii() and text.isdigit():
@@ -63,7 +63,7 @@ def stop(text: str) -> Stop | str:
 
 
 def start_of(args: argparse.Namespace) -> Place:
-    """What --start, --start-offset and --at say together. Raises UsageError where they contradict."""
+    """Return what --start, --start-offset and --at say. Raises UsageError if they contradict each other."""
     if args.at is not None:
         if args.start is not None or args.start_offset is not None:
             raise UsageError("--at says where to begin: leave --start and --start-offset out")
@@ -73,7 +73,7 @@ def start_of(args: argparse.Namespace) -> Place:
 
 
 def end_of(args: argparse.Namespace) -> Stop:
-    """What --end and --end-offset say together. Raises UsageError where they contradict."""
+    """Return what --end and --end-offset say. Raises UsageError if they contradict each other."""
     found: Stop | None = _either(args.end, args.end_offset, "--end")
     return "close" if found is None else found
 

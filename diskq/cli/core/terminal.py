@@ -1,5 +1,5 @@
-# What a person sees. Law: tables and progress only where a person looks (a terminal) and rich is
-# installed (`pip install 'diskq[cli]'`); in a pipe plain lines, which do not change with the weather.
+# What a person sees. Law: tables and progress only at a terminal, and if rich is installed
+# (`pip install 'diskq[cli]'`); in a pipe plain lines, which are always the same.
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ _PREVIEW = 60  # characters
 
 
 def note(text: str) -> None:
-    """One line for the person, beside the output."""
+    """Print one line for the person on stderr."""
     print(f"diskq: {one_line(text)}", file=sys.stderr)
 
 
 def say(text: str) -> None:
-    """One line of output, whatever of others' is in it."""
+    """Print one line of output; control characters in it are escaped."""
     print(one_line(text))
 
 
 def asked(question: str) -> bool:
-    """Does the person at the terminal say yes? Whatever else is said is a no."""
+    """Ask at the terminal. True if the answer is yes."""
     print(f"{one_line(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def sentence(failure: Exception) -> str:
-    """What an error says, in one line."""
+    """Return the text of an error, in one line."""
     if isinstance(failure, OSError) and failure.strerror:
         text = f"{failure.filename}: {failure.strerror}" if failure.filename else failure.strerror
     else:
@@ -59,23 +59,23 @@ def sentence(failure: Exception) -> str:
 
 
 def printable(data: bytes) -> str:
-    """As text that cannot command a terminal: what is not printable is escaped."""
+    """Return it as text that cannot control a terminal: what is not printable is escaped."""
     return one_line(data)
 
 
 def preview(data: bytes) -> str:
-    """The start of it, as `printable`."""
+    """Return the start of it, as `printable`."""
     text = printable(data[: _PREVIEW + 1])
     return text if len(text) <= _PREVIEW else f"{text[: _PREVIEW - 1]}…"
 
 
 def shown(name: str) -> str:
-    """A name that a directory has, which may be any bytes: as `printable`."""
+    """Return a file name, which may be any bytes, as `printable`."""
     return printable(os.fsencode(name))
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[str] = ()) -> None:
-    """A table on stdout. `numeric` columns are set to the right."""
+    """Print a table on stdout. `numeric` columns are aligned to the right."""
     rows = [list(map(one_line, row)) for row in rows]
     if has_rich(sys.stdout):
         from rich.box import SIMPLE_HEAD
@@ -103,9 +103,9 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric
 def progress(
     what: str, total: int | None, *, is_wanted: bool, of_bytes: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr: call what it gives with how much was done. `total` None: nobody knows.
+    """Show a progress bar on stderr. Call what it gives with the amount done; `total` None is unknown.
 
-    With `of_bytes` it shows them, and how many a second, as people write sizes.
+    With `of_bytes` it shows sizes, and sizes per second.
     """
     if not is_wanted or not has_rich(sys.stderr):
         yield lambda done: None
@@ -136,7 +136,7 @@ def progress(
 
 @contextmanager
 def status(text: str) -> Iterator[Callable[[str], None]]:
-    """A line on stderr that changes: call what it gives with what it is to say."""
+    """Show a line on stderr that changes. Call what it gives with the next text."""
     if not has_rich(sys.stderr):
         yield lambda text: None
         return
@@ -146,8 +146,8 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
     from rich.text import Text
 
     line = Spinner("dots", Text(one_line(text)))
-    # The terminal by a number of its own: the line stays where another one is put in the place of stderr. And
-    # stdout is not redirected: what is printed on it meanwhile would come out here.
+    # A duplicate of the terminal's descriptor: the line stays there if stderr is replaced. stdout is not
+    # redirected: what is printed on it meanwhile would come out here.
     with (
         os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding) as terminal,
         Live(line, console=Console(file=terminal), transient=True, redirect_stdout=False),
@@ -157,7 +157,7 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def warnings_on_stderr() -> Iterator[None]:
-    """What diskq logs (repairs, mostly) as lines in our manner."""
+    """Print warnings that diskq logs (mostly repairs) as notes."""
     handler = _Lines(logging.WARNING)
     logger = logging.getLogger("diskq")
     logger.addHandler(handler)
@@ -169,10 +169,10 @@ def warnings_on_stderr() -> Iterator[None]:
 
 @contextmanager
 def warnings_left_out() -> Iterator[None]:
-    """Whoever looks tells by itself what would be logged."""
+    """Suppress warnings in the block, which reports the same facts itself."""
     logger = logging.getLogger("diskq")
     before = logger.level
-    logger.setLevel(logging.CRITICAL)  # of those below it, too: `disabled` would be for itself alone
+    logger.setLevel(logging.CRITICAL)  # also for child loggers; `disabled` is for this one alone
     try:
         yield
     finally:
@@ -185,6 +185,6 @@ class _Lines(logging.Handler):
 
 
 def has_rich(stream: TextIO) -> bool:
-    """May `stream` be drawn on?"""
+    """True if `stream` is a terminal that rich can draw on."""
     is_smart = stream.isatty() and os.environ.get("TERM") != "dumb"
     return is_smart and importlib.util.find_spec("rich") is not None

@@ -1,6 +1,6 @@
-# Moments as people write them, and as programs do. Law: strict, as sizes and durations are. A moment
-# has a time zone, and an hour that a zone has twice, or not at all, is refused with a word on how to
-# write it. All are nanoseconds since the Unix epoch.
+# Moments as people and programs write them. Law: strict, as sizes and durations are. A moment has a time
+# zone; an hour that a zone has twice, or not at all, is refused with advice how to write it. All are
+# nanoseconds since the Unix epoch.
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ _DATE = re.compile(
 
 
 def moment(text: str) -> int:
-    """Nanoseconds since the Unix epoch: RFC 3339 to the nanosecond, a local time with the name of its
-    zone, so long ago, now, or the number itself. An argparse type."""
+    """Return nanoseconds since the Unix epoch. An argparse type.
+
+    Takes RFC 3339 to the nanosecond, a local time with a zone's name, a duration ago, now, or the number.
+    """
     try:
         found = _moment(text)
     except ValueError as failure:
@@ -64,7 +66,7 @@ def _moment(text: str) -> int:
 
 
 def _from_date(match: re.Match[str]) -> int:
-    """Raises ValueError where there is no such moment, or more than one."""
+    """Return the moment. Raises ValueError if there is no such moment, or more than one."""
     date = [int(match[name] or 0) for name in ("year", "month", "day", "hour", "minute", "second")]
     zone = _zone(match)
     local = datetime(*date, tzinfo=zone)  # type: ignore[arg-type, misc]

@@ -1,5 +1,5 @@
-# Sizes and durations as people write them. Law: strict. What could be read in two ways is refused,
-# with a word on how to write it. Both are argparse types.
+# Sizes and durations as people write them. Law: strict. What could be read in two ways is refused, with
+# advice how to write it. Both are argparse types.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PART = re.compile(rf"({_NUMBER})(d|h|ms|m|us|s)", re.ASCII)
 
 
 def size(text: str) -> int:
-    """Bytes: "4096", "64MiB" (1024s), "64MB" (1000s), "1.5GiB"."""
+    """Return bytes: "4096", "64MiB" (1024s), "64MB" (1000s), "1.5GiB"."""
     match = _SIZE.fullmatch(text)
     factor = _BYTES.get(match[2].lower()) if match else None
     if match is None or factor is None or (value := Decimal(match[1]) * factor) % 1:
@@ -38,7 +38,7 @@ def size(text: str) -> int:
 
 
 def duration(text: str) -> float:
-    """Seconds: "250ms", "2s", "1h30m". Larger units first, each once."""
+    """Return seconds: "250ms", "2s", "1h30m". Larger units first, each once."""
     parts = _PART.findall(text)
     places = [list(_SECONDS).index(unit) for _, unit in parts]
     is_whole = text == "".join(number + unit for number, unit in parts)
@@ -48,13 +48,13 @@ def duration(text: str) -> float:
 
 
 def show_size(count: int) -> str:
-    """For people: "999 B", "1.5 KiB", "64.0 MiB"."""
+    """Return it for people: "999 B", "1.5 KiB", "64.0 MiB"."""
     power = min(4, (max(count, 1).bit_length() - 1) // 10)
     return f"{count / 1024**power:.1f} {' KMGT'[power]}iB" if power else f"{count} B"
 
 
 def show_duration(nanoseconds: int) -> str:
-    """For people: "250ms", "1.5s", "1h30m", "2d4h": the two largest units that there are."""
+    """Return it for people: "250ms", "1.5s", "1h30m", "2d4h": its two largest units."""
     sign, left = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     if left < 60 * 10**9:
         unit = next((unit for unit in ("s", "ms") if left >= _SECONDS[unit] * 10**9), "us")

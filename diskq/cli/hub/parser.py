@@ -8,10 +8,10 @@ from diskq.cli.hub import verbs as hubverbs
 __all__ = ["add_parser"]
 
 ABOUT = """
-A hub takes journals (sej's files) from many machines and keeps each as <ROOT>/<client id>.<journal>, synced
-before it answers. The wire is sej's (gRPC), so either end may be sej's.
+A hub receives journals (sej's files) from many machines and keeps each as <ROOT>/<client id>.<journal>,
+synced before it answers. The protocol is sej's (gRPC), so either end may be sej's.
 
-Needs `pip install 'diskq[hub]'`. Where others can reach a hub it needs TLS, and tokens or certificates.
+Needs `pip install 'diskq[hub]'`. A hub that others can reach needs TLS, and tokens or certificates.
 """
 
 EXAMPLES = """
@@ -21,11 +21,11 @@ EXAMPLES = """
 """
 
 ABOUT_SERVE = """
-Listen, and keep what is put, until interrupted (Ctrl-C, SIGTERM): what is under way then comes to its end,
-and the journals are closed. stdout tells the address.
+Listen, and keep what clients put, until interrupted (Ctrl-C, SIGTERM): requests under way are then completed,
+and the journals closed. The address is printed on stdout.
 
-A token file has a token in each line (16 characters or more), and behind it, if it is not for all, the ids of
-the clients that it is for.
+Each line of a token file is a token (16 characters or more), followed by the ids of its clients if it is not
+for all.
 """
 
 EXAMPLES_SERVE = r"""
@@ -36,9 +36,9 @@ EXAMPLES_SERVE = r"""
 """
 
 ABOUT_PUSH = """
-Copy a journal into a hub, from where the hub's copy ends: until the hub has all that is there, or with
---follow for ever. The journal may be written by another process meanwhile. While the hub is away it is tried
-again and again. One at a time may push into a journal.
+Copy a journal into a hub, from where the hub's copy ends, until the hub has all messages; with --follow it
+goes on. Another process may write the journal meanwhile. While the hub cannot be reached, it tries again.
+One process at a time may push into a journal.
 
 It stops at what cannot be copied: messages that were removed before the hub had them, or damage.
 """
@@ -49,7 +49,7 @@ EXAMPLES_PUSH = """
 """
 
 ABOUT_STATUS = """
-Show the journals of a hub, with the offset that it expects next of each, and what it has done.
+Show the journals of a hub, with the offset that it expects next of each, and its statistics.
 """
 
 EXAMPLES_STATUS = """
@@ -59,9 +59,9 @@ EXAMPLES_STATUS = """
 
 
 def add_parser(nouns: Commands) -> None:
-    verbs = add_noun(nouns, "hub", "journals, copied across machines", ABOUT, EXAMPLES)
+    verbs = add_noun(nouns, "hub", "journals copied across machines", ABOUT, EXAMPLES)
 
-    serve = add_command(verbs, "serve", "be a hub", ABOUT_SERVE, EXAMPLES_SERVE)
+    serve = add_command(verbs, "serve", "run a hub", ABOUT_SERVE, EXAMPLES_SERVE)
     serve.add_argument("root", metavar="ROOT", help="the directory of the journals")
     serve.add_argument(
         "--listen",
@@ -69,34 +69,34 @@ def add_parser(nouns: Commands) -> None:
         metavar="ADDRESS",
         help="host:port (port 0: any) or unix:PATH (default: localhost:7070)",
     )
-    serve.add_argument("--tls-certificate", metavar="FILE", help="our certificate, PEM (default: no TLS)")
+    serve.add_argument("--tls-certificate", metavar="FILE", help="certificate, PEM (default: no TLS)")
     serve.add_argument("--tls-key", metavar="FILE", help="its key, PEM (default: none)")
     serve.add_argument(
         "--tls-client-ca",
         metavar="FILE",
-        help="take only clients whose certificate this authority has signed (default: any)",
+        help="accept only clients whose certificate this authority has signed (default: any)",
     )
     serve.add_argument(
-        "--token-file", metavar="FILE", help="take only who shows one of these tokens (default: all)"
+        "--token-file", metavar="FILE", help="accept only clients with one of these tokens (default: all)"
     )
-    serve.add_flag("--insecure", help="do without, on a network that nobody else is on (default: refuse)")
-    serve.add_size("--quota", help="so much may each client have (default: no limit)")
-    serve.add_count("--max-open", help="so many journals are open at a time (default: 256)")
+    serve.add_flag("--insecure", help="go without TLS and tokens, on a network of your own (default: refuse)")
+    serve.add_size("--quota", help="bytes that each client may have (default: no limit)")
+    serve.add_count("--max-open", help="journals that are open at a time (default: 256)")
     serve.add_count(
         "--max-connections",
-        help="so many connections there are at a time, one more is closed at once (default: 500)",
+        help="connections at a time; one more is closed at once (default: 500)",
     )
     serve.add_count(
         "--max-client-requests",
-        help="so many requests may a client have under way, more are told to come later (default: 32)",
+        help="requests that a client may have under way; more are refused for now (default: 32)",
     )
     serve.add_duration(
         "--handshake-timeout",
-        help="a connection on which nobody has begun to speak after so long is closed (default: 10s)",
+        help="close a connection without a first request after this time (default: 10s)",
     )
     serve.add_duration(
         "--idle-connection-timeout",
-        help="so is one on which no request is under way for so long (default: 60s)",
+        help="close a connection without a request under way after this time (default: 60s)",
     )
     serve.set_defaults(run=hubverbs.serve)
 
@@ -104,19 +104,19 @@ def add_parser(nouns: Commands) -> None:
     push.add_path("journal", "DIR")
     _add_connection(push, "--to")
     push.add_argument(
-        "--client-id", required=True, metavar="ID", help="who we are: letters, digits and _ : # -"
+        "--client-id", required=True, metavar="ID", help="the id of this client: letters, digits and _ : # -"
     )
-    push.add_argument("--journal", metavar="NAME", help="what the hub calls it (default: as DIR is called)")
-    push.add_flag("--follow", help="go on until interrupted (default: what is there)")
+    push.add_argument("--journal", metavar="NAME", help="its name at the hub (default: the name of DIR)")
+    push.add_flag("--follow", help="go on until interrupted (default: stop at the end)")
     push.add_flag(
         "--from-oldest",
-        help="a journal whose oldest messages are gone: begin the copy with the first that is there "
+        help="begin the copy with the oldest message that is there, if earlier ones are gone "
         "(default: refuse)",
     )
-    push.add_count("--batch", help="so many messages go together at most (default: 10000)")
+    push.add_count("--batch", help="messages sent at a time at most (default: 10000)")
     push.set_defaults(run=hubverbs.push)
 
-    status = add_command(verbs, "status", "what a hub has", ABOUT_STATUS, EXAMPLES_STATUS)
+    status = add_command(verbs, "status", "show the journals of a hub", ABOUT_STATUS, EXAMPLES_STATUS)
     _add_connection(status, "--at")
     status.add_json()
     status.set_defaults(run=hubverbs.status, client_id="status")
@@ -124,15 +124,15 @@ def add_parser(nouns: Commands) -> None:
 
 def _add_connection(parser: CommandParser, name: str) -> None:
     parser.add_argument(name, dest="address", required=True, metavar="ADDRESS", help="host:port or unix:PATH")
-    parser.add_flag("--tls", help="with TLS (default: without, on this machine only)")
+    parser.add_flag("--tls", help="use TLS (default: without, on this machine only)")
     parser.add_argument(
         "--tls-ca", metavar="FILE", help="the authority of the hub's certificate, PEM (default: public ones)"
     )
     parser.add_argument(
-        "--tls-certificate", metavar="FILE", help="our certificate, PEM, if the hub wants one (default: none)"
+        "--tls-certificate", metavar="FILE", help="certificate, PEM, if the hub needs one (default: none)"
     )
     parser.add_argument("--tls-key", metavar="FILE", help="its key, PEM (default: none)")
     parser.add_argument(
-        "--token-file", metavar="FILE", help="the first token in it is shown to the hub (default: none)"
+        "--token-file", metavar="FILE", help="send the first token in it to the hub (default: none)"
     )
-    parser.add_flag("--insecure", help="without TLS, whoever may listen (default: refuse)")
+    parser.add_flag("--insecure", help="go without TLS although others could listen (default: refuse)")

@@ -1,5 +1,5 @@
-# What `diskq hub` does. The hub's own module is imported when one of these runs: it needs grpcio, which who
-# has no hub does not.
+# The verbs of `diskq hub`. The module of the hub is imported when one of them runs: it needs grpcio, which
+# other commands do not need.
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ async def _serve(opening: Any) -> None:
             print(hub.address, flush=True)
             async for _ in signals:
                 break
-        told = hub.statistics()
-    note(f"took {told.messages} messages ({units.show_size(told.bytes)}) in {told.puts} requests")
+        done = hub.statistics()
+    note(f"received {done.messages} messages ({units.show_size(done.bytes)}) in {done.puts} requests")
 
 
 # --- push -----------------------------------------------------------------------------------------
@@ -88,19 +88,19 @@ def push(args: argparse.Namespace) -> None:
 
 async def _push(args: argparse.Namespace, journal: str, client: HubClient, changes: dict[str, Any]) -> None:
     replicate = _hub().replicate
-    told: ReplicationStatistics | None = None
+    latest: ReplicationStatistics | None = None
     complaint: str | None = None
     is_live = has_rich(sys.stderr)
-    # Of failures it is told here.
+    # Failures are reported here.
     with warnings_left_out(), live_line("") if is_live else contextlib.nullcontext() as say:
 
         def show(now: ReplicationStatistics) -> None:
-            nonlocal told, complaint
-            told = now
+            nonlocal latest, complaint
+            latest = now
             if say is not None:
                 say(_line(now))
             elif now.last_error is not None and now.last_error != complaint:
-                note(f"warning: {preview(now.last_error.encode())}; it is tried again")
+                note(f"warning: {preview(now.last_error.encode())}; trying again")
             complaint = now.last_error
 
         try:
@@ -117,18 +117,18 @@ async def _push(args: argparse.Namespace, journal: str, client: HubClient, chang
         except ValueError as wrong:
             raise CommandError(str(wrong)) from None
         finally:
-            if told is not None:
-                note(_line(told))
+            if latest is not None:
+                note(_line(latest))
 
 
-def _line(told: ReplicationStatistics) -> str:
-    parts = [f"{told.messages} messages copied ({units.show_size(told.bytes)})"]
-    if told.next_offset is not None:
-        parts.append(f"the hub expects {told.next_offset}")
-        if told.source_next is not None:
-            parts.append(f"{max(0, told.source_next - told.next_offset)} behind")
-    if told.last_error is not None:
-        parts.append(f"{told.failures} failures: {preview(told.last_error.encode())}")
+def _line(now: ReplicationStatistics) -> str:
+    parts = [f"{now.messages} messages copied ({units.show_size(now.bytes)})"]
+    if now.next_offset is not None:
+        parts.append(f"the hub expects {now.next_offset}")
+        if now.source_next is not None:
+            parts.append(f"{max(0, now.source_next - now.next_offset)} to go")
+    if now.last_error is not None:
+        parts.append(f"{now.failures} failures: {preview(now.last_error.encode())}")
     return ", ".join(parts)
 
 
@@ -136,16 +136,16 @@ def _line(told: ReplicationStatistics) -> str:
 
 
 def status(args: argparse.Namespace) -> None:
-    told = trio.run(_ask, _client(args))
+    found = trio.run(_ask, _client(args))
     if args.json:
-        journals = [dataclasses.asdict(each) for each in told.journals]
-        print(json.dumps({"journals": journals, "statistics": told.statistics}, separators=(",", ":")))
+        journals = [dataclasses.asdict(each) for each in found.journals]
+        print(json.dumps({"journals": journals, "statistics": found.statistics}, separators=(",", ":")))
         return
     show_table(
         ("CLIENT", "JOURNAL", "FIRST", "NEXT", "SIZE"),
         [
             (each.client, each.journal, str(each.first), str(each.next), units.show_size(each.bytes))
-            for each in told.journals
+            for each in found.journals
         ],
         numeric=("FIRST", "NEXT", "SIZE"),
     )

@@ -1,5 +1,5 @@
-# What the verbs of `diskq journal` show. Law: looking takes no lock and changes nothing; what cannot be read
-# is told, and what is behind it is read.
+# The verbs of `diskq journal` that show something. Law: reading takes no lock and changes nothing; damage is
+# reported, and what is after it is read.
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _DAY = 86_400 * 10**9
 
 
 def _stretch(reader: JournalReader, start: int, end: int, type: int | None) -> Iterator[list[JournalMessage]]:
-    """The messages start:end, those of one type if one is named. What is missing is told."""
+    """Yield the messages start:end, only those of `type` unless it is None. Losses are reported."""
     reader.seek(max(start, reader.first_offset()))
     while reader.position < end:
         messages = reader.read_many(min(_MANY, end - reader.position), _BYTES)
-        _tell_losses(reader)
+        _report_losses(reader)
         if not messages:
             return
         wanted = [each for each in messages if each.offset < end and type in (None, each.type)]
@@ -98,7 +98,7 @@ def tail(args: argparse.Namespace) -> None:
         end = reader.next_offset()
         reader.seek(end)
         last = reader.read_back(args.count)[::-1] if args.count else []
-        _tell_losses(reader)
+        _report_losses(reader)
     trio.run(_tail, args, last, end)
 
 
@@ -107,26 +107,26 @@ async def _tail(args: argparse.Namespace, last: list[JournalMessage], end: int) 
     if last:
         await output.write(last)
     if args.follow:
-        told = 0
+        reported = 0
         async with open_scanner(args.path, start=end) as scanner:
             while True:
                 messages = await scanner.receive_many(_MANY, max_bytes=_BYTES)
-                for gap in scanner.losses[told:]:
+                for gap in scanner.losses[reported:]:
                     note(f"warning: {gap}")
-                told = len(scanner.losses)
+                reported = len(scanner.losses)
                 await output.write(messages)
 
 
-def _tell_losses(reader: JournalReader) -> None:
+def _report_losses(reader: JournalReader) -> None:
     for gap in reader.losses:
         note(f"warning: {gap}")
     reader.losses.clear()
 
 
 def dump(args: argparse.Namespace) -> None:
-    journal, base, behind = file_at(args.path)
+    journal, base, following = file_at(args.path)
     with JournalReader(journal) as reader:
-        trio.run(_write, args, reader, base, reader.next_offset() if behind is None else behind)
+        trio.run(_write, args, reader, base, reader.next_offset() if following is None else following)
 
 
 # --- offsets and files ----------------------------------------------------------------------------
@@ -138,8 +138,8 @@ def offset(args: argparse.Namespace) -> None:
     with JournalReader(args.path) as reader:
         first, following = reader.first_offset(), reader.next_offset()
     if args.json:
-        told = {"first": first, "next": following, "readers": {each.name: each.offset for each in readers}}
-        print(json.dumps(told, separators=(",", ":")))
+        facts = {"first": first, "next": following, "readers": {each.name: each.offset for each in readers}}
+        print(json.dumps(facts, separators=(",", ":")))
         return
     print(f"{'first':14}{first}\n{'next':14}{following}")
     if readers:
@@ -152,7 +152,7 @@ def offset(args: argparse.Namespace) -> None:
             )
             for each in readers
         ]
-        show_table(["reader", "offset", "behind"], rows, numeric=["offset", "behind"])
+        show_table(["reader", "offset", "lag"], rows, numeric=["offset", "lag"])
     for each in readers:
         if each.repair is not None:
             note(f"warning: {each.repair}")
@@ -169,49 +169,49 @@ def timestamp(args: argparse.Namespace) -> None:
 
 
 def _time_of(message: JournalMessage | None) -> str | None:
-    """None: it has none, or there is no message."""
+    """Return its time; None if it has none, or there is no message."""
     return None if message is None or message.timestamp_ns is None else show_moment(message.timestamp_ns)
 
 
 def file(args: argparse.Namespace) -> None:
-    journal, base, behind = file_at(args.path)
+    journal, base, following = file_at(args.path)
     messages, first, last = 0, None, None
     with JournalReader(journal) as reader:
-        end = reader.next_offset() if behind is None else behind
+        end = reader.next_offset() if following is None else following
         with _progress(base, end) as advance:
             for some in _stretch(reader, base, end, None):
                 first = first or (some[0] if some else None)
                 last = some[-1] if some else last
                 messages += len(some)
                 advance(len(some))
-    told = {
+    facts = {
         "journal": journal,
         "first": base,
         "next": end,
         "messages": messages,
         "bytes": os.path.getsize(args.path),
-        "is_last": behind is None,
+        "is_last": following is None,
         "from": _time_of(first),
         "to": _time_of(last),
     }
     if args.json:
-        print(json.dumps(told, separators=(",", ":")))
+        print(json.dumps(facts, separators=(",", ":")))
         return
-    for what, value in (told | {"bytes": units.show_size(told["bytes"])}).items():  # type: ignore[arg-type]
+    for what, value in (facts | {"bytes": units.show_size(facts["bytes"])}).items():  # type: ignore[arg-type]
         say(f"{what:14}{'-' if value is None else value}")
 
 
 def old(args: argparse.Namespace) -> None:
     check_journal(args.path)
-    # Who has not committed yet would begin at the first message.
+    # A reader that has not committed yet would begin at the first message.
     slowest = min((each.offset or 0 for each in read_journal_offsets(args.path)), default=None)
     oldest = time.time_ns() - args.days * _DAY
     with JournalReader(args.path) as reader:
         bases = reader.files.bases()
-        for base, behind in pairwise(bases):
-            reader.seek(behind)
+        for base, following in pairwise(bases):
+            reader.seek(following)
             last = reader.read_back(1)
             moment = last[0].timestamp_ns if last and last[0].offset >= base else None
-            if moment is None or moment >= oldest or (slowest is not None and slowest < behind):
+            if moment is None or moment >= oldest or (slowest is not None and slowest < following):
                 return
             say(reader.files.data(base))

@@ -1,4 +1,4 @@
-# `diskq journal`: its verbs, their options, and what their help teaches.
+# The command line of `diskq journal`: verbs, options, help.
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from diskq.tools.json_lines import JOURNAL
 __all__ = ["add_parser"]
 
 ABOUT = """
-A journal is a directory with messages (a value, a key, a type of 0 to 255, a time) that stay where they are;
-readers with a name remember how far they have come. The files are those of sej.
+A journal is a directory with messages (a value, a key, a type of 0 to 255, a time), which stay when they are
+read. Readers with a name remember their position. The files are those of sej.
 
-A journal has one writer at a time, and any number of readers. Looking takes no lock and changes nothing.
+A journal has one writer at a time, and any number of readers. Reading takes no lock and changes nothing.
 """
 
 EXAMPLES = """
@@ -40,8 +40,8 @@ def add_parser(nouns: Commands) -> None:
         verbs, "send", "add messages", "Add messages: arguments, or lines of stdin.", "'one' 'two' --key k"
     )
     send.add_messages()
-    send.add_argument("--key", metavar="KEY", help="of all of them, up to 127 bytes (default: none)")
-    send.add_number("--type", default=0, help="of all of them, up to 255 (default: 0)")
+    send.add_argument("--key", metavar="KEY", help="key of all messages, up to 127 bytes (default: none)")
+    send.add_number("--type", default=0, help="type of all messages, up to 255 (default: 0)")
     send.add_argument("--timestamp", type=moment, metavar="TIME", help=f"{MOMENTS} (default: now)")
     send.add_framing("from stdin", IN)
     send.add_sending("the journal")
@@ -52,8 +52,8 @@ def add_parser(nouns: Commands) -> None:
     read = _verb(
         verbs,
         "read",
-        "print messages, from anywhere",
-        "Print the messages of a stretch, and stop at its end.",
+        "print messages from any place",
+        "Print the messages from one place to another. They stay.",
         "--start -1h --json",
     )
     _add_stretch(read)
@@ -62,13 +62,13 @@ def add_parser(nouns: Commands) -> None:
     read.set_defaults(run=journallooks.read)
     verbs.add_old_name("scan", read)
 
-    counted = _verb(verbs, "count", "count messages", "Count the messages of a stretch.", "--type 3")
+    counted = _verb(verbs, "count", "count messages", "Count messages.", "--type 3")
     _add_stretch(counted)
     counted.set_defaults(run=journallooks.count)
 
     tail = _verb(verbs, "tail", "print the last messages", "Print the last messages.", "--count 20 --follow")
-    tail.add_number("--count", "-n", default=10, help="so many (default: 10)")
-    tail.add_flag("--follow", "-f", help="go on with what comes (default: stop)")
+    tail.add_number("--count", "-n", default=10, help="messages (default: 10)")
+    tail.add_flag("--follow", "-f", help="go on with new messages (default: stop)")
     _add_output(tail)
     tail.set_defaults(run=journallooks.tail)
 
@@ -79,17 +79,17 @@ def add_parser(nouns: Commands) -> None:
     offset = _verb(
         verbs,
         "offset",
-        "how far readers are",
-        "Show the first and the next offset, and its readers.",
+        "positions of readers",
+        "Show the first and the next offset, and the positions of readers.",
         "--json",
     )
     offset.add_json()
     offset.set_defaults(run=journallooks.offset)
 
     reset = _verb(
-        verbs, "reset", "move a reader", "Have a reader go on elsewhere.", "--reader billing --to -1h"
+        verbs, "reset", "move a reader", "Move a reader to another place.", "--reader billing --to -1h"
     )
-    reset.add_argument("--reader", required=True, metavar="NAME", help="which one; it is made if need be")
+    reset.add_argument("--reader", required=True, metavar="NAME", help="its name; a new one is made")
     reset.add_argument(
         "--to", required=True, type=place, metavar="PLACE", help=f"where it reads next: {_PLACE}"
     )
@@ -100,16 +100,16 @@ def add_parser(nouns: Commands) -> None:
         verbs,
         "old",
         "files that may be removed",
-        "Print the files whose last message is older, and that every reader has passed; never the last file.",
+        "Print the files whose last message is older, and which every reader has read; never the last one.",
         "--days 30",
     )
-    old.add_number("--days", default=7, help="older than so many (default: 7)")
+    old.add_number("--days", default=7, help="days since the last message (default: 7)")
     old.set_defaults(run=journallooks.old)
 
     timestamp = _verb(
         verbs, "timestamp", "the time of a message", "Print the time of a message.", "--offset 23"
     )
-    timestamp.add_number("--offset", required=True, help="which one")
+    timestamp.add_number("--offset", required=True, help="its offset")
     timestamp.set_defaults(run=journallooks.timestamp)
 
     file = _verb(verbs, "file", "what is in a file", "Show what one file of a journal holds.", "", "FILE")
@@ -140,13 +140,13 @@ def _verb(
 
 def _add_stretch(parser: CommandParser) -> None:
     parser.add_argument("--start", type=place, metavar="PLACE", help=f"{_PLACE} (default: oldest)")
-    parser.add_argument("--end", type=place, metavar="PLACE", help="before which it ends (default: newest)")
-    parser.add_number("--type", help="only these (default: all)")
+    parser.add_argument("--end", type=place, metavar="PLACE", help="end before this place (default: newest)")
+    parser.add_number("--type", help="only messages of this type (default: all)")
 
 
 def _add_output(parser: CommandParser) -> None:
     parser.add_framing("to stdout", [*OUT, "raw"], json=JOURNAL.about)
-    # sej's way of saying it.
+    # The option of sej's command.
     parser.add_argument(
         "--format",
         dest="framing",

@@ -1,5 +1,5 @@
-# `diskq journal send` and `reset`. Law: what is told to be in the journal is in it, and a reader is moved
-# only while nobody reads by its name.
+# `diskq journal send` and `reset`. Law: a message is counted only when the journal has accepted it, and a
+# reader is moved only while no process reads by its name.
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def reset(args: argparse.Namespace) -> None:
     check_journal(args.path)
     to, first, following = (offset_at(args.path, place) for place in (args.to, "oldest", "newest"))
     if not first <= to <= following:
-        raise CommandError(f"{args.path}: offset {to} is not there: the journal has {first} to {following}")
+        raise CommandError(f"{args.path}: no offset {to}: the journal has {first} to {following}")
     with patient(lambda: JournalOffset(args.path, args.reader), args.wait) as reader:
         reader.commit_to(to, seek=True)
         reader.sync()

@@ -1,4 +1,4 @@
-# A journal as its files show it. Law: look, and touch nothing: no lock is taken, no file is made or changed.
+# A journal as its files show it. Law: read only: no lock is taken, no file is made or changed.
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from diskq.errors import JournalNotFoundError
 __all__ = ["JOURNALS_OWN", "check_journal", "file_at", "is_a_journal", "offset_at"]
 
 JOURNALS_OWN = {"jnl", "jnl.lck", "ofs", ".diskq"}
-"""What an open that was cut short leaves."""
+"""Names that an interrupted first open leaves."""
 
 
 def is_a_journal(path: str) -> bool:
@@ -33,9 +33,9 @@ def check_journal(path: str, advice: str = "") -> None:
 
 
 def offset_at(path: str, place: Place | str) -> int:
-    """The offset that a place means; of a moment, of the first message that is not earlier.
+    """Return the offset of a place; of a moment, that of the first message that is not earlier.
 
-    Raises CommandError for a place that no journal has, OSError.
+    Raises CommandError for a place that journals do not have, OSError.
     """
     if isinstance(place, Moment):
         with JournalTimes(path) as times:
@@ -50,13 +50,13 @@ def offset_at(path: str, place: Place | str) -> int:
             return reader.next_offset()
         if place == "active":
             return reader.files.bases()[-1]
-    raise CommandError(f"{place} means nothing here: say oldest, newest, an offset or a time")
+    raise CommandError(f"{place} is no place in a journal: say oldest, newest, an offset or a time")
 
 
 def file_at(path: str) -> tuple[str, int, int | None]:
-    """Of a segment's file the journal, its first offset, and that of the next file; None: it is the last one.
+    """Return the journal of a segment's file, its first offset, and the next file's; None if it is the last.
 
-    Raises CommandError where it is no file of a journal, OSError.
+    Raises CommandError if it is no file of a journal, OSError.
     """
     journal = os.path.dirname(os.path.dirname(os.path.abspath(path)))
     check_journal(journal)
@@ -65,4 +65,4 @@ def file_at(path: str) -> tuple[str, int, int | None]:
         for number, base in enumerate(bases):
             if reader.files.data(base) == os.path.abspath(path):
                 return journal, base, bases[number + 1] if number + 1 < len(bases) else None
-    raise CommandError(f"{path}: this is no file of the journal {journal}")
+    raise CommandError(f"{path}: no file of the journal {journal}")

@@ -1,5 +1,5 @@
-# `diskq pipeline`: its verbs, their options, and what their help teaches. Law: nothing of Spark is loaded
-# before a verb has been called, and its arguments are known to make sense.
+# The command line of `diskq pipeline`: verbs, options, help. Law: nothing of Spark is imported before the
+# arguments of a verb have been checked.
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["add_parser", "run"]
 
 ABOUT = """
 Whole jobs over streams, with Apache Spark: on all cores of this machine, or on a cluster (--master). Each may
-be interrupted or killed at any moment; the same command again goes on where it was, and does nothing twice.
+be interrupted or killed at any moment; the same command goes on from there, and does nothing twice.
 
-They need Spark and Java: `pip install 'diskq[spark]'`, or 'diskq[spark-jre]', which brings a Java along.
+They need Spark and Java: `pip install 'diskq[spark]'`, or 'diskq[spark-jre]', which includes a Java.
 """
 
 EXAMPLES = """
@@ -28,12 +28,12 @@ EXAMPLES = """
 """
 
 ABOUT_ARCHIVE = """
-A stream into Parquet, in directories by date and hour (UTC, of the messages' times), each message once. It
-stops when it has caught up; --follow goes on with what comes. It goes on from where the last run was:
-that is noted in the directory, beside the files.
+Write a stream to Parquet, in directories by date and hour (UTC, of the messages' times), each message once.
+It stops when it has caught up; --follow goes on with new messages. It begins where the last run ended: the
+position is in the directory, beside the files.
 
 The columns are key, value, topic, partition, offset, timestamp, timestampType, timestampNanos, date, hour.
-Read it with Spark: it knows which files count, others may see what a killed run has left.
+Read it with Spark, which knows which files are valid; other programs may see files of a killed run.
 """
 
 EXAMPLES_ARCHIVE = """
@@ -43,13 +43,12 @@ EXAMPLES_ARCHIVE = """
 """
 
 ABOUT_AGGREGATE = """
-Counts, bytes and rates of messages in windows of their times, by key, by a field of values that are JSON,
-or by any SQL expression; --measure adds aggregates of your own. The result goes to Parquet, to a table, or
-to stdout.
+Count messages, bytes and rates in windows of time, by key, by a field of values that are JSON, or by any SQL
+expression; --measure adds aggregates of your own. The result goes to Parquet, to a table, or to stdout.
 
-Without --watermark all of the stream is counted, as it is now, and an earlier result replaced. With it, it
-is done step by step: a window is written, once, when a message is so much later than its end. What comes
-later all the same is dropped, and told as `late`. --follow goes on with what comes.
+Without --watermark the whole stream is counted, and an earlier result replaced. With it, counting is
+incremental: a window is written once, when a message is later than its end by the watermark. Messages that
+come after that are dropped, and reported as `late`. --follow goes on with new messages.
 
 In expressions: key, value (both binary), topic, partition, offset, timestamp.
 """
@@ -62,12 +61,13 @@ EXAMPLES_AGGREGATE = """
 """
 
 ABOUT_REPLAY = """
-Parquet as `archive` writes it, or another stream, back into a stream: keys, values and times as they were,
-each partition in its order, each message once. The new stream is made if it is not there, with as many
-partitions; in one that has another number, messages go where their keys belong.
+Copy Parquet files of `archive`, or another stream, to a stream: keys, values and times stay, partitions keep
+their order, each message comes once. The new stream is made if it is not there, with the same number of
+partitions; in a stream with another number, keys determine the partitions.
 
-With --speed 1 messages come at their original pace, with 60 a minute's in a second; none before its time,
-and about --every after it. A message waits for all before it in its partition, also where times step back.
+With --speed 1 messages come at their original pace, with 60 those of a minute in a second; none before its
+time, and up to about --every after it. A message waits for all before it in its partition, also if times step
+back.
 """
 
 EXAMPLES_REPLAY = """
@@ -77,9 +77,8 @@ EXAMPLES_REPLAY = """
 """
 
 ABOUT_RESHARD = """
-A stream into a new one with another number of partitions. Keys, values and times stay as they are; messages
-of one key are in one partition again, in their order. --follow goes on with what comes, until you are ready
-to change over.
+Copy a stream to a new one with another number of partitions. Keys, values and times stay; messages of one key
+are in one partition again, in order. --follow goes on with new messages, until you switch to the new stream.
 """
 
 EXAMPLES_RESHARD = """
@@ -88,11 +87,11 @@ EXAMPLES_RESHARD = """
 """
 
 ABOUT_AUDIT = """
-Look closely at every segment of a stream: checksums, records, both indices against the data, offsets
-without a gap. It changes nothing, and may run while others write and read.
+Check every segment of a stream: checksums, records, both indexes against the data, no gap in offsets. It
+changes nothing, and may run while other processes write and read.
 
-The exit code says it all: 0 where the stream is as it should be, 1 where something is wrong (what, says a
-line for each such segment), 2 where it could not look.
+The exit code is 0 if the stream is intact, 1 if there is a problem (with a line for each such segment), 2 if
+the stream could not be read.
 """
 
 EXAMPLES_AUDIT = """
@@ -102,11 +101,11 @@ EXAMPLES_AUDIT = """
 """
 
 ABOUT_MERGE = """
-Many streams into one, one for each client, without duplicates; what a client sent stays in order. Streams
-that are named the next time are merged, too.
+Merge many streams, one of each client, into one without duplicates; the messages of a client stay in order. A
+later run may name other streams, too.
 
 With --id two messages are the same if they are of one client, and the SQL expression gives the same for
-both; without, if key, time and value are the same, whichever client sent them. The first one is kept.
+both; without it, if key, time and value are the same, also of different clients. The first one is kept.
 """
 
 EXAMPLES_MERGE = """
@@ -115,13 +114,13 @@ EXAMPLES_MERGE = """
 """
 
 ABOUT_DEDUPE_MERGE = """
-What clients have sent to a hub, into one stream, without what was sent twice; what is in a journal stays in
-order. ROOT is the hub's directory, with a journal in each directory CLIENT.JOURNAL; those that are new are
-merged, too, the next time, or with --follow as they come.
+Merge what clients have sent to a hub into one stream, without duplicates; the messages of a journal stay in
+order. ROOT is the hub's directory, with a journal in each directory CLIENT.JOURNAL; new ones are merged the
+next time, or with --follow as they appear.
 
 With --id two messages are the same if they are of one client, and the SQL expression gives the same for
-both; without, if key, time, type and value are the same, whichever client sent them. The first one is kept.
-A stream keeps no types, and all its messages have a key and a time: one without gets one as it is written.
+both; without it, if key, time, type and value are the same, also of different clients. The first one is kept.
+A stream keeps no types, and all its messages have a key and a time: a message without one gets one.
 """
 
 EXAMPLES_DEDUPE_MERGE = """
@@ -139,23 +138,25 @@ def add_parser(nouns: Commands) -> None:
 
     archive = add("archive", "a stream into Parquet", ABOUT_ARCHIVE, EXAMPLES_ARCHIVE)
     archive.add_path("stream")
-    archive.add_argument("into", metavar="DIR", help="where the Parquet files are to be")
+    archive.add_argument("into", metavar="DIR", help="the directory of the Parquet files")
     archive.add_argument(
         "--by",
         choices=["hour", "date"],
         default="hour",
-        help="a directory for each hour, or for each date: where there is little in an hour (default: hour)",
+        help="a directory for each hour, or for each date, for fewer messages (default: hour)",
     )
     archive.add_flag(
         "--gather",
-        help="one file for each directory of a batch, for which it shuffles (default: one of each task)",
+        help="one file per directory and batch, by a shuffle (default: one per task)",
     )
     _add_going_on(archive, pipelineruns.MOST_IN_A_BATCH)
     _add_spark(archive, pipelineruns.archive)
 
     aggregate = add("aggregate", "counts and rates in windows of time", ABOUT_AGGREGATE, EXAMPLES_AGGREGATE)
     aggregate.add_path("stream")
-    aggregate.add_argument("into", metavar="DIR", nargs="?", help="where Parquet files are to be, if there")
+    aggregate.add_argument(
+        "into", metavar="DIR", nargs="?", help="the directory of Parquet files (default: none)"
+    )
     _add_aggregate(aggregate)
     _add_going_on(aggregate, pipelineruns.MOST_IN_A_BATCH)
     _add_spark(aggregate, pipelineruns.aggregate)
@@ -171,7 +172,7 @@ def add_parser(nouns: Commands) -> None:
         help="1 is the original pace, N is N times that, 0 is as fast as it can (default: 0)",
     )
     replay.add_duration(
-        "--every", default=1.0, help="with --speed: write what has become due so often (default: 1s)"
+        "--every", default=1.0, help="with --speed: time between two writes of due messages (default: 1s)"
     )
     _add_copying(replay, "replay", pipelineruns.replay, partitions="as the source")
 
@@ -180,9 +181,9 @@ def add_parser(nouns: Commands) -> None:
     reshard.add_argument("into", metavar="NEW", help="the new stream's directory")
     _add_copying(reshard, "reshard", pipelineruns.reshard)
 
-    audit = add("audit", "is a stream as it should be?", ABOUT_AUDIT, EXAMPLES_AUDIT)
+    audit = add("audit", "check all segments of a stream", ABOUT_AUDIT, EXAMPLES_AUDIT)
     audit.add_path("stream")
-    audit.add_flag("--all", help="show segments that are as they should be, too (default: the others)")
+    audit.add_flag("--all", help="show all segments (default: those with problems)")
     _add_spark(audit, pipelineruns.audit, "a line of JSON for each segment")
 
     merge = add("merge", "many streams into one, without duplicates", ABOUT_MERGE, EXAMPLES_MERGE)
@@ -215,17 +216,17 @@ def run(args: argparse.Namespace) -> None:
 
 def _add_aggregate(parser: CommandParser) -> None:
     parser.add_duration(
-        "--window", required=True, help="how long a window is (default: none, it must be given)"
+        "--window", required=True, help="duration of a window (default: none, it must be given)"
     )
     parser.add_duration(
-        "--slide", help="begin a window so often, so that they overlap (default: one behind the other)"
+        "--slide", help="time between the begins of windows, which then overlap (default: --window)"
     )
     by = parser.add_mutually_exclusive_group()
     by.add_argument("--by", metavar="SQL", help="a row for each value of this (default: the key, as text)")
     by.add_argument(
         "--json-field",
         metavar="NAME",
-        help="or of this field of JSON values (default: see --by)",
+        help="a row for each value of this field of JSON values (default: see --by)",
     )
     parser.add_argument(
         "--measure",
@@ -241,13 +242,13 @@ def _add_aggregate(parser: CommandParser) -> None:
     )
     parser.add_duration(
         "--watermark",
-        help="go on step by step: a window is closed when a message is so much later than its end "
-        "(default: count all of it)",
+        help="count incrementally: a window is closed when a message is later than its end by this much "
+        "(default: count the whole stream)",
     )
     parser.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="where open windows are kept; needed with --watermark, where there is no DIR (default: in DIR)",
+        help="directory of open windows; needed with --watermark if there is no DIR (default: in DIR)",
     )
 
 
@@ -261,26 +262,25 @@ def _add_id(parser: CommandParser, default: str) -> None:
     parser.add_argument(
         "--id",
         metavar="SQL",
-        help=f"what tells a client's messages apart (default: {default}, of whichever client)",
+        help=f"what identifies a message of a client (default: {default}, of any client)",
     )
 
 
 def _add_copying(
     parser: CommandParser, name: str, verb: object, *, partitions: str = "3, or as it has"
 ) -> None:
-    """What every verb takes that copies into a stream in rounds; `name` is the job, by default."""
+    """Add the options of verbs that copy to a stream in rounds; `name` is the default of --job."""
     parser.add_count("--partitions", help=f"of the stream that is made (default: {partitions})")
     parser.add_argument(
         "--job",
         default=name,
         metavar="NAME",
-        help="under this name the stream that is written to notes how far it is; another one begins anew "
-        f"(default: {name})",
+        help=f"name of the position that the target stream keeps; another name begins anew (default: {name})",
     )
     parser.add_duration(
         "--wait",
         default=30.0,
-        help="how long to wait for the stream, where another process has it open (default: 30s)",
+        help="how long to wait for the stream if another process has it open (default: 30s)",
     )
     _add_going_on(parser, pipelineruns.MOST_IN_A_ROUND)
     _add_spark(parser, verb)
@@ -289,10 +289,10 @@ def _add_copying(
 def _add_going_on(parser: CommandParser, most: int) -> None:
     parser.add_duration(
         "--follow",
-        help="go on with what comes, looking so often, until interrupted (default: stop when caught up)",
+        help="go on until interrupted, with a look each DURATION (default: stop when caught up)",
     )
     parser.add_count(
-        "--most", default=most, help=f"messages in one go: what a kill costs at most (default: {most})"
+        "--most", default=most, help=f"messages in a batch, which a kill repeats at most (default: {most})"
     )
 
 
@@ -322,7 +322,7 @@ def _add_spark(
 
 
 def speed(text: str) -> float:
-    """How many times as fast, 0 or more. An argparse type."""
+    """Return the factor, 0 or more. An argparse type."""
     try:
         found = float(text)
     except ValueError:
@@ -333,7 +333,7 @@ def speed(text: str) -> float:
 
 
 def setting(text: str) -> tuple[str, str]:
-    """NAME=VALUE. An argparse type."""
+    """Return the two parts of NAME=VALUE. An argparse type."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"a setting is written spark.executor.memory=4g, not {text!r}")
@@ -341,7 +341,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def measure(text: str) -> tuple[str, str]:
-    """NAME=SQL. An argparse type."""
+    """Return the two parts of NAME=SQL. An argparse type."""
     name, _, expression = text.partition("=")
     if not name.isidentifier() or not expression:
         raise argparse.ArgumentTypeError(f"a measure is written slowest=max(...), not {text!r}")

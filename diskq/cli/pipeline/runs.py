@@ -1,5 +1,5 @@
-# What `diskq pipeline` does. Law: what can be known to be wrong is told before Spark is started, which takes
-# seconds; what Spark says, in one sentence; and of its own talk nobody sees anything without --debug.
+# The verbs of `diskq pipeline`. Law: errors that can be known are reported before Spark is started, which
+# takes seconds; errors of Spark are one sentence; its own log is shown only with --debug.
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 MOST_IN_A_BATCH = 5_000_000
 MOST_IN_A_ROUND = 2_000_000
 
-# Where Spark's own sentence begins, in the first line of what it raises: [CLASS] Sentence. SQLSTATE: 42703
+# What ends the sentence in the first line of an error of Spark: [CLASS] Sentence. SQLSTATE: 42703
 _NOISE = " SQLSTATE:"
 
 
@@ -60,7 +60,7 @@ def archive(args: argparse.Namespace) -> None:
     with _spark(args, "archiving") as (spark, watch):
         from diskq.spark import pipelines
 
-        _tell(
+        _report(
             args,
             pipelines.archive(
                 spark,
@@ -78,7 +78,7 @@ def archive(args: argparse.Namespace) -> None:
 def aggregate(args: argparse.Namespace) -> None:
     StreamView(args.path)
     is_shown = args.into is None and args.table is None
-    # Where the rows are seen, they say how far it is.
+    # Rows at a terminal show the progress.
     is_seen = is_shown and sys.stdout.isatty()
     with _spark(args, "aggregating", is_shown=not is_seen) as (spark, watch):
         from diskq.spark import pipelines
@@ -105,7 +105,7 @@ def aggregate(args: argparse.Namespace) -> None:
         late = f", {done.late} came too late" if done.late else ""
         note(f"{done.messages} messages in {done.windows} rows{waiting}{late}")
     else:
-        _tell(args, done)
+        _report(args, done)
 
 
 def replay(args: argparse.Namespace) -> None:
@@ -121,7 +121,7 @@ def reshard(args: argparse.Namespace) -> None:
 
 def merge(args: argparse.Namespace) -> None:
     for path in args.paths:
-        if not os.path.isdir(os.path.join(path, "jnl")):  # a journal, as it seems; it is looked at there
+        if not os.path.isdir(os.path.join(path, "jnl")):  # probably a journal; the pipeline checks that
             StreamView(path)
     _copy(args, "merging", "merge", args.paths, id_of=args.id)
 
@@ -133,7 +133,7 @@ def dedupe_merge(args: argparse.Namespace) -> None:
 
 
 def _copy(args: argparse.Namespace, what: str, pipeline: str, source: object, **own: object) -> None:
-    """Run a pipeline that copies into a stream in rounds; `own` is what only this one takes."""
+    """Run a pipeline that copies to a stream in rounds; `own` are the arguments of this one."""
     with _spark(args, what) as (spark, watch):
         from diskq.spark import pipelines
 
@@ -149,7 +149,7 @@ def _copy(args: argparse.Namespace, what: str, pipeline: str, source: object, **
             watch=watch,
             **own,
         )
-        _tell(args, copied)
+        _report(args, copied)
 
 
 # --- audit ----------------------------------------------------------------------------------------
@@ -196,10 +196,10 @@ def _segment(segment: Any) -> dict[str, str]:
     }
 
 
-# --- what is told ---------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------
 
 
-def _tell(args: argparse.Namespace, done: Any) -> None:
+def _report(args: argparse.Namespace, done: Any) -> None:
     facts = asdict(done)
     if args.json:
         print(json.dumps(facts))
@@ -214,14 +214,14 @@ def _shown(value: object) -> str:
 
 
 def _show_rows(rows: list[Any], *, as_json: bool) -> None:
-    """Rows of an aggregation, as they are closed."""
+    """Print the rows of windows that were closed."""
     columns = list(rows[0].asDict())
-    told = [[_cell(value) for value in row] for row in rows]
+    cells = [[_cell(value) for value in row] for row in rows]
     if as_json:
-        for row in told:
+        for row in cells:
             print(json.dumps(dict(zip(columns, row, strict=True))))
     else:
-        texts = [["-" if cell is None else _number(cell) for cell in row] for row in told]
+        texts = [["-" if cell is None else _number(cell) for cell in row] for row in cells]
         show_table(columns, texts, numeric=columns[3:])
     sys.stdout.flush()
 
@@ -239,16 +239,16 @@ def _number(value: object) -> str:
 
 
 def _how_far(progress: Progress) -> str:
-    told = [f"{progress.messages:,} messages"]
+    parts = [f"{progress.messages:,} messages"]
     if progress.rate:
-        told.append(f"{progress.rate:,.0f}/s")
+        parts.append(f"{progress.rate:,.0f}/s")
     if progress.batches:
-        told.append("1 batch" if progress.batches == 1 else f"{progress.batches:,} batches")
+        parts.append("1 batch" if progress.batches == 1 else f"{progress.batches:,} batches")
     if progress.lag:
-        told.append(f"{progress.lag:,} behind")
+        parts.append(f"{progress.lag:,} to go")
     if progress.tasks:
-        told.append(f"{progress.tasks[0]} of {progress.tasks[1]} tasks")
-    return ", ".join(told)
+        parts.append(f"{progress.tasks[0]} of {progress.tasks[1]} tasks")
+    return ", ".join(parts)
 
 
 # --- Spark ----------------------------------------------------------------------------------------
@@ -258,9 +258,9 @@ def _how_far(progress: Progress) -> str:
 def _spark(
     args: argparse.Namespace, what: str, *, is_shown: bool = True
 ) -> Iterator[tuple[SparkSession, Any]]:
-    """A session, and whom to tell how far it is; what goes wrong in the block, as one sentence."""
+    """Give a session, and the callback for progress. Errors in the block become one sentence."""
     latest: list[Progress] = []
-    with _sentences(args.debug), _telling_how_far(latest), contextlib.ExitStack() as stack:
+    with _sentences(args.debug), _reporting_progress(latest), contextlib.ExitStack() as stack:
         say = stack.enter_context(status("starting Spark") if is_shown else contextlib.nullcontext(_nothing))
 
         def watch(progress: Progress) -> None:
@@ -273,12 +273,12 @@ def _spark(
 
 
 def _nothing(text: str) -> None:
-    """Nobody is to see it."""
+    """Show nothing."""
 
 
 @contextlib.contextmanager
-def _telling_how_far(latest: list[Progress]) -> Iterator[None]:
-    """Who interrupts it is told how far it was; nothing of that is lost."""
+def _reporting_progress(latest: list[Progress]) -> Iterator[None]:
+    """Print the progress at an interrupt. Nothing of it is lost."""
     try:
         yield
     except KeyboardInterrupt:
@@ -334,7 +334,7 @@ def _session(args: argparse.Namespace) -> Iterator[SparkSession]:
 
 
 def _silence() -> None:
-    """What PySpark says of errors on stderr is in the errors, too."""
+    """Silence what PySpark logs of errors on stderr, which is in the errors, too."""
     from pyspark.logger import PySparkLogger
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -350,9 +350,9 @@ def _active() -> object:
 
 @contextlib.contextmanager
 def unheard() -> Iterator[None]:
-    """What is started in this block has a stderr of its own, to which nobody listens, unless it fails.
+    """Send stderr of processes that the block starts to a file, which is printed if the block fails.
 
-    A JVM warns on it long before any setting of Spark's could tell it not to.
+    A JVM prints warnings on it before any setting of Spark can prevent it.
     """
     with tempfile.TemporaryFile() as unheard:
         kept = os.dup(2)

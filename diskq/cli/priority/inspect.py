@@ -1,5 +1,5 @@
-# `diskq priority queues`, `peek`, `inspect` and `repair`: what is in a store, and what its files are like.
-# Law: looking takes no lock and changes nothing; what would be cut is told before anything is cut.
+# `diskq priority queues`, `peek`, `inspect` and `repair`: what is in a store, and the state of its files.
+# Law: reading takes no lock and changes nothing; what would be cut is shown before anything is cut.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from diskq.cli.core.parsing import CommandError
 from diskq.cli.core.terminal import note, preview, say, show_table, shown, warnings_left_out
 from diskq.cli.priority.verbs import JobOutput
 from diskq.cli.priority.view import check_store
-from diskq.cli.repair import told
+from diskq.cli.repair import line_of
 from diskq.engine.priority.audit import (
     LoggedCommand,
     SegmentReport,
@@ -49,7 +49,7 @@ def queues(args: argparse.Namespace) -> None:
 
 
 def _queue_as_json(info: QueueInfo) -> dict[str, Any]:
-    # Nobody's hands are known here.
+    # The files do not show which messages are in flight.
     facts = dataclasses.asdict(info)
     del facts["ready"], facts["in_flight"]
     return facts
@@ -103,7 +103,7 @@ def inspect(args: argparse.Namespace) -> None:
         _show(args, report, opening, owner)
     if opening.refusal is not None:
         is_damaged = isinstance(opening.refusal, DamagedStoreError)
-        raise CommandError(str(opening.refusal) if is_damaged else f"it is not opened: {opening.refusal}")
+        raise CommandError(str(opening.refusal) if is_damaged else f"it cannot be opened: {opening.refusal}")
 
 
 def _show(args: argparse.Namespace, report: StoreReport, opening: StoreOpening, owner: StoreOwner) -> None:
@@ -138,7 +138,7 @@ def _show(args: argparse.Namespace, report: StoreReport, opening: StoreOpening, 
     print()
     say(f"{'next open':14}{opening.outcome}")
     for name, times in opening.warnings.items():
-        say(f"{'to be met':14}{name}: {times}")
+        say(f"{'warnings':14}{name}: {times}")
     for repair in opening.repairs:
         say(f"{'to be cut':14}{repair}")
 
@@ -146,7 +146,7 @@ def _show(args: argparse.Namespace, report: StoreReport, opening: StoreOpening, 
 def _segment_row(each: SegmentReport) -> tuple[str, ...]:
     state = each.trouble or ("covered" if each.is_covered else "whole")
     if each.trouble is not None:
-        more = ", and whole records behind it" if each.has_more else ""
+        more = ", and whole records after it" if each.has_more else ""
         state = f"{each.trouble}, at byte {each.end}, command {each.next_lsn}{more}"
     return (
         each.path.rpartition("/")[2],
@@ -225,12 +225,12 @@ def repair(args: argparse.Namespace) -> None:
         print(json.dumps({"is_applied": args.apply} | _opening_as_json(done), indent=2))
     else:
         for each in done.repairs:
-            say(told(each, is_done=args.apply))
+            say(line_of(each, is_done=args.apply))
     stored = sum(info.stored for info in done.queues)
     held = f"{len(done.queues)} queues, {stored} messages"
     if not done.repairs:
-        note(f"nothing is to be repaired: {held}")
+        note(f"nothing has to be repaired: {held}")
     elif args.apply:
         note(f"repaired: {held}")
     else:
-        note(f"nothing was changed; --apply does it, and leaves {held}")
+        note(f"nothing was changed; --apply does it, which leaves {held}")

@@ -1,4 +1,4 @@
-# `diskq priority`: its verbs, their options, and what their help teaches.
+# The command line of `diskq priority`: verbs, options, help.
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from diskq.tools.json_lines import JOB
 __all__ = ["add_parser"]
 
 ABOUT = """
-A store of priority queues is a directory. Of each of its queues the message with the smallest priority is
-received first, and of one priority that which came first. One queue, whose name is '', is always there.
-The files are those of TaskFlux.
+A store of priority queues is a directory with queues. Each queue gives the message with the smallest
+priority first, and the oldest first among equals. One queue, whose name is '', is always there. The files are
+those of TaskFlux.
 
-One process has a store at a time: its lock ends with the process, however that ends.
+One process at a time has a store open. Its lock ends with the process.
 """
 
 EXAMPLES = """
@@ -35,8 +35,8 @@ EXAMPLES = """
 """
 
 ABOUT_QUEUES = """
-Show the queues of a store: how many messages and bytes, and what they allow. Takes no lock and changes
-nothing; messages that a process has in its hands are counted.
+Show the queues of a store: how many messages and bytes, and their limits. Takes no lock and changes
+nothing; messages in flight are counted.
 """
 
 EXAMPLES_QUEUES = """
@@ -45,7 +45,7 @@ EXAMPLES_QUEUES = """
 """
 
 ABOUT_CREATE = """
-Add a queue to a store, which is made where it is not there. What a queue allows is fixed for good.
+Add a queue to a store, which is made if it is not there. The limits of a queue cannot be changed later.
 """
 
 EXAMPLES_CREATE = """
@@ -55,7 +55,7 @@ EXAMPLES_CREATE = """
 """
 
 ABOUT_DELETE = """
-Remove a queue, with all messages in it, for good. Asks first at a terminal.
+Remove a queue, with all messages in it. Asks first at a terminal.
 """
 
 EXAMPLES_DELETE = """
@@ -65,38 +65,38 @@ EXAMPLES_DELETE = """
 
 ABOUT_SEND = """
 Add messages to a queue. They come from the arguments, or from stdin as they come in: a line is a message
-(without its newline) unless told otherwise. A line of JSON may tell its own queue and priority, and its
-`data` is base64. stderr tells at the end how many were sent, also where something went wrong on the way.
+(without its newline) unless an option says otherwise. A line of JSON may give its own queue and priority;
+its `data` is base64. The number of messages sent is printed on stderr at the end, also after an error.
 """
 
 EXAMPLES_SEND = """
   diskq priority send jobs 'hello' --create
   diskq priority send jobs --queue mail --priority -3 --durability synced 'urgent'
-  diskq priority send jobs --queue mail --priority 5 < letters.txt
+  diskq priority send jobs --queue mail --priority 5 < lines.txt
   diskq priority receive old --queue mail --json | diskq priority send new
 """
 
 ABOUT_RECEIVE = """
-Write the messages of a queue to stdout, the smallest priority first, and stop when it is empty. A message
-leaves the queue after it was written: if the reader goes away, or the disk is full, or you press Ctrl-C,
-what was not written stays, and a part of what was written may come again.
+Write the messages of a queue to stdout, the smallest priority first, and stop when it is empty. A message is
+removed after it was written. If the reader of stdout ends, or its disk is full, or you press Ctrl-C,
+messages that were not written stay, and the last written ones may come again.
 
 In lines, a message that contains a newline looks like two (you are warned once): use --base64, --json or
---length-prefixed where messages may be anything.
+--length-prefixed if messages may be any bytes.
 
-With --follow the store is let go of while the queue is empty, so that others can send.
+With --follow the store is closed while the queue is empty, so that others can send.
 """
 
 EXAMPLES_RECEIVE = """
-  diskq priority receive jobs --queue mail > letters.txt
+  diskq priority receive jobs --queue mail > lines.txt
   diskq priority receive jobs -n 1
   diskq priority receive jobs --queue mail --json | jq .priority
   diskq priority receive jobs --queue mail --follow | ./send-mail
 """
 
 ABOUT_PEEK = """
-Show the first messages of a queue, which stay. Takes no lock: messages that a process has in its hands are
-shown, too. At a terminal it is a table; in a pipe it is what `receive` would write.
+Show the first messages of a queue, which stay. Takes no lock: messages in flight are shown, too. At a
+terminal it prints a table; in a pipe it writes what `receive` would write.
 """
 
 EXAMPLES_PEEK = """
@@ -105,8 +105,8 @@ EXAMPLES_PEEK = """
 """
 
 ABOUT_SNAPSHOT = """
-Write the state of a store down, and remove the log before it: it then opens faster, and takes less room.
-A store does that by itself when some segments are complete.
+Write a snapshot of a store, and remove the log before it: it then opens faster, and takes less space. A store
+does that by itself when some segments are complete.
 """
 
 EXAMPLES_SNAPSHOT = """
@@ -114,11 +114,11 @@ EXAMPLES_SNAPSHOT = """
 """
 
 ABOUT_INSPECT = """
-Look at a store's files: its segments and their records, the snapshot, the layout, what is damaged or
-missing, and what the next open will say to it. Takes no lock and changes nothing. The exit code is 1 where
-the store would not be opened.
+Show the state of a store's files: segments and their records, the snapshot, the layout, what is damaged or
+missing, and the outcome of the next open. Takes no lock and changes nothing. The exit code is 1 if the store
+could not be opened.
 
-While a process has the store, what it is writing in this moment may look torn.
+While a process has the store open, what it is writing at this moment may look torn.
 """
 
 EXAMPLES_INSPECT = """
@@ -128,11 +128,11 @@ EXAMPLES_INSPECT = """
 """
 
 ABOUT_REPAIR = """
-Make a store open again that is refused as damaged: its log ends at the damage, and what is cut off is kept
-in files of its own, whose names are told. Messages behind the damage are not in the store then, and those
-that were acknowledged behind it are there again.
+Repair a store that cannot be opened because of damage: its log is cut at the damage, and what is cut off is
+kept in other files, whose names are printed. Messages that were sent after the damage are then missing, and
+those that were acknowledged after it are there again.
 
-Without --apply nothing is changed: it tells what would be done. `diskq repair` does the same, and salvages.
+Without --apply nothing is changed: it shows what would be done. `diskq repair` does the same, and salvages.
 """
 
 EXAMPLES_REPAIR = """
@@ -144,7 +144,7 @@ EXAMPLES_REPAIR = """
 ADVICE: dict[type[Exception], str] = {
     LockedError: "or wait for it: --wait 30s",
     DiskFullError: "receive messages, or free space",
-    MessageSizeError: "the queue's limit is fixed when it is made",
+    MessageSizeError: "the limit of a queue is fixed when it is made",
     QueueFullError: "receive some first",
     QueueNotFoundError: "see `diskq priority queues`; `diskq priority create` makes one",
 }
@@ -154,7 +154,7 @@ def add_parser(nouns: Commands) -> None:
     verbs = add_noun(nouns, "priority", "priority queues (TaskFlux's files)", ABOUT, EXAMPLES, ADVICE)
     nouns.add_old_name("jobs", nouns.choices["priority"])
 
-    queues = add_command(verbs, "queues", "what queues there are", ABOUT_QUEUES, EXAMPLES_QUEUES)
+    queues = add_command(verbs, "queues", "show the queues of a store", ABOUT_QUEUES, EXAMPLES_QUEUES)
     queues.add_path("store")
     queues.add_json("a list; sizes in bytes")
     queues.set_defaults(run=prioritylooks.queues)
@@ -181,21 +181,21 @@ def add_parser(nouns: Commands) -> None:
     add_info(verbs, "priority", "jobs", "PATH", check_store)
 
     snapshot = add_command(
-        verbs, "snapshot", "write the state down, remove the log", ABOUT_SNAPSHOT, EXAMPLES_SNAPSHOT
+        verbs, "snapshot", "write a snapshot, remove the log before it", ABOUT_SNAPSHOT, EXAMPLES_SNAPSHOT
     )
     snapshot.add_path("store")
     snapshot.add_wait("store")
     snapshot.set_defaults(run=priorityverbs.snapshot)
 
-    inspect = add_command(verbs, "inspect", "segments, records, damage", ABOUT_INSPECT, EXAMPLES_INSPECT)
+    inspect = add_command(verbs, "inspect", "show segments, records, damage", ABOUT_INSPECT, EXAMPLES_INSPECT)
     inspect.add_path("store")
-    inspect.add_flag("--commands", help="show every command in the log, too (default: count them)")
+    inspect.add_flag("--commands", help="show every command in the log (default: count them)")
     inspect.add_json()
     inspect.set_defaults(run=prioritylooks.inspect)
 
-    repair = add_command(verbs, "repair", "open what is damaged", ABOUT_REPAIR, EXAMPLES_REPAIR)
+    repair = add_command(verbs, "repair", "repair a damaged store", ABOUT_REPAIR, EXAMPLES_REPAIR)
     repair.add_path("store")
-    repair.add_flag("--apply", help="do it (default: tell what would be done)")
+    repair.add_flag("--apply", help="do it (default: show what would be done)")
     repair.add_json()
     repair.add_wait("store")
     repair.set_defaults(run=prioritylooks.repair)
@@ -204,11 +204,9 @@ def add_parser(nouns: Commands) -> None:
 def _add_create(verbs: Commands) -> None:
     create = add_command(verbs, "create", "make a store, add a queue", ABOUT_CREATE, EXAMPLES_CREATE)
     create.add_path("store")
-    create.add_argument(
-        "name", metavar="NAME", nargs="?", help="the queue; without it, the store alone is made"
-    )
-    create.add_number("--max-size", help="messages that it holds at most (default: no limit)")
-    create.add_size("--max-message-size", help="refuse larger ones (default: no limit)")
+    create.add_argument("name", metavar="NAME", nargs="?", help="the queue (default: make only the store)")
+    create.add_number("--max-size", help="messages in it at most (default: no limit)")
+    create.add_size("--max-message-size", help="refuse larger messages (default: no limit)")
     create.add_argument(
         "--priorities",
         type=int,
@@ -220,12 +218,12 @@ def _add_create(verbs: Commands) -> None:
         "--kind",
         choices=["H4", "QA"],
         default="H4",
-        help="TaskFlux's word for how it is built; QA is for few --priorities (default: H4)",
+        help="TaskFlux's name of the structure; QA is for few --priorities (default: H4)",
     )
     create.add_argument(
         "--layout",
         choices=["aligned", "document"],
-        help="of a new store: as TaskFlux reads it, or as its document has it (default: aligned)",
+        help="of a new store: as TaskFlux reads it, or as its documentation says (default: aligned)",
     )
     create.add_wait("store")
     create.set_defaults(run=priorityverbs.create)
@@ -254,9 +252,7 @@ def _add_receive(verbs: Commands) -> None:
 
 
 def _add_queue(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--queue", metavar="NAME", help="which queue (default: the one that is always there, '')"
-    )
+    parser.add_argument("--queue", metavar="NAME", help="the queue (default: '', which is always there)")
 
 
 def _add_output(parser: CommandParser) -> None:

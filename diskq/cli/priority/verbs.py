@@ -1,5 +1,5 @@
-# What the verbs of `diskq priority` do to a store. Law: a message leaves its queue after it is written out,
-# never before; what cannot go on loses nothing.
+# The verbs of `diskq priority` that change a store. Law: a message is removed after it is written out, never
+# before; a command that stops early loses no message.
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["JobOutput", "create", "delete", "receive", "send", "snapshot"]
 
 T = TypeVar("T")
 
-# What an open that was cut short leaves, or TaskFlux.
+# Names that an interrupted first open leaves, or TaskFlux.
 _OURS = {"taskflux.settings.json", "data", ".diskq"}
 
 # --- queues ---------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ _OURS = {"taskflux.settings.json", "data", ".diskq"}
 def create(args: argparse.Namespace) -> None:
     limits = (args.max_size, args.max_message_size, args.priorities)
     if args.name is None and (any(limit is not None for limit in limits) or args.kind != "H4"):
-        raise UsageError("which queue? Without NAME the store alone is made, which has no such limits")
+        raise UsageError("NAME is missing: the limits are those of a queue, not of the store")
     is_new = _make_room(args.path)
     with _opened(args, PriorityOptions(layout=args.layout)) as store:
         if args.name is not None:
@@ -83,7 +83,7 @@ def snapshot(args: argparse.Namespace) -> None:
     if is_taken:
         note(f"snapshot taken, up to command {covered}")
     else:
-        note("nothing is new since the last snapshot" if covered >= 0 else "nothing is in the store")
+        note("nothing has changed since the last snapshot" if covered >= 0 else "nothing is in the store")
 
 
 # --- send -----------------------------------------------------------------------------------------
@@ -103,21 +103,21 @@ async def _send_all(args: argparse.Namespace) -> None:
     sent = Sent()
     numbers = count(1)
 
-    async def send_jobs(jobs: Iterable[Entry]) -> None:
-        for batch in batches(jobs, args.batch, CHUNK, lambda job: len(job.value)):
-            for name, group in groupby(batch, lambda job: _told(args.queue, job.queue, "")):
+    async def send_entries(entries: Iterable[Entry]) -> None:
+        for batch in batches(entries, args.batch, CHUNK, lambda entry: len(entry.value)):
+            for name, group in groupby(batch, lambda entry: _first_of(args.queue, entry.queue, "")):
                 some = list(group)
-                priorities = [_told(args.priority, job.priority, 0) for job in some]
+                priorities = [_first_of(args.priority, entry.priority, 0) for entry in some]
                 queue = store.queue(name)
                 with sent.adding(len(some)):
-                    store.put_many(queue, [job.value for job in some], priorities, args.durability)
+                    store.put_many(queue, [entry.value for entry in some], priorities, args.durability)
 
     async def send_data(messages: Iterable[bytes]) -> None:
-        await send_jobs(map(Entry, messages))
+        await send_entries(map(Entry, messages))
 
     async def send_lines(lines: Iterable[bytes]) -> None:
-        jobs, failure = _jobs_of(lines, numbers)
-        await send_jobs(jobs)
+        entries, failure = _entries_of(lines, numbers)
+        await send_entries(entries)
         if failure is not None:
             raise failure
 
@@ -128,21 +128,22 @@ async def _send_all(args: argparse.Namespace) -> None:
         note(f"{sent.count} sent")
 
 
-def _told(first: T | None, second: T | None, else_: T) -> T:
+def _first_of(first: T | None, second: T | None, default: T) -> T:
+    """Return the first that is not None."""
     if first is not None:
         return first
-    return else_ if second is None else second
+    return default if second is None else second
 
 
-def _jobs_of(lines: Iterable[bytes], numbers: Iterator[int]) -> tuple[list[Entry], CommandError | None]:
-    """The messages before the first line that is none, and what is wrong with that."""
-    jobs = []
+def _entries_of(lines: Iterable[bytes], numbers: Iterator[int]) -> tuple[list[Entry], CommandError | None]:
+    """Return the messages before the first invalid line, and what is wrong with that line."""
+    entries = []
     for line in lines:
         try:
-            jobs.append(message_of(line, next(numbers), JOB))
+            entries.append(message_of(line, next(numbers), JOB))
         except CommandError as failure:
-            return jobs, failure
-    return jobs, None
+            return entries, failure
+    return entries, None
 
 
 # --- receive --------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ class JobOutput:
         return self._output.written
 
     async def write(self, records: Sequence[PriorityRecord]) -> None:
-        """Return when they are out of this process. `Cancelled`: some of them may be."""
+        """Return when they have left this process. `Cancelled`: some of them may have."""
         await self._output.write(
             [job_line(record) if self._is_json else record.payload for record in records]
         )
@@ -195,7 +196,7 @@ async def _receive_all(args: argparse.Namespace, output: JobOutput) -> None:
 
 
 async def _commands(path: str, before: Hashable) -> None:
-    """Return when the log is not as it was `before`."""
+    """Return when the log differs from `before`."""
 
     def watched(fs: FileSystem) -> tuple[list[str], list[str]]:
         files = StoreFiles.existing(fs, path)
@@ -204,7 +205,7 @@ async def _commands(path: str, before: Hashable) -> None:
     await until(lambda: log_trace(path) != before, watched)
 
 
-# --- what they share ------------------------------------------------------------------------------
+# --- shared ---------------------------------------------------------------------------------------
 
 
 def _opened(args: argparse.Namespace, options: PriorityOptions | None = None) -> PriorityStore:
@@ -212,7 +213,7 @@ def _opened(args: argparse.Namespace, options: PriorityOptions | None = None) ->
 
 
 def _make_room(path: str) -> bool:
-    """A directory for a store. False: there is one."""
+    """Make the directory of a store. False if there is a store already."""
     if os.path.isdir(path) and is_store(path):
         return False
     make_room(path, "store of priority queues", _OURS)

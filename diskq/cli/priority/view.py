@@ -1,5 +1,5 @@
-# A store of priority queues, from the command line. Law: look, and touch nothing: no lock is taken, no file
-# is changed, whoever has it open does not notice.
+# A priority store, as the command line reads it. Law: read only: no lock is taken, no file is changed, and
+# the process that has it open does not notice.
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["check_store", "is_store"]
 
 
 def is_store(path: str) -> bool:
-    """Is there a store at `path`? Raises CorruptionError for TaskFlux's settings, OSError."""
+    """True if there is a store at `path`. Raises CorruptionError for TaskFlux's settings, OSError."""
     try:
         StoreFiles.existing(OsFileSystem(), path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-# `diskq queue`: its verbs, their options, and what their help teaches.
+# The command line of `diskq queue`: verbs, options, help.
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ABOUT = """
 A disk queue is a name in a directory. It keeps messages (bytes, any bytes) in the order in which
 they were sent; each is received once. Its files are those of NSQ's disk queues.
 
-One process has a queue at a time: its lock ends with the process, however that ends.
+One process at a time has a queue open. Its lock ends with the process.
 """
 
 EXAMPLES = """
@@ -24,9 +24,9 @@ EXAMPLES = """
 """
 
 ABOUT_SEND = """
-Add messages at the end of a queue, which begins empty where it is not there yet. They come from the
-arguments, or from stdin as they come in: a line is a message (without its newline) unless told
-otherwise. stderr tells at the end how many were sent, also where something went wrong on the way.
+Add messages at the end of a queue, which is made if it is not there. They come from the arguments, or from
+stdin as they come in: a line is a message (without its newline) unless an option says otherwise. The number
+of messages sent is printed on stderr at the end, also after an error.
 """
 
 EXAMPLES_SEND = """
@@ -37,15 +37,15 @@ EXAMPLES_SEND = """
 """
 
 ABOUT_RECEIVE = """
-Write the messages to stdout, oldest first, and stop when the queue is empty. A message leaves the
-queue after it was written: if the reader goes away, or the disk is full, or you press Ctrl-C, what was
-not written stays, and a part of what was written may come again. What a reader such as `head` does
-not read of a pipe is written all the same: use -n.
+Write the messages to stdout, oldest first, and stop when the queue is empty. A message is removed after it
+was written. If the reader of stdout ends, or its disk is full, or you press Ctrl-C, messages that were not
+written stay, and the last written ones may come again. A message in a pipe counts as written even if a reader
+such as `head` never reads it: use -n.
 
 In lines, a message that contains a newline looks like two (you are warned once): use --base64 or
---length-prefixed where messages may be anything.
+--length-prefixed if messages may be any bytes.
 
-With --follow the queue is let go of while it is empty, so that others can send.
+With --follow the queue is closed while it is empty, so that others can send.
 """
 
 EXAMPLES_RECEIVE = """
@@ -56,7 +56,7 @@ EXAMPLES_RECEIVE = """
 """
 
 ABOUT_PEEK = """
-Show the first messages. They stay in the queue. At a terminal it is a table; in a pipe it is what
+Show the first messages, which stay in the queue. At a terminal it prints a table; in a pipe it writes what
 `receive` would write.
 """
 
@@ -66,10 +66,11 @@ EXAMPLES_PEEK = """
 """
 
 ABOUT_INFO = """
-Show the queues of a directory, or one of them closer: how many messages and bytes, where it is read
-and written (file:byte), who has it, what the next open will mend. Takes no lock and changes nothing.
-While a process has the queue the numbers are as old as its last sync (2 s by default). In the JSON,
-`holder` has it if `is_open`, and else had it last; `problems` is what the next open will mend.
+Show the queues of a directory, or details of one: how many messages and bytes, where it is read and written
+(file:byte), which process has it open, what the next open will repair. Takes no lock and changes nothing.
+While a process has the queue open the numbers are as old as its last sync (2 s by default). In the JSON,
+`holder` is the process that has it open if `is_open`, else the last one; `problems` is what the next open
+will repair.
 """
 
 EXAMPLES_INFO = """
@@ -79,7 +80,7 @@ EXAMPLES_INFO = """
 """
 
 ABOUT_EMPTY = """
-Remove all messages of a queue, for good. Asks first at a terminal.
+Remove all messages of a queue. Asks first at a terminal.
 """
 
 EXAMPLES_EMPTY = """
@@ -109,7 +110,7 @@ def add_parser(nouns: Commands) -> None:
     receive.add_receiving()
     _add_output(receive)
     receive.add_duration(
-        "--linger", help="with --follow: once there are messages, let so much time gather more (default: 0s)"
+        "--linger", help="with --follow: wait this long for more after the first message (default: 0s)"
     )
     receive.add_wait("queue")
     receive.set_defaults(run=queueverbs.receive)
@@ -121,7 +122,7 @@ def add_parser(nouns: Commands) -> None:
     peek.add_wait("queue")
     peek.set_defaults(run=queueverbs.peek)
 
-    info = add_command(verbs, "info", "what is in there, and who has it", ABOUT_INFO, EXAMPLES_INFO)
+    info = add_command(verbs, "info", "what is in there, and which process has it", ABOUT_INFO, EXAMPLES_INFO)
     _add_queue(info, is_name_optional=True)
     info.add_json("one object, or a list without NAME; bytes")
     info.set_defaults(run=queueverbs.info)
@@ -145,7 +146,7 @@ def _add_output(parser: CommandParser) -> None:
 
 
 def add_send(parser: CommandParser) -> None:
-    """What `queueverbs.send` takes, but for the queue."""
+    """Add the arguments of `queueverbs.send` but for the queue."""
     parser.add_messages()
     parser.add_framing("from stdin", IN)
     parser.add_sending("DIR")
@@ -154,18 +155,16 @@ def add_send(parser: CommandParser) -> None:
 
 def _add_bounds(parser: CommandParser) -> None:
     options = QueueOptions()
-    parser.add_size(
-        "--max-bytes", help="the queue's bound on disk, at least 64KiB (default: none, the disk is the bound)"
-    )
+    parser.add_size("--max-bytes", help="limit of the queue on disk, at least 64KiB (default: none)")
     parser.add_argument(
         "--on-full",
         choices=["reject", "drop_oldest"],
         default="reject",
-        help="at --max-bytes: stop with an error, or give up the oldest file's messages (default: reject)",
+        help="at --max-bytes: stop with an error, or remove the oldest file's messages (default: reject)",
     )
     parser.add_size(
         "--max-bytes-per-file",
         default=options.max_bytes_per_file,
-        help="begin the next file before one grows past this (default: 100MiB)",
+        help="begin another file before one grows larger than this (default: 100MiB)",
     )
     parser.add_max_message_size(options.max_message_size)

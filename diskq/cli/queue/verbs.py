@@ -1,5 +1,5 @@
-# What the verbs of `diskq queue` do. Law: a message leaves the queue after it is written out, never
-# before; what cannot go on loses nothing.
+# The verbs of `diskq queue`. Law: a message is removed after it is written out, never before; a command that
+# stops early loses no message.
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def _send_all(args: argparse.Namespace, options: QueueOptions) -> None:
 
 def receive(args: argparse.Namespace) -> None:
     if args.linger is not None and not args.follow:
-        raise UsageError("--linger goes with --follow: without it, nobody sends while we receive")
+        raise UsageError("--linger goes with --follow: without it, no message can arrive meanwhile")
     check_directory(args.directory)
     if args.follow:
         args.wait = float("inf")
@@ -112,7 +112,7 @@ async def _messages(args: argparse.Namespace) -> None:
 
 
 async def _has_message(queue: DiskQueue) -> bool:
-    """Without waiting for one. A depth may turn out to be too high: the messages were lost to damage."""
+    """True if there is a message. The depth may be too high, if messages were lost to damage."""
     if queue.depth:
         with trio.move_on_after(LOOK_AGAIN):
             await queue.peek()
@@ -146,7 +146,7 @@ async def _peek_all(args: argparse.Namespace) -> None:
 
 
 class _Kept(Exception):
-    """What leaves `receiving` in this way stays in the queue."""
+    """Leaves `receiving`, so that its messages stay in the queue."""
 
 
 # --- info -----------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def _show_one(view: QueueView) -> None:
         if value:
             say(f"{what:14}{value}")
     for problem in view.problems:
-        say(f"{'to mend':14}{problem}")
+        say(f"{'to repair':14}{problem}")
     for path in view.aside:
         say(f"{'set aside':14}{path}")
 
@@ -252,7 +252,7 @@ async def _empty_all(args: argparse.Namespace) -> None:
     note(f"{removed} removed")
 
 
-# --- what they share ------------------------------------------------------------------------------
+# --- shared ---------------------------------------------------------------------------------------
 
 
 def _opened(
@@ -262,7 +262,7 @@ def _opened(
 
 
 def _check_exists(args: argparse.Namespace) -> None:
-    """Opening would make it; here a name that is not there is a name that was mistyped."""
+    """Raise CommandError if there is no such queue, which opening would make: the name is mistyped."""
     names = queue_names(args.directory)
     if args.name not in names:
         known = f"there are {', '.join(names)}" if names else "there are none"

@@ -1,5 +1,5 @@
-# `diskq stream replay` and `diskq journal replay`: messages again, at their pace. Law: it is told where it
-# stopped, and what was not carried over by then comes when it goes on from there.
+# `diskq stream replay` and `diskq journal replay`: messages at their original pace. Law: it reports where it
+# stopped, and what was not replayed by then comes when it goes on from there.
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from diskq.tools.json_lines import JOURNAL, STREAM
 __all__ = ["add_replay", "run_replay"]
 
 ABOUT = """
-Read a {noun} at the pace at which its messages came, or faster: to stdout, into a queue, a stream or a
-journal, or through a function of yours. They stay where they are. It ends with what is there when it begins.
+Replay a {noun} at the pace at which its messages came, or faster: to stdout, into a queue, a stream or a
+journal, or through a function of yours. The messages stay. It ends at the message that is the last one when
+it begins.
 
-{order}A message whose time is earlier than one before it comes with that one, one without a time with the one
-before. What takes too long, here or there, is caught up with, unless --late keeps the gaps.
+{order}A message whose time is earlier than that of the one before it comes with that one; so does one without
+a time. After a delay it catches up, unless --late keeps the gaps.
 
-At the end, and at Ctrl-C, stderr tells what was not carried over, as the options that go on from there. In a
+At the end, and at Ctrl-C, the options that go on from there are printed on stderr, if messages are left. In a
 pipe the last few may come again then.
 
-`diskq pipeline replay` is for streams that Spark is to carry, and for what `archive` has put into Parquet.
+`diskq pipeline replay` does it with Spark, for streams, and for what `archive` has written to Parquet.
 """
 
 _ORDER = "Partitions come as one, by time; each keeps its order.\n"
@@ -50,12 +51,12 @@ EXAMPLES = """
 
 
 def add_replay(verbs: Commands, noun: str, path: str, metavar: str) -> CommandParser:
-    """The verb of a stream or a journal, whose examples are about `path`; returns it."""
+    """Add the verb `replay` to a noun, with examples about `path`. Returns its parser."""
     has_partitions = noun == "stream"
     parser = add_command(
         verbs,
         "replay",
-        "messages again, at their pace",
+        "replay messages at their pace",
         ABOUT.format(noun=noun, order=_ORDER if has_partitions else ""),
         EXAMPLES.format(noun=noun, path=path),
     )
@@ -85,7 +86,7 @@ def _add_stretch(parser: CommandParser, has_partitions: bool) -> None:
         help=f"begin at this offset{of_one} (default: see --since)",
     )
     parser.add_argument(
-        "--end-offset", type=number, metavar="OFFSET", help="stop behind this offset (default: see --until)"
+        "--end-offset", type=number, metavar="OFFSET", help="stop after this offset (default: see --until)"
     )
     parser.add_count("-n", help="stop after N messages (default: all)")
 
@@ -96,16 +97,14 @@ def _add_pace(parser: CommandParser) -> None:
         type=speed,
         default=1.0,
         metavar="N",
-        help="so many times as fast as they came: 1, 10, 0.5; or `max`, without gaps (default: 1)",
+        help="N times as fast as they came: 1, 10, 0.5; or `max`, without gaps (default: 1)",
     )
-    parser.add_duration(
-        "--max-gap", help="wait no longer than this for a message (default: as long as it takes)"
-    )
+    parser.add_duration("--max-gap", help="wait at most this long for a message (default: no limit)")
     parser.add_argument(
         "--late",
         choices=["catch-up", "keep-gaps"],
         default="catch-up",
-        help="when we are late: catch up with the schedule, or put off the rest (default: catch-up)",
+        help="after a delay: catch up with the schedule, or shift the rest (default: catch-up)",
     )
 
 
@@ -117,20 +116,20 @@ def _add_places(parser: CommandParser, has_partitions: bool) -> None:
         help="send them to this queue (default: stdout)",
     )
     parser.add_argument(
-        "--into", metavar="PATH", help="write them to this stream, with their keys (default: stdout)"
+        "--into", metavar="PATH", help="send them to this stream, with their keys (default: stdout)"
     )
     parser.add_argument(
-        "--into-journal", metavar="DIR", help="put them into this journal, with their keys (default: stdout)"
+        "--into-journal", metavar="DIR", help="send them to this journal, with their keys (default: stdout)"
     )
     parser.add_argument(
         "--call",
         metavar="MODULE:FUNCTION",
         help="call a Python function with each message, async or not (default: stdout)",
     )
-    parser.add_create("what they go into")
+    parser.add_create("the target")
     parser.add_flag(
         "--keep-timestamps",
-        help="with --into and --into-journal: with their own times (default: when they are written)",
+        help="with --into and --into-journal: keep their times (default: the time of writing)",
     )
     parser.add_durability()
     parser.add_wait("queue, stream or journal")
@@ -139,7 +138,7 @@ def _add_places(parser: CommandParser, has_partitions: bool) -> None:
 
 
 def speed(text: str) -> float | None:
-    """How many times as fast; None: with no gaps. An argparse type."""
+    """Return the factor; None for no gaps. An argparse type."""
     if text == "max":
         return None
     try:
@@ -166,7 +165,7 @@ def _place_in_journal(text: str) -> tuple[int | None, int]:
 
 
 def _stretch(args: argparse.Namespace) -> dict[int, range]:
-    """Of each partition the offsets that are to be replayed. Raises UsageError; OffsetOutOfRangeError."""
+    """Return the offsets to replay, by partition. Raises UsageError, OffsetOutOfRangeError."""
     if args.since is not None and args.start_offset is not None:
         raise UsageError("--since and --start-offset contradict each other: leave one of them out")
     if args.until is not None and args.end_offset is not None:
@@ -176,12 +175,12 @@ def _stretch(args: argparse.Namespace) -> dict[int, range]:
 
 def _in_stream(args: argparse.Namespace) -> dict[int, range]:
     view = StreamView(args.path)
-    told: dict[int | None, int] = dict(args.start_offset or [])
-    view.partitions([partition for partition in told if partition is not None])
+    starts: dict[int | None, int] = dict(args.start_offset or [])
+    view.partitions([partition for partition in starts if partition is not None])
     found = {}
     for partition in view.partitions(args.partitions):
         place: Place = "oldest" if args.since is None else Moment(args.since)
-        place = told.get(partition, told.get(None, place))
+        place = starts.get(partition, starts.get(None, place))
         start = view.offset_of(partition, place)
         with view.reader(partition) as reader:
             end = reader.next_offset()
@@ -199,7 +198,7 @@ def _in_journal(args: argparse.Namespace) -> dict[int, range]:
     start = offset_at(args.path, place if args.start_offset is None else args.start_offset[-1][1])
     with JournalReader(args.path) as reader:
         end = reader.next_offset()
-        reader.seek(start)  # raises where it is not there
+        reader.seek(start)  # raises if it is not there
     if args.until is not None:
         end = offset_at(args.path, Moment(args.until))
     elif args.end_offset is not None:
@@ -217,11 +216,11 @@ def run_replay(args: argparse.Namespace) -> None:
     try:
         trio.run(run.run)
     finally:
-        note(run.told())
+        note(run.summary())
 
 
 class _Run:
-    """One replay, and how far it has come."""
+    """One replay, and its position."""
 
     def __init__(self, args: argparse.Namespace, stretch: dict[int, range]) -> None:
         self._args = args
@@ -250,21 +249,21 @@ class _Run:
             left = messages.statistics().left
             total = left if args.n is None else min(left, args.n)
             with progress("replaying", total, is_wanted=not is_shown) as advance:
-                while await self._carry(messages, sink, advance):
+                while await self._replay_some(messages, sink, advance):
                     pass
         for gap in messages.losses:
             note(f"warning: {gap}")
 
     @enable_ki_protection
-    async def _carry(self, messages: Replay, sink: Sink, advance: Callable[[int], None]) -> bool:
-        """Some of them; False: that was all. Ctrl-C comes while it waits, never between arrival and note."""
+    async def _replay_some(self, messages: Replay, sink: Sink, advance: Callable[[int], None]) -> bool:
+        """Replay some messages. False if there are no more. Ctrl-C comes only while it waits for them."""
         wanted = sink.most if self._args.n is None else min(sink.most, self._args.n - self._count)
         if not wanted:
             return False
         try:
             some = await messages.receive_many(wanted, max_bytes=OUT_BYTES)
         except trio.EndOfChannel:
-            self._next |= messages.position  # behind what was damaged at the end
+            self._next |= messages.position  # after damage at the end
             return False
         try:
             await sink.put(some)
@@ -280,12 +279,12 @@ class _Run:
             self._next[message.partition] = message.offset + 1
         self._count += len(messages)
 
-    def told(self) -> str:
-        """How far it has come, for who wants to go on."""
+    def summary(self) -> str:
+        """Return the number of messages, and the options that go on from here."""
         text = f"{self._count} replayed"
         if all(offset >= self._stretch[partition].stop for partition, offset in self._next.items()):
             return text
-        # Partitions that are through are named too: left out, they would begin anew.
+        # Completed partitions are named, too: without it they would begin anew.
         places = [
             f"--start-offset {offset}" if self._args.is_journal else f"--start-offset {partition}:{offset}"
             for partition, offset in self._next.items()

@@ -1,5 +1,5 @@
-# Where a replay goes: stdout, a queue, a stream, a journal, or a function. Law: what `put` has returned of is
-# there; where it raises, `landed` tells how many of them are.
+# Targets of a replay: stdout, a queue, a stream, a journal, or a function. Law: when `put` returns, its
+# messages are in the target; when it raises, `landed` says how many of them are.
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ __all__ = ["Sink", "check_sink", "opened_sink"]
 
 
 class Sink(Protocol):
-    """Takes messages, some at a time."""
+    """Takes messages in batches."""
 
     most: int
-    """So many in one go."""
+    """Messages in a batch at most."""
 
     async def put(self, messages: Sequence[AnyMessage]) -> None:
-        """Return when they are there. `Cancelled` means: none is; of a pipe, some may be."""
+        """Return when they are in the target. `Cancelled`: none is; in a pipe, some may be."""
 
     def landed(self, failure: BaseException) -> int:
-        """How many of them are there, the first ones, where `put` has raised this."""
+        """Return how many of them, the first ones, are in the target after `put` has raised `failure`."""
 
 
 class _StoreSink:
     most = 500
 
     def landed(self, failure: BaseException) -> int:
-        # Of a stream they may be any: `rest` has the others. Then all of them come again.
+        # In a stream they may be any of them (`rest` has the others). Then all of them come again.
         return failure.accepted if isinstance(failure, DiskFullError) and not failure.rest else 0
 
 
@@ -76,7 +76,7 @@ class _IntoStream(_StoreSink):
         self._keeps_times = keeps_times
 
     async def put(self, messages: Sequence[AnyMessage]) -> None:
-        # A journal's message may have no key: then it gets a random one, as any message of a stream without.
+        # A journal's message without a key gets a random one, as every message of a stream without one.
         await self._producer.send_many(
             [
                 (
@@ -105,7 +105,7 @@ class _IntoJournal(_StoreSink):
 
 
 class _CallSink(_StoreSink):
-    most = 1  # so that it is known which have been through it
+    most = 1  # so that it is known for which messages it was called
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -118,7 +118,7 @@ class _CallSink(_StoreSink):
                 if self._is_async:
                     await self._function(message)
                 else:
-                    # In a thread: Trio, and Ctrl-C, go on meanwhile. A call that has begun is seen through.
+                    # In a thread, so that Trio and Ctrl-C work meanwhile. A call that has begun is completed.
                     await trio.to_thread.run_sync(self._function, message)
             except Exception as failure:
                 where = f"at offset {message.offset} of partition {message.partition}"
@@ -128,7 +128,7 @@ class _CallSink(_StoreSink):
 
 
 def _function(name: str) -> Callable[[AnyMessage], Any]:
-    """Raises UsageError where there is no such function, CommandError where its module does not come up."""
+    """Return the function. Raises UsageError if there is none, CommandError if the import fails."""
     module_name, _, path = name.partition(":")
     if not module_name or not path:
         raise UsageError(f"--call names a function as module:function, not {name!r}")
@@ -150,16 +150,16 @@ def _function(name: str) -> Callable[[AnyMessage], Any]:
     return found  # type: ignore[no-any-return]
 
 
-# --- which one ------------------------------------------------------------------------------------
+# --- choice ---------------------------------------------------------------------------------------
 
 
 def check_sink(args: argparse.Namespace) -> None:
-    """Have the place that is replayed into. Raises UsageError, and CommandError where it is not there."""
-    places = [args.into_queue, args.into, args.into_journal, args.call]
-    if sum(place is not None for place in places) > 1:
-        raise UsageError("--into, --into-queue, --into-journal, --call: one of them at a time")
-    if args.framing and any(place is not None for place in places):
-        raise UsageError(f"--{args.framing.replace('_', '-')} is for stdout: leave it out, or where it goes")
+    """Make or check the target. Raises UsageError, and CommandError if it is not there."""
+    targets = [args.into_queue, args.into, args.into_journal, args.call]
+    if sum(place is not None for place in targets) > 1:
+        raise UsageError("--into, --into-queue, --into-journal and --call exclude each other")
+    if args.framing and any(place is not None for place in targets):
+        raise UsageError(f"--{args.framing.replace('_', '-')} is for stdout: leave it out, or the target")
     if args.keep_timestamps and args.into is None and args.into_journal is None:
         raise UsageError("--keep-timestamps goes with --into or --into-journal")
     if args.call is not None:
@@ -184,7 +184,7 @@ def check_sink(args: argparse.Namespace) -> None:
 
 @asynccontextmanager
 async def opened_sink(args: argparse.Namespace) -> AsyncIterator[Sink]:
-    """The one that the command line names. Raises LockedError where somebody writes there."""
+    """Open the target of the command line. Raises LockedError if another process writes to it."""
     word, keeps = args.durability, args.keep_timestamps
     if args.into_queue is not None:
         directory, name = args.into_queue

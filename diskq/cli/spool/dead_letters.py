@@ -1,5 +1,5 @@
-# `diskq spool dead`: messages that will not be delivered. Law: looking takes no lock; what is done is
-# done to the letters that were named, and their ids are told.
+# `diskq spool dead`: messages that will not be delivered. Law: reading takes no lock; an act applies to the
+# dead letters that are named, and prints their ids.
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters, view_dead_l
 
 __all__ = ["purge", "replay", "show"]
 
-# --- looking --------------------------------------------------------------------------------------
+# --- list -----------------------------------------------------------------------------------------
 
 
 def show(args: argparse.Namespace) -> None:
@@ -60,7 +60,7 @@ def _row(letter: DeadLetter) -> tuple[str, ...]:
     )
 
 
-# --- doing something about them -------------------------------------------------------------------
+# --- replay and purge ----------------------------------------------------------------------------
 
 
 def replay(args: argparse.Namespace) -> None:
@@ -73,7 +73,7 @@ def purge(args: argparse.Namespace) -> None:
 
 def _do(args: argparse.Namespace, act: Callable[[DeadLetters, list[str]], int], word: str) -> None:
     if args.all == bool(args.ids):
-        raise UsageError("which? Name ids (`diskq spool dead list` shows them), or say --all")
+        raise UsageError("name ids (`diskq spool dead list` shows them), or say --all")
     check_spool(args.path)
 
     def done() -> list[str]:

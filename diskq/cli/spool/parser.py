@@ -1,4 +1,4 @@
-# `diskq spool`: its verbs, their options, and what their help teaches.
+# The command line of `diskq spool`: verbs, options, help.
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["add_parser"]
 
 ABOUT = """
 A spool is a directory that keeps messages (bytes, any bytes) until they are delivered: a program accepts
-them at any time and delivers them in order, in batches, when the destination is there. What can never be
-delivered becomes a dead letter, with the reason. Its queues are NSQ's: `spool`, and `dead`.
+them at any time and delivers them in order, in batches, when the destination can be reached. What can never
+be delivered becomes a dead letter, with the reason. Its two queues, `spool` and `dead`, are in NSQ's files.
 
-One process has a spool at a time. These commands are for people beside it.
+One process at a time has a spool open. These commands are for the people who operate it.
 """
 
 EXAMPLES = """
@@ -32,11 +32,11 @@ EXAMPLES = """
 """
 
 ABOUT_STATUS = """
-Show what waits in a spool and how its delivery goes. Takes no lock and changes nothing, whoever has the
-spool open; what that process says of itself is a second old at most.
+Show what waits in a spool and the progress of its delivery. Takes no lock and changes nothing; the figures of
+the process that has the spool open are up to a second old.
 
-With --follow it is a line that changes; in a pipe, or where there is no rich, a line each time. In the
-JSON, times are seconds since the Unix epoch, ages are seconds; null is nothing, or nobody knows.
+With --follow it is a line that changes; in a pipe, or without rich, one line after the other. In the JSON,
+times are seconds since the Unix epoch, ages are seconds, and null is absent or unknown.
 """
 
 EXAMPLES_STATUS = """
@@ -46,9 +46,10 @@ EXAMPLES_STATUS = """
 """
 
 ABOUT_SEND = """
-Add messages at the end of a spool that no process has open; the next that has it delivers them. They come
-from the arguments, or from stdin as they come in: a line is a message (without its newline) unless told
-otherwise. stderr tells at the end how many were sent, also where something went wrong on the way.
+Add messages at the end of a spool that no process has open; the next process that opens it delivers them.
+They come from the arguments, or from stdin as they come in: a line is a message (without its newline)
+unless an option says otherwise. The number of messages sent is printed on stderr at the end, also after an
+error.
 """
 
 EXAMPLES_SEND = """
@@ -58,13 +59,13 @@ EXAMPLES_SEND = """
 """
 
 ABOUT_RUN = """
-Deliver with a command: each batch is its stdin, in lines unless told otherwise. Exit code 0 is delivered;
-75 is to be tried again; so is any other, unless --on-failure give_up makes dead letters of such a batch,
-with the last line of stderr as the reason. DISKQ_ATTEMPTS tells which try it is, DISKQ_MESSAGES how many
-messages there are.
+Deliver with a command: each batch is its stdin, in lines unless an option says otherwise. Exit code 0 means
+delivered; 75 means try again; so does any other, unless --on-failure give_up makes dead letters of such a
+batch, with the last line of stderr as the reason. DISKQ_ATTEMPTS is the number of the attempt, DISKQ_MESSAGES
+the number of messages.
 
 It goes on until interrupted (Ctrl-C, SIGTERM), which ends the command and leaves its batch in the spool; or,
-with --drain, until nothing waits.
+with --drain, until no message waits.
 """
 
 EXAMPLES_RUN = """
@@ -74,8 +75,8 @@ EXAMPLES_RUN = """
 """
 
 ABOUT_DEAD = """
-Dead letters: messages that the destination refused for good, or that were tried too often. Looking takes no
-lock; to replay or to purge them, the spool must not be open in a process.
+Dead letters: messages that the destination refused for good, or after too many attempts. Listing takes no
+lock; to replay or purge them, the spool must not be open in a process.
 """
 
 EXAMPLES_DEAD = """
@@ -85,8 +86,8 @@ EXAMPLES_DEAD = """
 """
 
 ABOUT_LIST = """
-Show the dead letters, or those of some ids, in the order in which they were given up. At a terminal, and in
-a pipe, of each message only the start; in JSON, a line for each letter, `data` is all of it, in base64.
+Show the dead letters, or those with some ids, in the order in which they were given up. The table has only
+the start of each message; in the JSON, one line per letter, `data` is the whole message in base64.
 """
 
 EXAMPLES_LIST = """
@@ -96,8 +97,8 @@ EXAMPLES_LIST = """
 """
 
 ABOUT_REPLAY = """
-Put the messages of dead letters at the end of the spool, to be tried again; the letters are gone then.
-stdout tells their ids.
+Move the messages of dead letters to the end of the spool, to be delivered again. Their ids are printed on
+stdout.
 """
 
 EXAMPLES_REPLAY = """
@@ -106,7 +107,7 @@ EXAMPLES_REPLAY = """
 """
 
 ABOUT_PURGE = """
-Remove dead letters, for good. stdout tells their ids.
+Remove dead letters. Their ids are printed on stdout.
 """
 
 EXAMPLES_PURGE = """
@@ -119,12 +120,16 @@ ADVICE = QUEUE_ADVICE | {DiskFullError: "let it be delivered, free space, or rai
 
 
 def add_parser(nouns: Commands) -> None:
-    verbs = add_noun(nouns, "spool", "what waits to be delivered, and dead letters", ABOUT, EXAMPLES, ADVICE)
+    verbs = add_noun(
+        nouns, "spool", "messages until they are delivered, and dead letters", ABOUT, EXAMPLES, ADVICE
+    )
 
-    status = add_command(verbs, "status", "what waits, and how it goes", ABOUT_STATUS, EXAMPLES_STATUS)
+    status = add_command(
+        verbs, "status", "what waits, and the progress of delivery", ABOUT_STATUS, EXAMPLES_STATUS
+    )
     status.add_path("spool")
     status.add_flag("--follow", help="go on until interrupted (default: once)")
-    status.add_duration("--interval", help="with --follow: look again after so long (default: 1s)")
+    status.add_duration("--interval", help="with --follow: time between two lines (default: 1s)")
     status.add_json("a line of JSON each time")
     status.set_defaults(run=spoolstatus.status)
 
@@ -147,34 +152,34 @@ def add_parser(nouns: Commands) -> None:
 
 
 def _add_run(parser: CommandParser) -> None:
-    parser.add_argument("--exec", metavar="COMMAND", required=True, help="what delivers, for the shell")
+    parser.add_argument("--exec", metavar="COMMAND", required=True, help="the shell command that delivers")
     parser.add_framing("to the command", OUT)
     parser.add_count("--batch", default=100, help="messages in a batch at most (default: 100)")
-    parser.add_duration("--linger", default=0.0, help="let so much time fill a batch up (default: 0s)")
+    parser.add_duration("--linger", default=0.0, help="wait this long for a batch to fill (default: 0s)")
     parser.add_duration("--timeout", help="end a command that takes longer, and try again (default: none)")
-    parser.add_count("--max-attempts", help="then a batch is given up (default: never)")
+    parser.add_count("--max-attempts", help="give a batch up after N attempts (default: never)")
     parser.add_argument(
         "--on-failure",
         choices=["retry", "give_up"],
         default="retry",
-        help="what an exit code means that is neither 0 nor 75 (default: retry)",
+        help="after an exit code other than 0 and 75 (default: retry)",
     )
     parser.add_duration(
-        "--backoff-max", default=60.0, help="tries come further and further apart, up to this (default: 60s)"
+        "--backoff-max", default=60.0, help="the longest time between attempts, which grows (default: 60s)"
     )
-    parser.add_count("--rate", help="messages a second at most (default: as fast as it goes)")
-    parser.add_flag("--drain", help="stop when nothing waits (default: go on with what comes)")
+    parser.add_count("--rate", help="messages per second at most (default: no limit)")
+    parser.add_flag("--drain", help="stop when no message waits (default: go on)")
     parser.add_create("PATH")
 
 
 def _add_dead(verbs: Commands) -> None:
-    shown = add_command(verbs, "list", "show them", ABOUT_LIST, EXAMPLES_LIST)
+    shown = add_command(verbs, "list", "show dead letters", ABOUT_LIST, EXAMPLES_LIST)
     shown.add_path("spool")
-    shown.add_argument("ids", metavar="ID", nargs="*", help="only these (default: all)")
+    shown.add_argument("ids", metavar="ID", nargs="*", help="only these letters (default: all)")
     shown.add_json("a line of JSON for each letter")
     shown.set_defaults(run=spooldead.show)
 
-    replay = add_command(verbs, "replay", "try them again", ABOUT_REPLAY, EXAMPLES_REPLAY)
+    replay = add_command(verbs, "replay", "deliver them again", ABOUT_REPLAY, EXAMPLES_REPLAY)
     _add_ids(replay)
     replay.set_defaults(run=spooldead.replay)
 
@@ -186,6 +191,6 @@ def _add_dead(verbs: Commands) -> None:
 def _add_ids(parser: CommandParser) -> None:
     parser.add_path("spool")
     parser.add_argument("ids", metavar="ID", nargs="*", help="which letters")
-    parser.add_flag("--all", help="all of them (default: those of the ids)")
+    parser.add_flag("--all", help="all letters (default: those with the ids)")
     parser.add_json("one object, with the ids")
     parser.add_wait("spool")

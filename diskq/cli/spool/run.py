@@ -1,5 +1,5 @@
-# `diskq spool run`: a command delivers. Law: a batch has left when the command has ended with 0, and not
-# before; however this process or the command ends otherwise, the batch stays.
+# `diskq spool run`: delivery with a command. Law: a batch is removed when the command has ended with 0, and
+# not before; if this process or the command ends in another way, the batch stays.
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def _run(args: argparse.Namespace, options: SpoolOptions) -> None:
 
 @contextlib.contextmanager
 def _ended_by(number: int) -> Iterator[None]:
-    """A service that is stopped leaves the block, as one that is interrupted does."""
+    """Leave the block at this signal, as at Ctrl-C."""
     token = trio.lowlevel.current_trio_token()
     with trio.CancelScope() as scope:
         before = signal.signal(number, lambda *_: token.run_sync_soon(scope.cancel))
@@ -81,29 +81,29 @@ class _Command:
         self._gives_up = args.on_failure == "give_up"
 
     async def deliver(self, batch: Batch) -> None:
-        """The batch as stdin of the command. Raises Retry, Permanent."""
-        told = {"DISKQ_ATTEMPTS": str(batch.attempts), "DISKQ_MESSAGES": str(len(batch))}
-        # Its stdout is ours; its stderr is, too, but for the last line, which may tell why.
+        """Run the command with the batch as stdin. Raises Retry, Permanent."""
+        variables = {"DISKQ_ATTEMPTS": str(batch.attempts), "DISKQ_MESSAGES": str(len(batch))}
+        # It inherits stdout; stderr is captured, since its last line may be the reason, and then written.
         done = await trio.run_process(
             ["/bin/sh", "-c", self._command],
             stdin=self._join(batch),
             capture_stderr=True,
             check=False,
-            env=os.environ | told,
+            env=os.environ | variables,
             start_new_session=True,
             deliver_cancel=_end,
         )
         os.write(2, done.stderr)
         if done.returncode == 0:
             return
-        failure = _told(done)
+        failure = _reason(done)
         if self._gives_up and done.returncode != _LATER:
             raise Permanent(failure)
         raise Retry(reason=failure)
 
 
-def _told(done: subprocess.CompletedProcess[bytes]) -> str:
-    """How it ended, in a line."""
+def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+    """Return how it ended, in a line."""
     code = done.returncode
     how = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
     lines = done.stderr.strip().splitlines()
@@ -111,7 +111,7 @@ def _told(done: subprocess.CompletedProcess[bytes]) -> str:
 
 
 async def _end(process: trio.Process) -> None:
-    """All that the command has started ends with it: asked first, then killed."""
+    """End the command and all that it has started: SIGTERM, then SIGKILL."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with trio.CancelScope(shield=True, deadline=trio.current_time() + _GRACE):

@@ -1,4 +1,4 @@
-# `diskq spool status`: what waits, and how it goes, once or again and again.
+# `diskq spool status`: what waits, and the progress of delivery, once or repeatedly.
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _as_json(path: str, view: SpoolView) -> str:
     return json.dumps(facts, separators=(",", ":"))
 
 
-# --- in words -------------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------
 
 
 def _show(path: str, view: SpoolView) -> None:
@@ -128,7 +128,7 @@ def _number(value: float) -> str:
 
 
 def _oldest_age(view: SpoolView) -> float | None:
-    """Seconds; None where nothing waits, or nobody knows since when."""
+    """Return seconds; None if no message waits, or its age is unknown."""
     accepted_at = view.status.accepted_at
     return None if accepted_at is None or not view.status.depth else max(0.0, time.time() - accepted_at)
 

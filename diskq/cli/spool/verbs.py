@@ -1,5 +1,4 @@
-# `diskq spool send`. Law: what is in a spool is in its queue, so it is sent as to any queue; the spool
-# takes it from there.
+# `diskq spool send`. Law: the messages of a spool are in its queue, so that they are sent as to any queue.
 
 from __future__ import annotations
 

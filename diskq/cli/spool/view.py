@@ -1,4 +1,4 @@
-# A spool, from the command line. Law: what is no spool is told, with advice.
+# A spool, as the command line reads it. Law: an error for what is no spool, with advice.
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def check_spool(path: str, advice: str = "") -> None:
 
 
 def look_at_spool(path: str) -> SpoolView:
-    """The spool as it is now, or was a moment ago. Raises CommandError where there is none, OSError."""
+    """Return the state of the spool, up to a second old. Raises CommandError if there is none, OSError."""
     check_spool(path)
     return look(path)

@@ -1,5 +1,5 @@
-# `diskq stream groups`: who has read how far. Law: looking changes nothing; a group that is moved is
-# moved in all its partitions or in none, and never under somebody who reads as it.
+# `diskq stream groups`: positions of groups. Law: reading changes nothing; a group is moved in all its
+# partitions or in none, and never while a process reads as this group.
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["groups"]
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """How far a group is in a partition."""
+    """The position of a group in a partition."""
 
     group: str
     partition: int
     committed: int | None
     lag: int | None
-    """Messages that it has not committed; None where the partition is gone."""
+    """Messages that it has not committed; None if the partition is gone."""
 
 
 def groups(args: argparse.Namespace) -> None:
@@ -40,14 +40,14 @@ def groups(args: argparse.Namespace) -> None:
     found = _progress(view, wanted)
     if args.json:
         for each in found:
-            told = {"Group": each.group, "PartitionIndex": each.partition}
-            print(json.dumps({**told, "Committed": each.committed, "Lag": each.lag}))
+            facts = {"Group": each.group, "PartitionIndex": each.partition}
+            print(json.dumps({**facts, "Committed": each.committed, "Lag": each.lag}))
     elif found:
         columns = ["group", "partition", "committed", "lag"]
         rows = [_row(each) for each in found]
         show_table(columns, rows, numeric=columns[1:])
     else:
-        note(f"nobody reads {args.path} as a group")
+        note(f"no group has read {args.path}")
 
 
 def _row(found: GroupProgress) -> tuple[str, ...]:
@@ -79,27 +79,27 @@ def _lag(view: StreamView, partition: int, committed: int | None) -> int | None:
         return None
 
 
-# --- moving one -----------------------------------------------------------------------------------
+# --- reset ----------------------------------------------------------------------------------------
 
 
 def _reset(args: argparse.Namespace, view: StreamView) -> None:
     if args.to is None or args.to == "at-offset":
-        raise UsageError("--reset: to where? Add --to oldest, newest, an offset or a time")
+        raise UsageError("--reset needs --to: oldest, newest, an offset or a time")
     if args.json:
-        raise UsageError("--json is for looking: leave it out, or --reset")
+        raise UsageError("--json and --reset exclude each other")
     check_group_name(args.reset)
     known = {group.name: group.offsets for group in groups_of(view.fs, view.files)}
     if args.reset not in known:
         names = f"there are {', '.join(known)}" if known else "there are none"
-        raise CommandError(f"no group {args.reset!r} reads {args.path}: {names}")
+        raise CommandError(f"no group {args.reset!r} has read {args.path}: {names}")
     partitions = view.partitions(known[args.reset] if args.partitions is None else args.partitions)
     group = ConsumerGroup(view.fs, view.files, args.reset)
     with ExitStack() as stack:
         for partition in partitions:
             claim = group.claim(partition)
             if claim is None:
-                who = f"partition {partition} of {args.path} is being read as group {args.reset!r}"
-                raise CommandError(f"{who}: stop that first")
+                where = f"partition {partition} of {args.path}"
+                raise CommandError(f"{where} is being read as group {args.reset!r}: stop that first")
             stack.callback(claim.release)
         offsets = {partition: view.offset_of(partition, args.to) for partition in partitions}
         for partition, offset in offsets.items():

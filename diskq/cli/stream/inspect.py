@@ -1,4 +1,4 @@
-# `diskq stream lookup` and `stats`: what a stream has, and where.
+# `diskq stream lookup` and `stats`: offsets of a moment, and what a stream holds.
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def lookup(args: argparse.Namespace) -> None:
     partitions = view.partitions(args.partitions)
     found = {p: view.offset_at(p, args.at, or_at=args.at_or_after) for p in partitions}
     if all(offset is None for offset in found.values()):
-        late = "so late as" if args.at_or_after else "later than"
+        late = "at or after" if args.at_or_after else "later than"
         where = "" if args.partitions is None else f" in {', '.join(map(str, partitions))}"
         raise CommandError(
             f"no message of {args.path}{where} is {late} {show_moment(args.at)}: "
-            f"`diskq stream stats {args.path}` shows which times are there"
+            f"`diskq stream stats {args.path}` shows the times that are there"
         )
     times = {p: None if offset is None else view.time_at(p, offset) for p, offset in found.items()}
     if args.json:
         for partition, offset in found.items():
-            told = {"PartitionIndex": partition, "Offset": offset, "TimestampUTC": times[partition]}
-            print(json.dumps(told, separators=(",", ":")))
+            facts = {"PartitionIndex": partition, "Offset": offset, "TimestampUTC": times[partition]}
+            print(json.dumps(facts, separators=(",", ":")))
         return
     rows = [
         (str(partition), "none" if offset is None else str(offset), times[partition] or "-")

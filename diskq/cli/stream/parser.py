@@ -1,4 +1,4 @@
-# `diskq stream`: its verbs, their options, and what their help teaches.
+# The command line of `diskq stream`: verbs, options, help.
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["add_parser"]
 
 ABOUT = """
 A stream is a directory that keeps messages: bytes, with a key and a time. Reading removes nothing: any
-number of readers may begin anywhere, at an offset or at a time, while one process writes. It has
-partitions; messages of one key are in one partition, in the order in which they were written. Its files
-are those of go-diskq.
+number of readers may begin anywhere, at an offset or at a time, while one process writes. It has partitions;
+messages of one key are in one partition, in the order in which they were sent. Its files are those of
+go-diskq.
 """
 
 EXAMPLES = """
@@ -36,8 +36,8 @@ EXAMPLES = """
 """
 
 ABOUT_CREATE = """
-Make a stream. Of a stream that is there already, change the settings that are given: it keeps the
-messages, and the others. With more partitions, keys go to other ones from then on.
+Make a stream; or change the settings that are given, if it is there already: its messages and its other
+settings stay. With another number of partitions, keys go to other partitions from then on.
 """
 
 EXAMPLES_CREATE = """
@@ -51,8 +51,8 @@ Add messages at the end of a stream. They come from the arguments, or from stdin
 a message (without its newline) unless an option says otherwise. At the end stdout says where the messages
 are (partition=P offset=O, or offset=FIRST..LAST), also after an error on the way.
 
-Lines of JSON are those of `read --json`. They need Data (base64); PartitionKey and TimestampUTC go before
---key and --timestamp; the new stream gives partition and offset.
+Lines of JSON are those of `read --json`. They need Data (base64); PartitionKey and TimestampUTC take
+precedence over --key and --timestamp; partition and offset are new.
 """
 
 EXAMPLES_SEND = """
@@ -64,17 +64,17 @@ EXAMPLES_SEND = """
 """
 
 ABOUT_READ = """
-Write messages to stdout; they stay in the stream. Each partition's messages come in order, the partitions
-as it happens. It stops at the end of what there is; --end wait goes on with what comes, until interrupted.
+Write messages to stdout; they stay in the stream. The messages of a partition come in order, partitions in
+any order. It stops at the last message; --end wait goes on with new messages, until interrupted.
 
-At a moment, reading begins with the first message, in the order of offsets, that is later, in each
-partition for itself (see `diskq stream lookup`); behind it there may be earlier ones, if times step back.
+With a moment, reading begins in each partition at the first message, in the order of offsets, that is later
+(see `diskq stream lookup`); earlier ones may come after it, if times step back.
 
-As a group, reading begins behind what the group has committed (where that is nothing, at --start), and
-commits what was written out: if the reader goes away, or the disk is full, or you press Ctrl-C, the rest
-comes the next time, and the last few perhaps again. A partition is read by one of a group at a time: with
---end wait, those that others have are taken over when they end. What a reader such as `head` does not
-read of a pipe is written all the same: use -n.
+As a group, reading begins after what the group has committed (at --start if that is nothing), and commits
+what was written out. If the reader of stdout ends, or its disk is full, or you press Ctrl-C, the rest comes
+the next time, and the last few messages may come again. One process of a group at a time reads a partition:
+with --end wait, partitions of other processes are taken over when those end. A message in a pipe counts as
+written even if a reader such as `head` never reads it: use -n.
 """
 
 EXAMPLES_READ = """
@@ -86,7 +86,7 @@ EXAMPLES_READ = """
 """
 
 ABOUT_TAIL = """
-Write the last messages of a stream to stdout, the latest of all partitions; with -f go on with what comes,
+Write the last messages of a stream to stdout, the latest of all partitions; with -f go on with new messages,
 until interrupted.
 """
 
@@ -97,9 +97,9 @@ EXAMPLES_TAIL = """
 """
 
 ABOUT_LOOKUP = """
-Tell at which offset a moment is: of each partition the first message, in the order of offsets, that is
-later. Times need not be in order. Where no message is that late it says so; where none is in any partition,
-that is an error.
+Print the offset of a moment: in each partition that of the first message, in the order of offsets, that is
+later. Times need not be in order. It prints `none` for a partition without such a message, and fails if there
+is none in any partition.
 """
 
 EXAMPLES_LOOKUP = """
@@ -109,9 +109,9 @@ EXAMPLES_LOOKUP = """
 """
 
 ABOUT_VACUUM = """
-Remove what is older, or more, than the stream is to keep: complete segments, the oldest first, never the
-one that is written to. The stream's settings say how much that is, unless options do. May be done while
-others write and read. stdout tells what was removed.
+Remove what exceeds the retention limits: complete segments, the oldest first, never the active one. The
+limits are those of the stream's settings, unless options give others. Other processes may write and read
+meanwhile. What was removed is printed on stdout.
 
 A segment is too old when its newest message is. --max-bytes counts the complete segments of each partition.
 """
@@ -123,8 +123,8 @@ EXAMPLES_VACUUM = """
 """
 
 ABOUT_STATS = """
-Show what a stream holds: of each partition the offsets and the times that are there, and how much room it
-takes. Takes no lock and changes nothing. The JSON has go-diskq's names; Age is in nanoseconds.
+Show what a stream holds: offsets, times and bytes of each partition. Takes no lock and changes nothing. The
+JSON has go-diskq's names; Age is in nanoseconds.
 """
 
 EXAMPLES_STATS = """
@@ -133,9 +133,8 @@ EXAMPLES_STATS = """
 """
 
 ABOUT_GROUPS = """
-Show the groups that read a stream: of each partition the last offset that they have committed, and how
-many messages are behind that (the lag). --reset moves a group that nobody reads as: --to tells from where
-it is to go on.
+Show the groups that read a stream: in each partition the last offset that they have committed, and the number
+of messages after it (the lag). --reset moves a group to --to, while no process reads as this group.
 """
 
 EXAMPLES_GROUPS = """
@@ -150,7 +149,7 @@ ADVICE: dict[type[Exception], str] = {
     LockedError: "or wait for it: --wait 30s",
     DiskFullError: "free space, or `diskq stream vacuum`",
     MessageSizeError: "see --min-message-size, --max-message-size",
-    OffsetOutOfRangeError: "--partition takes one alone, `diskq stream stats` shows what each has",
+    OffsetOutOfRangeError: "`diskq stream stats` shows the offsets of each partition; --partition reads one",
 }
 
 
@@ -173,14 +172,14 @@ def add_parser(nouns: Commands) -> None:
     send.set_defaults(run=streamsend.send)
     verbs.add_old_name("write", send, stdin_framing="whole")
 
-    read = add("read", "print messages, from anywhere", ABOUT_READ, EXAMPLES_READ)
+    read = add("read", "print messages from any place", ABOUT_READ, EXAMPLES_READ)
     _add_read(read)
     read.set_defaults(run=streamread.read)
 
-    tail = add("tail", "print the last messages, and what comes", ABOUT_TAIL, EXAMPLES_TAIL)
+    tail = add("tail", "print the last messages, then new ones", ABOUT_TAIL, EXAMPLES_TAIL)
     tail.add_partitions()
-    tail.add_number("-n", default=10, help="so many messages (default: 10)")
-    tail.add_flag("-f", "--follow", help="go on with what comes (default: stop)")
+    tail.add_number("-n", default=10, help="messages (default: 10)")
+    tail.add_flag("-f", "--follow", help="go on with new messages (default: stop)")
     tail.add_framing("to stdout", [*OUT, "raw"], json=STREAM.about)
     tail.set_defaults(run=streamread.tail)
 
@@ -197,15 +196,15 @@ def add_parser(nouns: Commands) -> None:
     lookup.add_json("a line of JSON for each partition")
     lookup.set_defaults(run=streamlooks.lookup)
 
-    vacuum = add("vacuum", "remove what is too old, or too much", ABOUT_VACUUM, EXAMPLES_VACUUM)
+    vacuum = add("vacuum", "remove what exceeds the retention limits", ABOUT_VACUUM, EXAMPLES_VACUUM)
     _add_vacuum(vacuum)
     vacuum.set_defaults(run=streamkeep.vacuum)
 
-    stats = add("stats", "what is in there", ABOUT_STATS, EXAMPLES_STATS)
+    stats = add("stats", "offsets, times and sizes by partition", ABOUT_STATS, EXAMPLES_STATS)
     stats.add_json("one line, as go-diskq's; bytes")
     stats.set_defaults(run=streamlooks.stats)
 
-    groups = add("groups", "who has read how far", ABOUT_GROUPS, EXAMPLES_GROUPS)
+    groups = add("groups", "positions of groups", ABOUT_GROUPS, EXAMPLES_GROUPS)
     _add_groups(groups)
     groups.set_defaults(run=streamgroups.groups)
 
@@ -214,20 +213,18 @@ def add_parser(nouns: Commands) -> None:
 
 
 def _add_layout(parser: CommandParser) -> None:
-    parser.add_count("--partition-count", help="partitions that are written to (default: 3)")
-    parser.add_size(
-        "--segment-size", help="begin the next segment when one has grown so large (default: 32MiB)"
-    )
+    parser.add_count("--partition-count", help="number of partitions (default: 3)")
+    parser.add_size("--segment-size", help="begin another segment when one has this size (default: 32MiB)")
     parser.add_size(
         "--retention-max-bytes",
-        help="`vacuum` keeps so much in the complete segments of each partition (default: all)",
+        help="`vacuum` keeps this size in complete segments of each partition (default: all)",
     )
     parser.add_duration("--retention-max-age", help="`vacuum` keeps what is younger than this (default: all)")
     parser.add_argument(
         "--encoding",
         choices=ENCODINGS,
-        help="how records tell lengths: `fixed`, which go-diskq reads and writes, or `varuint`, as its "
-        "README has it, and which is smaller (default: fixed)",
+        help="how lengths are encoded: `fixed`, which go-diskq reads and writes, or `varuint`, which its "
+        "README describes, and which is smaller (default: fixed)",
     )
 
 
@@ -235,7 +232,7 @@ def _add_lock(parser: CommandParser) -> None:
     parser.add_wait("stream")
     parser.add_flag(
         "--take-over",
-        help="go on where a go-diskq producer crashed and left its owner file; make sure that none runs "
+        help="open a stream whose go-diskq producer crashed and left an owner file; make sure that none runs "
         "(default: refuse)",
     )
 
@@ -247,7 +244,7 @@ def _add_send(parser: CommandParser) -> None:
     parser.add_argument(
         "--key",
         metavar="KEY",
-        help="the messages' key, which decides on the partition (default: each gets a random one)",
+        help="the messages' key, which determines the partition (default: a random one for each)",
     )
     parser.add_argument(
         "--timestamp", type=moment, metavar="TIME", help=f"the messages' time: {MOMENTS} (default: now)"
@@ -257,7 +254,7 @@ def _add_send(parser: CommandParser) -> None:
     parser.add_size(
         "--min-message-size",
         default=options.min_message_size,
-        help="refuse smaller messages; 1 where go-diskq reads, which stops at empty ones (default: 0)",
+        help="refuse smaller messages; use 1 if go-diskq reads them: it stops at empty ones (default: 0)",
     )
 
 
@@ -267,8 +264,8 @@ def _add_read(parser: CommandParser) -> None:
         "--start",
         type=place,
         metavar="PLACE",
-        help="where to begin: `oldest`, `newest` (the last message, or the next one where the segment "
-        "that is written to is empty), `active` (that segment), an offset, or a time (default: oldest)",
+        help="where to begin: `oldest`, `newest` (the last message, or the next one if the active segment is "
+        "empty), `active` (the active segment), an offset, or a time (default: oldest)",
     )
     parser.add_argument(
         "--start-offset", type=number, metavar="OFFSET", help="begin at this offset (default: see --start)"
@@ -278,17 +275,17 @@ def _add_read(parser: CommandParser) -> None:
         "--end",
         type=stop,
         metavar="PLACE",
-        help="where to stop: `close` (at the end of what there is), `wait` (never), or at an offset, "
-        "inclusive, which is waited for (default: close)",
+        help="where to stop: `close` (at the last message), `wait` (never), or after an offset, waiting for "
+        "it (default: close)",
     )
     parser.add_argument(
-        "--end-offset", type=number, metavar="OFFSET", help="stop behind this offset (default: see --end)"
+        "--end-offset", type=number, metavar="OFFSET", help="stop after this offset (default: see --end)"
     )
     parser.add_count("-n", help="stop after N messages (default: see --end)")
     parser.add_argument(
         "--group",
         metavar="NAME",
-        help="read as this group, and commit what was written out (default: as nobody)",
+        help="read as this group, and commit what was written out (default: no group)",
     )
     parser.add_framing("to stdout", [*OUT, "raw"], json=STREAM.about)
     parser.add_argument(
@@ -297,7 +294,7 @@ def _add_read(parser: CommandParser) -> None:
         action="store_const",
         dest="framing",
         const="json",
-        help="as --json: go-diskq's name (default: --lines)",
+        help="the same as --json, as in go-diskq (default: --lines)",
     )
 
 
@@ -311,18 +308,18 @@ def _add_at(
 def _add_vacuum(parser: CommandParser) -> None:
     parser.add_size(
         "--max-bytes",
-        help="keep so much in the complete segments of each partition (default: as the settings say)",
+        help="keep this size in complete segments of each partition (default: as the settings say)",
     )
     parser.add_duration("--max-age", help="keep what is younger than this (default: as the settings say)")
     parser.add_flag(
-        "--keep-for-groups", help="spare what some group has not committed yet (default: remove it, too)"
+        "--keep-for-groups", help="keep what some group has not committed yet (default: remove it)"
     )
-    parser.add_flag("--dry-run", help="tell what would be removed, and remove nothing (default: remove it)")
+    parser.add_flag("--dry-run", help="show what would be removed, and remove nothing (default: remove it)")
 
 
 def _add_groups(parser: CommandParser) -> None:
     parser.add_json("a line of JSON for each partition")
-    parser.add_argument("--reset", metavar="GROUP", help="move this group (default: only look)")
+    parser.add_argument("--reset", metavar="GROUP", help="move this group (default: show groups)")
     parser.add_argument(
         "--to", type=place, metavar="PLACE", help="`oldest`, `newest`, an offset, or a time (default: none)"
     )

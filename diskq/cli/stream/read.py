@@ -1,5 +1,5 @@
-# `diskq stream read` and `tail`. Law: reading removes nothing; a group commits what was written out,
-# after it was written out, and never before.
+# `diskq stream read` and `tail`. Law: reading removes nothing; a group commits messages after they were
+# written out, never before.
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read(args: argparse.Namespace) -> None:
         trio.run(_read_all, args, wanted, where, end, output)
     except BrokenPipeError:
         if args.group is not None:
-            note(f"the reader went away: what was not written comes again for group {args.group!r}")
+            note(f"the reader of stdout has ended: what was not written comes again for group {args.group!r}")
         raise
     except OffsetOutOfRangeError as failure:
         if args.group is None or failure.offset >= failure.first:
@@ -55,7 +55,7 @@ async def _read_all(
 ) -> None:
     partitions = None if args.partitions is None else wanted
     async with open_consumer(args.path, partitions, group=args.group, start=start, end=end) as consumer:
-        _tell_what_others_have(args, wanted, consumer)
+        _report_others(args, wanted, consumer)
         with _progress(args, end, consumer) as advance:
             while output.written != args.n:
                 most = count_of_next(output, args.n)
@@ -67,11 +67,11 @@ async def _read_all(
                 advance(len(messages))
 
 
-def _tell_what_others_have(args: argparse.Namespace, wanted: list[int], consumer: StreamConsumer) -> None:
+def _report_others(args: argparse.Namespace, wanted: list[int], consumer: StreamConsumer) -> None:
     others = sorted(set(wanted) - set(consumer.position))
     if others:
         what = "partition" if len(others) == 1 else "partitions"
-        note(f"{what} {listed(others)}: somebody else is reading as group {args.group!r}")
+        note(f"{what} {listed(others)}: read by another process of group {args.group!r}")
 
 
 def _progress(args: argparse.Namespace, end: Stop, consumer: StreamConsumer) -> Any:
@@ -106,14 +106,14 @@ async def _tail_all(args: argparse.Namespace, last: list[Message], ends: Mapping
 
 
 def _last_of(view: StreamView, partition: int, count: int) -> tuple[list[Message], int]:
-    """At most so many messages from the end of a partition, and the offset behind them."""
+    """Return up to `count` messages from the end of a partition, and the next offset."""
     with view.reader(partition) as reader:
         for is_last_try in (False, False, True):
             try:
                 end = reader.next_offset()
                 reader.seek(max(reader.first_offset(), end - count))
                 break
-            except OffsetOutOfRangeError:  # retention was faster
+            except OffsetOutOfRangeError:  # retention removed it meanwhile
                 if is_last_try:
                     raise
         messages = reader.read_many(end - reader.position)
@@ -123,7 +123,7 @@ def _last_of(view: StreamView, partition: int, count: int) -> tuple[list[Message
 
 
 def _latest(by_partition: Mapping[int, list[Message]], count: int) -> list[Message]:
-    """The last ones of all, by their times; each partition's stay in order."""
+    """Return the last `count` of all, by their times; those of a partition stay in order."""
     ends = {partition: len(messages) for partition, messages in by_partition.items()}
     latest = []
     for _ in range(min(count, sum(ends.values()))):

@@ -1,4 +1,4 @@
-# `diskq stream vacuum`. Law: what the options say is done, and what was done is told.
+# `diskq stream vacuum`. Law: the options decide, and what was removed is printed.
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def vacuum(args: argparse.Namespace) -> None:
     max_age_ns = settings.retention_max_age_ns if args.max_age is None else round(args.max_age * _SECOND)
     if max_bytes is None and max_age_ns is None:
         raise CommandError(
-            f"{args.path} is to keep everything: say --max-age or --max-bytes, "
-            f"or let it know (`diskq stream create {args.path} --retention-max-age 7d`)"
+            f"{args.path} keeps everything: add --max-age or --max-bytes, "
+            f"or change its settings (`diskq stream create {args.path} --retention-max-age 7d`)"
         )
     report = retain(
         view.fs,
@@ -47,6 +47,6 @@ def vacuum(args: argparse.Namespace) -> None:
 
 
 def _needed(view: StreamView) -> dict[int, int]:
-    """Of each partition that a group reads, the first message that some group has yet to commit."""
+    """Return the offset of the first message that some group has yet to commit, by partition."""
     found = {partition: slowest(view.fs, view.files, partition) for partition in view.partitions()}
     return {partition: offset for partition, offset in found.items() if offset is not None}

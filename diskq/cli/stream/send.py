@@ -1,5 +1,5 @@
-# `diskq stream create` and `send`. Law: what is told to be in the stream is in it, as durably as was
-# asked for, however the command ends.
+# `diskq stream create` and `send`. Law: offsets that are printed are in the stream, with the durability
+# that was asked for, however the command ends.
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from diskq.tools.json_lines import STREAM
 __all__ = ["create", "send"]
 
 Fields = tuple[bytes | None, bytes, int | None]
-"""Key, value and timestamp in nanoseconds; None: nobody said."""
+"""Key, value and timestamp in nanoseconds; None: not given."""
 
 # --- create ---------------------------------------------------------------------------------------
 
@@ -45,14 +45,14 @@ def create(args: argparse.Namespace) -> None:
     _make_room(args.path)
     trio.run(_create, args, options)
     settings = StreamView(args.path).settings
-    told = {
+    facts = {
         "partition-count": str(settings.partitions),
         "segment-size": _size(settings.roll_size),
         "retention-max-bytes": _size(settings.retention_max_bytes),
         "retention-max-age": _duration(settings.retention_max_age_ns),
         "encoding": settings.encoding,
     }
-    print(f"{word} {shown(args.path)}:", " ".join(f"{name}={value}" for name, value in told.items()))
+    print(f"{word} {shown(args.path)}:", " ".join(f"{name}={value}" for name, value in facts.items()))
 
 
 async def _create(args: argparse.Namespace, options: StreamOptions) -> None:
@@ -104,7 +104,7 @@ async def _send_all(args: argparse.Namespace, options: StreamOptions) -> None:
 
 
 class _StreamInput:
-    """From the arguments, or from stdin, into the stream."""
+    """Sends messages of the arguments, or of stdin, to the stream."""
 
     def __init__(self, args: argparse.Namespace, producer: StreamProducer) -> None:
         self._args = args
@@ -113,27 +113,27 @@ class _StreamInput:
         self._line_numbers = count(1)
 
     async def send_all(self, most: int) -> None:
-        """All of it; messages of at most `most` bytes."""
+        """Send all of it. Raises MessageSizeError for a message of more than `most` bytes."""
         await read_source(self._args, most, self._send_values, self._send_lines)
 
     async def _send_values(self, values: Iterable[bytes]) -> None:
         await self._send((self._key, value, self._args.timestamp) for value in values)
 
     async def _send_lines(self, lines: Iterable[bytes]) -> None:
-        """Messages in JSON. What stands before a line that is none is sent."""
+        """Send messages in JSON: all before the first invalid line. Raises CommandError for that line."""
         failures: list[CommandError] = []
 
         def messages() -> Iterator[Fields]:
             for number, line in zip(self._line_numbers, lines, strict=False):
                 try:
-                    told = message_of(line, number, STREAM)
+                    entry = message_of(line, number, STREAM)
                 except CommandError as failure:
                     failures.append(failure)
                     return
                 yield (
-                    self._key if told.key is None else told.key,
-                    told.value,
-                    self._args.timestamp if told.timestamp_ns is None else told.timestamp_ns,
+                    self._key if entry.key is None else entry.key,
+                    entry.value,
+                    self._args.timestamp if entry.timestamp_ns is None else entry.timestamp_ns,
                 )
 
         await self._send(messages())
@@ -149,7 +149,7 @@ def _size_of(message: Fields) -> int:
     return len(message[1])
 
 
-# --- what they share ------------------------------------------------------------------------------
+# --- shared ---------------------------------------------------------------------------------------
 
 
 def _make_room(path: str) -> None:

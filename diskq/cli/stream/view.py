@@ -1,5 +1,5 @@
-# A stream as its files show it. Law: look, and touch nothing: no lock is taken, no file is changed,
-# whoever writes or reads it does not notice.
+# A stream as its files show it. Law: read only: no lock is taken, no file is changed, and processes that
+# write or read it do not notice.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from diskq.tools.holders import writer_of
 __all__ = ["STREAMS_OWN", "StreamView", "is_stream", "listed"]
 
 STREAMS_OWN = {"settings.json", "owner", ".diskq"}
-"""What an open that was cut short leaves, go-diskq's or ours."""
+"""Names that an interrupted first open leaves, of go-diskq or of diskq."""
 
 
 def is_stream(path: str) -> bool:
@@ -30,12 +30,12 @@ def is_stream(path: str) -> bool:
 
 
 class StreamView:
-    """A stream that is there."""
+    """An existing stream."""
 
     def __init__(self, path: str, advice: str = "") -> None:
         """Raises CommandError, with `advice`, unless there is a stream in the directory `path`.
 
-        Raises UnsupportedFormatError where nobody can read its settings.
+        Raises UnsupportedFormatError if its settings cannot be read.
         """
         check_directory(path, advice)
         if not is_stream(path):
@@ -47,16 +47,16 @@ class StreamView:
 
     @property
     def settings(self) -> StreamSettings:
-        """What its settings say; the defaults, where there are none. Raises UnsupportedFormatError."""
+        """Its settings, or the defaults if it has none. Raises UnsupportedFormatError."""
         return read_settings(self.fs, self.files) or StreamSettings()
 
     @property
     def writer(self) -> str | None:
-        """Who writes to it; None where nobody does."""
+        """The process that has it open for writing, or None."""
         return writer_of(self.fs, self.files)
 
     def partitions(self, wanted: Iterable[int] | None = None) -> list[int]:
-        """All that are there, or those that are wanted. Raises StreamNotFoundError for one that is not."""
+        """Return all partitions, or those that are wanted. Raises StreamNotFoundError for a missing one."""
         there = self._stream.partitions()
         if wanted is None:
             return there
@@ -70,12 +70,12 @@ class StreamView:
         return self._stream.open(partition)
 
     def offset_at(self, partition: int, timestamp: int, *, or_at: bool = False) -> int | None:
-        """Where the partition's first message is that is later, or not earlier; None where none is."""
+        """Return the offset of the first message that is later (with `or_at`: not earlier), or None."""
         with TimeLookup(self.fs, self.files.partition(partition)) as lookup:
             return lookup.offset_at_or_after(timestamp) if or_at else lookup.offset_after(timestamp)
 
     def time_at(self, partition: int, offset: int) -> str | None:
-        """When the message is from; None where it is gone."""
+        """Return the time of the message, or None if it is gone."""
         with self.reader(partition) as reader:
             try:
                 reader.seek(offset)
@@ -85,7 +85,7 @@ class StreamView:
         return as_text(message.timestamp_ns) if message is not None else None
 
     def offset_of(self, partition: int, place: Place) -> int:
-        """The offset of the message that is next at a place; the next one to come, where none is that late.
+        """Return the offset of the first message at a place; the next offset if no message is that late.
 
         Raises OffsetOutOfRangeError, StreamNotFoundError, OSError.
         """
@@ -98,6 +98,6 @@ class StreamView:
 
 
 def listed(numbers: list[int]) -> str:
-    """Numbers in order, as people list them."""
+    """Return sorted numbers as people list them."""
     is_dense = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
     return f"{numbers[0]} to {numbers[-1]}" if is_dense else ", ".join(map(str, numbers))

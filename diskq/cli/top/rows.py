@@ -1,5 +1,5 @@
-# What `diskq top` says of each thing: cells, JSON, and the sum of all. Law: what is not known is "-", and in
-# JSON null; what is not exact says so.
+# What `diskq top` shows of each store: cells, JSON, and the sum of all. Law: what is unknown is "-", in
+# JSON null; what is not exact is marked.
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FEW = 100
 
 
 class Column(NamedTuple):
-    """A column, and how long it stays where there is not room for all: those of 1 stay longest."""
+    """A column, and its rank: columns of high ranks are left out first if the space is too small."""
 
     name: str
     rank: int
@@ -68,22 +68,22 @@ NUMERIC = (
     "problems",
 )
 SORTS = ("name", "in/s", "out/s", "depth", "lag", "oldest", "sync", "disk")
-"""What may be sorted by, in the order in which a key goes through them; names up, all else down."""
+"""Columns to sort by, in the order in which a key selects them; names ascend, all others descend."""
 
 
-# --- in words -------------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------
 
 
 def cells(reading: WatchReading, bars: int = 20) -> dict[str, str]:
-    """By column; `bars` is how many characters the last minute may have."""
+    """Return the cells by column; the last minute takes up to `bars` characters."""
     store, sample = reading.store, reading.sample
-    told = {
+    found = {
         "kind": store.kind,
         "name": shown(os.path.join(store.path, store.name) if store.name else store.path),
     }
     if sample is None:
-        return told | {"problems": printable((reading.failure or "").encode())}
-    return told | {
+        return found | {"problems": printable((reading.failure or "").encode())}
+    return found | {
         "holder": _holder(sample.holder),
         "in/s": _rate(reading.messages_in),
         "in B/s": _bytes_rate(reading.bytes_in),
@@ -101,7 +101,7 @@ def cells(reading: WatchReading, bars: int = 20) -> dict[str, str]:
 
 
 def part_cells(reading: WatchReading, part: SamplePart) -> dict[str, str]:
-    """One of its readers, or queues."""
+    """Return the cells of one of its readers, or queues."""
     rate = reading.parts_out.get(part.name)
     return {
         "name": f"  {shown(part.name) or '(the default)'}",
@@ -111,14 +111,14 @@ def part_cells(reading: WatchReading, part: SamplePart) -> dict[str, str]:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The last `width` of them as bars, as high as they are beside the highest; none is none."""
+    """Return the last `width` values as bars, relative to the highest; no bars without values."""
     last = values[-width:] if width > 0 else ()
     most = max(last, default=0.0)
     return "".join(_BARS[round(value / most * (len(_BARS) - 1))] if most else _BARS[0] for value in last)
 
 
 def totals(readings: Sequence[WatchReading], bars: int = 20) -> dict[str, str]:
-    """All of them together."""
+    """Return the cells of the sum of all."""
     rates: dict[str, Callable[[WatchReading], float | None]] = {
         "in/s": lambda each: each.messages_in,
         "in B/s": lambda each: each.bytes_in,
@@ -126,11 +126,11 @@ def totals(readings: Sequence[WatchReading], bars: int = 20) -> dict[str, str]:
         "out B/s": lambda each: each.bytes_out,
     }
     samples = [reading.sample for reading in readings if reading.sample is not None]
-    told = {"kind": "all", "name": f"{len(readings)} {'store' if len(readings) == 1 else 'things'}"}
+    found = {"kind": "all", "name": f"{len(readings)} {'store' if len(readings) == 1 else 'stores'}"}
     for name, of in rates.items():
-        told[name] = (_bytes_rate if "B" in name else _rate)(_sum(of(each) for each in readings))
+        found[name] = (_bytes_rate if "B" in name else _rate)(_sum(of(each) for each in readings))
     problems = sum(len(sample.problems) for sample in samples) + len(readings) - len(samples)
-    return told | {
+    return found | {
         "depth": _number(_sum(sample.depth for sample in samples)),
         "disk": units.show_size(sum(sample.size for sample in samples)),
         "files": str(sum(sample.segments for sample in samples)),
@@ -140,7 +140,7 @@ def totals(readings: Sequence[WatchReading], bars: int = 20) -> dict[str, str]:
 
 
 def _added(histories: Sequence[Sequence[float]]) -> list[float]:
-    """Rate by rate, the last ones together."""
+    """Return the sums of rates; histories are aligned at their ends."""
     longest = max(map(len, histories), default=0)
     return [
         sum(history[len(history) - back] for history in histories if len(history) >= back)
@@ -154,7 +154,7 @@ def _sum(values: Any) -> Any:
 
 
 def _holder(holder: str | None) -> str:
-    """Shortly: a table has no room for since when."""
+    """Return it without the time since when, for the table."""
     return "-" if holder is None else printable(holder.split(" on ")[0].replace("process ", "").encode())
 
 
@@ -181,7 +181,7 @@ def _depth(sample: Sample) -> str:
 
 
 def _lag(sample: Sample) -> int | None:
-    """Of the last of its readers; a store's queues lag behind nothing."""
+    """Return the largest lag of its readers; None for priority stores, whose queues have no lag."""
     lags = [part.lag for part in sample.parts if part.lag is not None]
     return max(lags) if lags and sample.store.kind != "jobs" else None
 
@@ -206,11 +206,11 @@ def _disk(sample: Sample) -> str:
     return f"{size} ({bound.used / bound.max_bytes:.0%} of {units.show_size(bound.max_bytes)}{whose})"
 
 
-# --- in order -------------------------------------------------------------------------------------
+# --- order ----------------------------------------------------------------------------------------
 
 
 def sort_key(column: str) -> Callable[[WatchReading], tuple[Any, ...]]:
-    """For `sorted`: by that column, and by name where it is the same; what is not known comes last."""
+    """Return the key for `sorted`: by that column, then by name; unknown values come last."""
 
     def known(reading: WatchReading) -> float | None:
         sample = reading.sample
@@ -237,13 +237,13 @@ def sort_key(column: str) -> Callable[[WatchReading], tuple[Any, ...]]:
 
 
 def as_json(reading: WatchReading) -> dict[str, Any]:
-    """What is known of it. Sizes in bytes, times in seconds, rates a second."""
+    """Return all that is known of it: bytes, seconds, rates per second."""
     store, sample = reading.store, reading.sample
-    told: dict[str, Any] = {"kind": store.kind, "path": shown(store.path), "name": shown(store.name)}
+    facts: dict[str, Any] = {"kind": store.kind, "path": shown(store.path), "name": shown(store.name)}
     if sample is None:
-        return told | {"failure": reading.failure}
+        return facts | {"failure": reading.failure}
     status = sample.status
-    return told | {
+    return facts | {
         "holder": sample.holder,
         "messages_in": reading.messages_in,
         "bytes_in": reading.bytes_in,

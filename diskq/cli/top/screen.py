@@ -1,5 +1,5 @@
-# `diskq top` at a terminal: what is drawn, and what keys do to it. Law: drawing looks at nothing but what it
-# is given; as many columns and rows are shown as there is room for, those first that matter most.
+# `diskq top` at a terminal: drawing, and keys. Law: drawing reads nothing but what it is given; it shows the
+# columns and rows that fit, the most important ones first.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HELP = "q quit   s sort   p pause   ↑↓ choose   enter unfold"
 _GAP = 2
 _BARS = 20
 _MOST_PROBLEMS = 5
-# The title, the names of columns, the sum, the keys.
+# Lines for the title, the column names, the sum, the keys.
 _FRAME = 4
 _CHOSEN = Style(reverse=True)
 _STYLES = {"kind": "cyan", "in/s": "green", "out/s": "magenta", "lag": "yellow", "problems": "red"}
@@ -30,25 +30,25 @@ _STYLES = {"kind": "cyan", "in/s": "green", "out/s": "magenta", "lag": "yellow",
 
 @dataclass(slots=True)
 class Screen:
-    """What is on the screen. Give it `readings`, tell it of keys, draw it with rich."""
+    """The screen. Set `readings`, call `press` for each key, print it with rich."""
 
     interval: float
-    """Seconds between looks, to be told."""
+    """Seconds between readings, as shown in the title."""
     readings: Sequence[WatchReading] = ()
     bare: Sequence[str] = ()
-    """Paths with nothing on them yet."""
+    """Paths that hold no store yet."""
     clock: str = ""
-    """When that was, in words."""
+    """The time of the readings, as text."""
     is_paused: bool = False
     is_over: bool = False
-    """Was it asked to end?"""
+    """True after the key that ends it."""
     column: str = SORTS[0]
-    """By which it is sorted."""
+    """The column by which it is sorted."""
     chosen: int = 0
     unfolded: set[Store] = field(default_factory=set)
 
     def press(self, key: str) -> None:
-        """A key: a character, or "up", "down", "left", "right", "enter"."""
+        """Handle a key: a character, or "up", "down", "left", "right", "enter"."""
         match key:
             case "q" | "Q":
                 self.is_over = True
@@ -88,7 +88,7 @@ class Screen:
         width, height = options.max_width, options.height or console.height
         rows, details = self._rows(), self._details() + self._absent()
         total = totals(self.readings, _BARS)
-        columns = fitting([told for told, _ in rows] + [total], width)
+        columns = fitting([row for row, _ in rows] + [total], width)
         yield self._title(width)
         table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold", show_edge=False)
         for name in columns:
@@ -100,9 +100,9 @@ class Screen:
                 overflow="ellipsis",
                 style=_STYLES.get(name, ""),
             )
-        for told, is_chosen in rows[_window(rows, height - _FRAME - len(details))]:
+        for row, is_chosen in rows[_window(rows, height - _FRAME - len(details))]:
             table.add_row(
-                *(Text(told.get(name, "")) for name in columns), style=_CHOSEN if is_chosen else None
+                *(Text(row.get(name, "")) for name in columns), style=_CHOSEN if is_chosen else None
             )
         table.add_row(*(Text(total.get(name, "")) for name in columns), style="bold")
         yield table
@@ -115,7 +115,7 @@ class Screen:
         return Text(f"diskq top  {self.clock}  {state}  by {self.column}"[:width], style="bold")
 
     def _rows(self) -> list[tuple[Mapping[str, str], bool]]:
-        """The lines of the table, and whether each is the chosen one."""
+        """Return the lines of the table, and whether each is the chosen one."""
         rows: list[tuple[Mapping[str, str], bool]] = []
         chosen = self._chosen_store
         for reading in self._sorted:
@@ -126,7 +126,7 @@ class Screen:
         return rows
 
     def _details(self) -> list[str]:
-        """Of the chosen one, if it is unfolded, what takes words."""
+        """Return the holder and the problems of the chosen store, if it is unfolded."""
         chosen = self._chosen_store
         sample = next((each.sample for each in self.readings if each.store == chosen), None)
         if sample is None or chosen not in self.unfolded:
@@ -140,7 +140,7 @@ class Screen:
 
 
 def fitting(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
-    """The columns that fit in so many characters, in their order; some are always there."""
+    """Return the columns that fit into `width` characters, in order; those of rank 1 are always there."""
     kept = list(COLUMNS)
     wide = {
         column.name: max(len(column.name) + 2, *(len(row.get(column.name, "")) for row in rows))
@@ -155,7 +155,7 @@ def fitting(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
 
 
 def _window(rows: Sequence[tuple[Mapping[str, str], bool]], height: int) -> slice:
-    """So many lines, the chosen one among them."""
+    """Return a slice of `height` lines that contains the chosen one."""
     at = next((number for number, (_, is_chosen) in enumerate(rows) if is_chosen), 0)
     start = max(0, min(at - height // 2, len(rows) - height))
     return slice(start, start + max(1, height))

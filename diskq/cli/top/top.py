@@ -1,5 +1,5 @@
-# `diskq top`: what keeps messages, watched from another process. Law: files are read, and nothing else:
-# nothing is locked or changed, and who writes there does not notice.
+# `diskq top`: stores, watched from another process. Law: it only reads files: nothing is locked or changed,
+# and processes that write there do not notice.
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from diskq.tools.watch.watch import StoreWatch, WatchReading
 __all__ = ["add_parser"]
 
 ABOUT = """
-StoreWatch queues, streams, journals, stores of priority queues and spools, whoever has them open: what comes
-in and goes out a second, how much is there, how far its readers are behind, how old the oldest message
-is, how long syncs take, and what is on the disk. Each PATH is one of them, or a directory with some.
+Watch queues, streams, journals, stores of priority queues and spools that other processes have open: messages
+in and out per second, depth, lags of readers, age of the oldest message, duration of syncs, bytes on disk.
+Each PATH is a store, or a directory with stores.
 
-Only files are read: nothing is locked or changed, and a process that writes there does not notice. What
-the files do not tell is "-": peers' programs do not say how long their syncs take.
+It only reads files: nothing is locked or changed, and processes that write there do not notice. What the
+files do not show is "-": the programs of other projects do not report how long their syncs take.
 
 Keys: q quits, s sorts by the next column (S: the one before), p pauses, the arrows choose, enter unfolds
-groups, readers, queues and problems. Where stdout is no terminal, one table is printed.
+groups, readers, queues and problems. If stdout is no terminal, one table is printed.
 """
 
 EXAMPLES = """
@@ -47,14 +47,14 @@ _KEYS = {"\x1b[A": "up", "\x1b[B": "down", "\x1b[C": "right", "\x1b[D": "left", 
 
 
 def add_parser(nouns: Commands) -> None:
-    top = add_command(nouns, "top", "watch what there is", ABOUT, EXAMPLES)
-    top.add_argument("paths", metavar="PATH", nargs="+", help="what to watch, or a directory with some of it")
-    top.add_duration("--interval", default=1.0, help="between two looks (default: 1s)")
+    top = add_command(nouns, "top", "watch stores", ABOUT, EXAMPLES)
+    top.add_argument("paths", metavar="PATH", nargs="+", help="a store, or a directory with stores")
+    top.add_duration("--interval", default=1.0, help="time between two readings (default: 1s)")
     form = top.add_mutually_exclusive_group()
     form.add_argument(
-        "--once", action="store_true", help="print one table, after two looks, and end (default: go on)"
+        "--once", action="store_true", help="print one table, after two readings, and end (default: go on)"
     )
-    add_json(form, "one object for each look; bytes, seconds")
+    add_json(form, "one object for each reading; bytes, seconds")
     top.add_count("-n", help="with --json: end after N objects (default: when interrupted)")
     top.set_defaults(run=run)
 
@@ -68,12 +68,12 @@ def run(args: argparse.Namespace) -> None:
     with warnings_left_out():
         first = watch.look()
         if not first:
-            raise CommandError(f"{', '.join(args.paths)}: there is nothing here that keeps messages")
+            raise CommandError(f"{', '.join(args.paths)}: there is no store here")
         if not args.json and not args.once and sys.stdin.isatty() and has_rich(sys.stdout):
             _watch(args.interval, watch, first)
             return
         for path in watch.bare:
-            note(f"{path}: there is nothing here yet that keeps messages")
+            note(f"{path}: there is no store here yet")
         if args.json:
             _print_objects(args, watch, first)
         else:
@@ -87,8 +87,8 @@ def run(args: argparse.Namespace) -> None:
 def _print_objects(args: argparse.Namespace, watch: StoreWatch, readings: list[WatchReading]) -> None:
     done = 0
     while True:
-        told = {"at": _now(), "things": [as_json(reading) for reading in readings]}
-        print(json.dumps(told, separators=(",", ":")), flush=True)
+        found = {"at": _now(), "things": [as_json(reading) for reading in readings]}
+        print(json.dumps(found, separators=(",", ":")), flush=True)
         done += 1
         if done == args.n:
             return
@@ -137,14 +137,14 @@ def _clock() -> str:
 
 
 class _Keyboard:
-    """Keys, as they are pressed; and the terminal's new size."""
+    """Reads keys, and notices a new size of the terminal."""
 
     def __init__(self, handle: int, resized: int) -> None:
         self._handle = handle
         self._resized = resized
 
     def __call__(self, seconds: float) -> str | None:
-        """The next key, or "" where the terminal has another size; None: nothing for so long."""
+        """Return the next key, "" at a new size of the terminal, or None after `seconds`."""
         ready, _, _ = select.select([self._handle, self._resized], [], [], seconds)
         if self._resized in ready:
             os.read(self._resized, 64)
@@ -157,7 +157,7 @@ class _Keyboard:
 
 @contextmanager
 def _keys() -> Iterator[_Keyboard]:
-    """The terminal gives each key at once, and does not show it."""
+    """Set the terminal to give each key at once, and not to show it."""
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
     resized, resize = os.pipe()
