@@ -81,7 +81,7 @@ class Tokens:
                 if not words or words[0].startswith("#"):
                     continue
                 if words[0] in tokens:
-                    raise ValueError(f"{path}: the token in line {number} is there twice")
+                    raise ValueError(f"{path}: the token in line {number} is a duplicate")
                 tokens[words[0]] = words[1:] or None
         return cls(tokens)
 

@@ -145,7 +145,7 @@ class _Copy:
         if self._complaint is not None:
             self._complaint = None
             address, failures = self.client.address, self.statistics.failures
-            log.report("copy_resumed", "hub %s is there again", address, peer=address, failures=failures)
+            log.report("copy_resumed", "hub %s is reachable again", address, peer=address, failures=failures)
         return answer
 
     async def _try(self, ask: Callable[[], Awaitable[T]]) -> T:

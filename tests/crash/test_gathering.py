@@ -92,7 +92,7 @@ def test_a_failed_write_is_reported_to_the_senders_of_its_messages(plan: Plan, s
     fail_everywhere(plan, segment_size=segment_size)
 
 
-def test_who_shares_a_write_with_one_that_finds_no_room_is_in_all_the_same() -> None:
+def test_a_message_is_in_although_another_of_the_same_write_finds_no_space() -> None:
     refused, mixed = fail_everywhere(PLANS["room for some"])
     assert refused > 20
     assert mixed > 5

@@ -56,7 +56,7 @@ def test_a_file_of_tokens(tmp_path, caplog):
     assert ANY not in caplog.text
 
 
-@pytest.mark.parametrize("text, why", [("", "no token"), (f"{ANY}\n{ANY} web1\n", "line 2 is there twice")])
+@pytest.mark.parametrize("text, why", [("", "no token"), (f"{ANY}\n{ANY} web1\n", "line 2 is a duplicate")])
 def test_a_file_that_makes_no_sense_is_refused(tmp_path, text, why):
     path = tmp_path / "tokens"
     path.write_text(text)

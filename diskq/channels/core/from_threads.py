@@ -156,10 +156,10 @@ class _Bridge(Generic[T]):
         try:
             with self._shield:
                 try:
-                    await self._carry()
+                    await self._forward()
                 except trio.Cancelled:  # the task that leaves the block is cancelled
                     with trio.move_on_after(self._flush_timeout, shield=True):
-                        await self._carry()
+                        await self._forward()
         except Exception as failure:
             self._failure = failure
             broken = trio.BrokenResourceError(f"the channel of this bridge from threads failed: {failure}")
@@ -180,7 +180,7 @@ class _Bridge(Generic[T]):
             return str(self._failure)
         return f"the channel did not take them in {self._flush_timeout:g} s"
 
-    async def _carry(self) -> None:
+    async def _forward(self) -> None:
         at_once = _BATCH
         while True:
             messages = self._sender._first(at_once)

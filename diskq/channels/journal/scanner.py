@@ -177,7 +177,7 @@ class OpeningScanner(OpeningReceiver[S]):
         if reader is None and self._options.autocommit:
             raise ValueError("autocommit is for a named reader: open it with reader=...")
         if reader is not None and start not in ("oldest", "newest"):
-            raise ValueError('a named reader goes on where it was; otherwise at "oldest" or "newest"')
+            raise ValueError('a named reader continues at its commit; its start is "oldest" or "newest"')
         self._fs = fs or OsFileSystem()
         self._offsets: ReaderOffsets | None = None
 
