@@ -521,9 +521,9 @@ def test_what_is_staged_late_for_a_transaction_that_was_abandoned_for_good_is_re
     with staging(fs, task=1) as late:
         late.add_encoded(0, encode(triples(5)).data, 5)
         assert len(abandon(ROOT, "sink", 0, for_good=True, fs=fs)) == 2
-        with pytest.raises(StagedError, match="given up"):
+        with pytest.raises(StagedError, match="abandoned"):
             late.finish()
-    with pytest.raises(StagedError, match="given up"):
+    with pytest.raises(StagedError, match="abandoned"):
         stage(fs, triples(5), task=2)
     stage(fs, triples(5), epoch=1)
     assert [name.split("-")[1] for name in staged_files(fs)] == ["0.abandoned", "1"]
