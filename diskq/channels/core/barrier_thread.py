@@ -80,7 +80,7 @@ class BarrierThread:
 async def in_a_thread(act: Callable[..., T], *args: Any) -> T:
     """Run `act`, which closes files, in a worker thread; if none can be started, in Trio's own thread.
 
-    The files must not stay open.
+    The files must not stay open. Cancellable only before `act` begins.
     """
     has_begun = False
 

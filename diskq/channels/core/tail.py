@@ -221,7 +221,7 @@ class Tail:
         return await self._wait(self._receivers, want)
 
     async def take_leased(self, want: Callable[[TailPart], T]) -> T:
-        """Do as `take`, for the task that has the lease."""
+        """Do as `take`, for the task that has the lease. `Cancelled` means: nothing was taken."""
         self._wake_written()
         if (part := self._find()) is not None:
             try:

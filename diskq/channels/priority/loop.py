@@ -134,7 +134,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         yield self.snapshots.line
 
     async def alter(self, act: Callable[[], T], level: Durability) -> T:
-        """Create a queue, or delete one. It is in the log before another task runs."""
+        """Create a queue, or delete one. It is in the log before another task runs. Not cancellable."""
         self.check()
         try:
             self._write_gathered()

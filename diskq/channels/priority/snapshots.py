@@ -56,7 +56,10 @@ class Snapshots:
         return self._snapshot is not None
 
     async def take(self) -> bool:
-        """Wait for a snapshot of the present state or a later one. False: nothing was new."""
+        """Wait for a snapshot of the present state or a later one. False: nothing was new.
+
+        `Cancelled` ends only the wait.
+        """
         self._ring()
         return bool(await self.line.wait(self._begun + 1))
 

@@ -216,7 +216,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
             self._after()
 
     async def linger(self, items: int, seconds: float) -> None:
-        """Return when `items` messages are there, or after `seconds`."""
+        """Return when `items` messages are there, or after `seconds`. `Cancelled` changes nothing."""
         if self.engine.head.depth < items:
             with trio.move_on_after(seconds):
                 await self._lingering.wait(items, on_arrival=self._narrow_gates)
@@ -279,6 +279,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
     # --- the queue as a whole ---------------------------------------------------------------------
 
     async def sync(self) -> None:
+        """Return when everything, also messages in memory, is on stable storage. Not cancellable."""
         self.engine.include_memory()
         await self.barrier(with_metadata=True)
 

@@ -73,7 +73,10 @@ class SpoolDeadLetters:
         return len(ids)
 
     async def add(self, dead_letters: Collection[DeadLetter]) -> None:
-        """Add dead letters. Durable when this returns. Raises DiskFullError: some of them may be in then."""
+        """Add dead letters. Durable when this returns. Raises DiskFullError: some of them may be in then.
+
+        `Cancelled` means: none was added.
+        """
         async with self._lock:
             await self._run(self._engine.add, dead_letters)
 

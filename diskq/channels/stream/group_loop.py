@@ -30,6 +30,7 @@ class GroupLoop(OffsetLoop[Membership]):
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
+        """Sync commits as the base class does, and try to claim more partitions in every `claim_interval`."""
         # Shielded: under cancellation the nursery must have no exception of its own, which would replace that
         # of the block; and a block that is shielded itself goes on to claim.
         with trio.CancelScope(shield=True):

@@ -32,7 +32,10 @@ async def offset_after(
 async def offset_at_or_after(
     path: AnyPath, partition: int, when: datetime | int, *, fs: FileSystem | None = None
 ) -> int | None:
-    """Return the first offset of a partition whose message is not earlier than `when`; as `offset_after`."""
+    """Return the first offset of a partition whose message is not earlier than `when`.
+
+    Otherwise as `offset_after`.
+    """
     return await _first_from(path, partition, as_timestamp(when), fs)
 
 
