@@ -1,13 +1,12 @@
 # The compiled layer. Law: bytes in, records out; no judgement, and no layer above it is imported.
 #
-# A source tree is not compiled by looking at it, and Python's own "No module named
-# 'diskq._native.queue.codec'" would send its reader looking for a missing package. So say it here, once; and
-# where there are modules for another Python or machine, or in a zip file, from which Python imports none, say
-# that: on an executor of Spark's this is the first that is met of it. diskq/spark/errors.py knows these
-# sentences.
+# A source tree has no compiled modules, and Python's own "No module named 'diskq._native.queue.codec'" would
+# suggest that a package is missing. So the error says what is missing; and if there are modules for another
+# Python or machine, or in a zip file, from which Python imports none, it says that: on a Spark executor this
+# is the first symptom. diskq/spark/errors.py knows these sentences.
 
 try:
-    import diskq._native.queue.codec  # noqa: F401  (any compiled module would tell; this one is always used)
+    import diskq._native.queue.codec  # noqa: F401  (any compiled module would do; this one is always used)
 except ModuleNotFoundError as error:
     if not (error.name or "").startswith(f"{__name__}."):
         raise

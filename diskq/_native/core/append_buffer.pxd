@@ -4,14 +4,14 @@ from diskq._native.core.file_calls cimport FileCalls
 from diskq._native.core.gate cimport Gate
 
 cdef enum:
-    FLUSH_AT = 256 * 1024                  # so many waiting bytes are written without being asked for
+    FLUSH_AT = 256 * 1024                  # waiting bytes that are written without a flush call
     MOST_CUTS = 80
-    SHOWN_ROWS = 24                        # more than ever wait to be written beside the data
+    SHOWN_ROWS = 24                        # more than ever wait to be written to the checksum file
 
 
 cpdef enum Mode:
-    # Where a record is when the call that adds it returns; more may be done.
-    STAGED = 0                             # on the write-ahead log, or written where that is not there or has no room
+    # Where a record is at least when the call that adds it returns.
+    STAGED = 0                             # in the write-ahead log, or written if there is none or it has no space
     WRITTEN = 1                            # in the page cache
     HELD = 2                               # in memory
 
@@ -22,9 +22,8 @@ cdef struct Cut:
 
 
 cdef struct ShownRow:
-    # The checksum of a block, for who comes after a kill: the row beside the data file may not be written
-    # yet.
-    int64_t file                           # the number of the file that the block is of
+    # The checksum of a block, for the open after a kill: its row in the checksum file may not be written yet.
+    int64_t file                           # the number of the block's file
     uint64_t end                           # the byte after it there
     uint32_t size                          # its bytes
     uint32_t records
@@ -33,19 +32,19 @@ cdef struct ShownRow:
 
 
 cdef struct WriteAheadLog:
-    # A page of shared memory, for who comes after a kill: records accepted and not yet written, as an entry
-    # that says itself where they belong; and the checksums of what is written and has no row in its file yet.
+    # A page of shared memory, for the open after a kill: accepted records that are not written yet, as an
+    # entry with their place; and the checksums of written blocks that have no row in their file yet.
     char magic[8]
-    uint32_t header_check                  # crc32c of the machine's run and the magic, once and for all
+    uint32_t header_check                  # crc32c of the boot's identifier and the magic; constant
     uint32_t unused
-    uint64_t sequence                      # of the entry: each has a higher one
+    uint64_t sequence                      # of the entry: ascending
     int64_t file                           # the number of the file that its records belong to
-    int64_t position                       # where in it the first of them lies
-    uint64_t state                         # how many bytes, and above them the crc32c of the three numbers
+    int64_t position                       # the byte of the first of them in it
+    uint64_t state                         # the number of bytes, and above it the crc32c of the three numbers
                                            # before and of the records. 0: none wait. Stored last, in one
-                                           # piece
-    ShownRow[2] open_rows                  # of the block that is not finished, in turn
-    ShownRow[SHOWN_ROWS] rows              # of finished ones, around and around
+                                           # store
+    ShownRow[2] open_rows                  # of the unfinished block, alternating
+    ShownRow[SHOWN_ROWS] rows              # of finished ones, as a ring
     char unused_too[80]
     char records[1]
 
@@ -55,10 +54,10 @@ cdef class AppendBuffer:
     cdef Gate gate
     cdef object on_block
     cdef int handle
-    cdef public int64_t file_number        # of the file that the handle is of, for the write-ahead log
+    cdef public int64_t file_number        # of the handle's file, for the write-ahead log
     cdef char* buffer
     cdef Py_ssize_t capacity
-    cdef int64_t origin                    # where in the file the buffer's first byte lies
+    cdef int64_t origin                    # the file's byte at which the buffer begins
     cdef Py_ssize_t used                   # bytes in the buffer
     cdef Py_ssize_t written                # of them, in the page cache
     cdef Cut block                         # where the open block begins
@@ -70,13 +69,13 @@ cdef class AppendBuffer:
     cdef uint32_t block_crc                # crc32c of the open block, up to
     cdef Py_ssize_t summed                 # this byte of the buffer
     cdef int64_t blocks                    # finished blocks
-    cdef int64_t flushes                   # so often the open block's checksum was shown
+    cdef int64_t flushes                   # how often the open block's checksum was shown
     cdef WriteAheadLog* wal                      # NULL: there is none
     cdef uint32_t staged                   # bytes of the write-ahead log's entry
     cdef uint32_t staged_crc
     cdef Py_ssize_t wal_room             # bytes of records that it holds
-    cdef Py_buffer* wal_memory           # not one: the collector would take it apart before it is released
-    cdef public int64_t limit              # the file may not grow past this without asking
+    cdef Py_buffer* wal_memory           # a pointer: the collector would clear a member before its release
+    cdef public int64_t limit              # the file may not grow past this without the slow path
     cdef int _settle(self, Py_ssize_t used, int64_t records, Mode mode) except -1
     cdef bint _stage(self, Py_ssize_t before) noexcept
     cdef void _begin_entry(self) noexcept

@@ -1,24 +1,24 @@
-# The append buffer: every message's way into the page cache, whatever its format.
+# The append buffer: the path of every message into the page cache, in any format.
 #
-# Law: a record is in whole or not at all; the page cache gets whole records, in order; what a
-# failed write left behind is not counted, and the next write goes over it.
+# Law: a record is accepted whole or not at all; the page cache gets whole records, in order; the bytes of a
+# failed write are not counted, and the next write overwrites them.
 #
-# A message that was accepted survives the process, because it is written before its sender goes on; or
-# because it stands on the write-ahead log, a page of memory shared with a file, which is the page cache
-# already: there it waits, for no longer than others are kept from running, to be written together with the
-# next ones by one system call. After a kill the write-ahead log tells what was not; and of what was written,
-# the checksums that are not in their file yet.
+# An accepted message survives the process, because it is written before its sender goes on; or because it is
+# staged in the write-ahead log, a page of memory shared with a file, which is the page cache already: there it
+# waits, at most until other tasks run, to be written together with the next ones by one system call. After a
+# kill the write-ahead log has the records that were not written, and the checksums of written ones that are
+# not in their file yet.
 #
 # The buffer holds what is not yet written, and the open checksum block: the records since the
 # last block ended. A block ends at the first record boundary at or past BLOCK_SIZE, and its
 # checksum is handed to `on_block` once it is written. Files, rolling and limits are the
-# owner's business: he retargets the buffer, and is asked (a refusal) whenever the gate is shut,
-# the limit is reached or a body needs judgement.
+# owner's task: it retargets the buffer, and gets control (a refusal) whenever the gate is closed,
+# the limit is reached or a body needs checking.
 #
-# This class knows no format. Each format's buffer derives from it: it encodes a record where `_room_for`
-# says, counts it (`_laid_down`), and has it survive what its `Mode` promises (`_settle`). What adds records
-# is the same in each: the `append` of an appender for one, `append_many` for several, `append_encoded` for
-# records that are encoded already.
+# This class knows no format. Each format's buffer derives from it: it encodes a record at the place that
+# `_room_for` returns, counts it (`_laid_down`), and makes it as safe as its `Mode` promises (`_settle`). The
+# calls that add records are the same in each: the `append` of an appender for one record, `append_many` for
+# several, `append_encoded` for records that are encoded already.
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
@@ -37,8 +37,7 @@ cdef enum:
 
 BLOCK_SIZE = BLOCK
 
-# The write-ahead log, in the machine's own byte order: what `WriteAheadLog` and `ShownRow` are in
-# append_buffer.pxd.
+# The write-ahead log, in the machine's own byte order: `WriteAheadLog` and `ShownRow` of append_buffer.pxd.
 WAL_MAGIC = b"diskqsl2"
 cdef enum:
     ENTRY = 24                     # bytes of an entry that its checksum covers before its records
@@ -50,14 +49,14 @@ WAL_ROW_COUNT = 2 + SHOWN_ROWS
 
 
 cdef class AppendBuffer:
-    """Records in, whole ones in the page cache. Abstract: formats subclass it in compiled code.
+    """Takes records in, and writes whole ones into the page cache. Abstract: formats subclass it in compiled code.
 
     `on_block(end, size, records, crc)` gets each finished block, once it is written: where it ends in the
     file, how many bytes and records it is, and its crc32c.
     """
 
     def __cinit__(self, fs, framing, Gate gate not None, on_block):
-        self.door = FileCalls(fs)  # the framing is for the subclass
+        self.door = FileCalls(fs)  # the subclass uses the framing
         self.gate = gate
         self.on_block = on_block
         self.handle = -1
@@ -67,10 +66,10 @@ cdef class AppendBuffer:
         PyMem_RawFree(self.wal_memory)
         PyMem_RawFree(self.buffer)
 
-    # --- for a reader who has caught up -----------------------------------------------------------
+    # --- for a reader that has caught up ----------------------------------------------------------
 
     def lend(self, ReadAhead ahead not None):
-        """Let it have what is still here of the bytes from its position on. False: none of them is."""
+        """Give the reader the bytes from its position on that are still here. False: there are none."""
         cdef int64_t position = ahead.origin + ahead.at
         cdef Py_ssize_t start = position - self.origin
         if position < self.origin or start >= self.used:
@@ -81,7 +80,7 @@ cdef class AppendBuffer:
     # --- the write-ahead log --------------------------------------------------------------------------------
 
     def attach_wal(self, memory):
-        """Let messages wait on `memory`, which is shared with a file, zeros but for its header, and stays."""
+        """Use `memory` as the write-ahead log: shared with a file, zero but for its header, valid until detached."""
         assert self.wal == NULL
         if self.wal_memory == NULL:
             self.wal_memory = <Py_buffer*> PyMem_RawMalloc(sizeof(Py_buffer))
@@ -93,18 +92,18 @@ cdef class AppendBuffer:
         self.staged = 0
 
     def detach_wal(self):
-        """Let go of it. What stands on it stays there. Idempotent."""
+        """Detach the write-ahead log. Its content stays. Idempotent."""
         if self.wal != NULL:
             self.wal = NULL
             PyBuffer_Release(self.wal_memory)
 
     @property
     def has_wal(self):
-        """Does a kill leave the checksums of all that is written, whether their rows are or not?"""
+        """True if the checksums of everything written survive a kill, whether their rows are written or not."""
         return self.wal != NULL
 
     def wipe_wal(self):
-        """Everything is written: nothing need be told."""
+        """Clear the write-ahead log, if everything is written."""
         if self.wal != NULL and self.used == self.written:
             self.staged = 0
             diskq_store(<int64_t*> &self.wal.state, 0)
@@ -112,7 +111,7 @@ cdef class AppendBuffer:
     # --- where it writes --------------------------------------------------------------------------
 
     def retarget(self, int handle, int64_t end, int64_t limit):
-        """Go on at byte `end` of another file. Everything must be flushed and its block closed."""
+        """Continue at byte `end` of another file. Everything must be flushed and its block closed."""
         if self.used != self.block.at:
             raise AssertionError("retargeted with an open block")
         self.handle = handle
@@ -135,11 +134,11 @@ cdef class AppendBuffer:
     # --- writing ----------------------------------------------------------------------------------
 
     def flush(self):
-        """Write what waits. Raises OSError where the disk refuses; it then goes on waiting."""
+        """Write the waiting records. Raises OSError if that fails; they then go on waiting."""
         self._flush()
 
     def close_block(self):
-        """End the open block at the last record that is written: checksums then reach to it."""
+        """End the open block at the last written record, so that checksums reach to it."""
         cdef Cut here
         cdef int i
         if self.written > self.block.at:
@@ -153,9 +152,9 @@ cdef class AppendBuffer:
     # --- inside -----------------------------------------------------------------------------------
 
     cdef int _settle(self, Py_ssize_t used, int64_t records, Mode mode) except -1:
-        """What was laid down since `used` and `records` survives what `mode` says, or more.
+        """Make the records since `used` and `records` at least as safe as `mode` says.
 
-        Much that waits is written. Raises OSError where the disk refuses; it is then not in.
+        Writes if many bytes wait. Raises OSError if that fails; the records are then not accepted.
         """
         if self.used - self.written < FLUSH_AT:
             if mode == HELD or (mode == STAGED and self._stage(used)):
@@ -168,7 +167,7 @@ cdef class AppendBuffer:
         return 0
 
     cdef bint _stage(self, Py_ssize_t before) noexcept:
-        """Let what is in the buffer from `before` on stand on the write-ahead log, to be written later. False: not done."""
+        """Stage what is in the buffer from `before` on in the write-ahead log, to be written later. False: not done."""
         cdef Py_ssize_t size = self.used - before
         if self.wal == NULL or size > self.wal_room:
             return False
@@ -182,7 +181,7 @@ cdef class AppendBuffer:
         return True
 
     cdef void _begin_entry(self) noexcept:
-        """Everything is written. What is staged next belongs here."""
+        """Empty the entry, since everything is written. The next staged record belongs at this place."""
         diskq_store(<int64_t*> &self.wal.state, 0)
         self.wal.sequence += 1
         self.wal.file = self.file_number
@@ -191,11 +190,11 @@ cdef class AppendBuffer:
         self.staged_crc = crc32c_of(0, &self.wal.sequence, ENTRY)
 
     cdef bint _goes_on(self, Py_ssize_t before) noexcept:
-        """Does all that waits stand on the write-ahead log? What is held in memory does not."""
+        """True if all waiting records are in the write-ahead log. Records held in memory only are not."""
         return self.wal.position + self.staged == self.origin + before and self.wal.file == self.file_number
 
     cdef void _put_on_wal(self, Py_ssize_t before) noexcept:
-        """What is in the buffer from `before` on follows in the entry."""
+        """Append what is in the buffer from `before` on to the entry."""
         cdef Py_ssize_t size = self.used - before
         memcpy(self.wal.records + self.staged, self.buffer + before, size)
         self.staged_crc = crc32c_of(self.staged_crc, self.buffer + before, size)
@@ -203,18 +202,18 @@ cdef class AppendBuffer:
         diskq_store(<int64_t*> &self.wal.state, <int64_t> (<uint64_t> self.staged_crc << 32 | self.staged))
 
     cdef char* _room_for(self, Py_ssize_t size) except NULL:
-        """Where the next record, of `size` bytes, is to be laid down; then comes `_laid_down`."""
+        """Return the place for the next record, of `size` bytes; the caller then calls `_laid_down`."""
         check_guard(self.gate.guard)
         return self._space_for(size)
 
     cdef char* _space_for(self, Py_ssize_t size) except NULL:
-        """The same, for who has seen that it is his turn."""
+        """Do the same, for a caller that has checked the guard."""
         if self.used + size > self.capacity:
             self._grow(size)
         return self.buffer + self.used
 
     cdef void _laid_down(self, Py_ssize_t size) noexcept:
-        """A record of `size` bytes is in the buffer."""
+        """Count a record of `size` bytes that is in the buffer now."""
         self.used += size
         self.accepted_bytes += size
         self.records += 1
@@ -226,7 +225,7 @@ cdef class AppendBuffer:
             self.cut_count += 1
 
     cdef int _flush(self) except -1:
-        # The interpreter may be let go of in here, and `on_block` is Python.
+        # The interpreter's lock may be released in here, and `on_block` is Python.
         take_turn(self.gate.guard)
         try:
             self._write_out()
@@ -255,13 +254,13 @@ cdef class AppendBuffer:
         return 0
 
     cdef void _sum_to(self, Py_ssize_t at) noexcept:
-        """The open block's checksum reaches to byte `at` of the buffer."""
+        """Extend the open block's checksum to byte `at` of the buffer."""
         if at > self.summed:
             self.block_crc = crc32c_of(self.block_crc, self.buffer + self.summed, at - self.summed)
             self.summed = at
 
     cdef void _show(self, ShownRow* where, Py_ssize_t at, int64_t records) noexcept:
-        """Let who comes after a kill know the open block, up to byte `at` of the buffer."""
+        """Show the open block, up to byte `at` of the buffer, to the open after a kill."""
         cdef ShownRow row
         row.file = self.file_number
         row.end = self.origin + at
@@ -272,7 +271,7 @@ cdef class AppendBuffer:
         where[0] = row
 
     cdef void _rewind(self, Py_ssize_t used, int64_t records) noexcept:
-        """Forget the records after `used`, of which no block has been handed over."""
+        """Drop the records after `used`, none of which is in a block that was handed over."""
         self.gate.left += self.records - records
         self.records = records
         self.accepted_bytes -= self.used - used
@@ -281,7 +280,7 @@ cdef class AppendBuffer:
             self.cut_count -= 1
 
     cdef int _hand_over_blocks(self) except -1:
-        """All is written: hand the finished blocks over, and keep only the open one."""
+        """Hand over the finished blocks, since everything is written, and keep only the open one."""
         cdef int i
         for i in range(self.cut_count):
             self._hand_over(self.cuts[i])
@@ -290,7 +289,7 @@ cdef class AppendBuffer:
         return 0
 
     cdef void _keep_open_block(self) noexcept:
-        """Drop the bytes before the open block: they are written, and their block is handed over."""
+        """Drop the bytes before the open block, which are written, and whose blocks are handed over."""
         self.used -= self.block.at
         memmove(self.buffer, self.buffer + self.block.at, self.used)
         self.origin += self.block.at

@@ -1,9 +1,9 @@
-# Rows of checksums, and the blocks they speak of. Law: a row is believed if its own check agrees, a
-# block if its row's checksum does, and nothing past the bytes that were given is touched.
+# Rows of checksums, and their blocks. Law: a row is valid if its own check matches, a block if its row's
+# checksum matches, and no byte past the given ones is touched.
 #
 # The rows of a stretch are unpacked and its blocks compared here, because a block of 4 KiB takes the
-# processor less time than a few lines of Python take the interpreter. What a checksum is, is said in
-# storage/checksums.py: its function is called, on memory, one block after the other.
+# processor less time than a few lines of Python take the interpreter. storage/checksums.py defines the
+# checksum: its function is called on memory, one block after the other.
 # Format of a row: docs/format/checksums.md.
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -15,9 +15,9 @@ from diskq._native.core.byte_order cimport get_u32_le, get_u64_le
 
 cdef enum:
     ROW = 24             # end u64, size u32, records u32, crc32c u32, check u32
-    CHECKED = 20         # the bytes of a row that its check is of
+    CHECKED = 20         # the bytes of a row that its check covers
 
-# No file is so large; and what is added to a place below it still fits into an int64_t.
+# No file is that large; and an addition to a position below it still fits into an int64_t.
 cdef uint64_t MOST_END = <uint64_t> 1 << 62
 
 ROW_SIZE = ROW
@@ -28,11 +28,11 @@ cdef struct Block:
     uint64_t end
     uint32_t records
     uint32_t crc
-    int64_t behind       # the byte of the checksum file behind its row
+    int64_t row_end      # the byte of the checksum file after its row
 
 
 cdef class _Memory:
-    """Some memory, lent for one call."""
+    """Memory lent for one call."""
 
     cdef const char* data
     cdef Py_ssize_t size
@@ -44,18 +44,18 @@ cdef class _Memory:
 cdef class Blocks:
     """Rows of one checksum file, in order. `crc` is the checksum's function, of bytes.
 
-    Rows are looked at when they are come to; those whose check is wrong are passed over.
+    Rows are checked when they are reached; those whose check is wrong are skipped.
     """
 
     cdef object crc
     cdef _Memory memory
     cdef bytes rows              # of the checksum file, whole ones
-    cdef int64_t start           # where in the checksum file they begin
-    cdef Py_ssize_t at           # the first of them that was not looked at yet
-    cdef Block* known            # the blocks of those that were
+    cdef int64_t start           # their first byte in the checksum file
+    cdef Py_ssize_t at           # the first of them that was not checked yet
+    cdef Block* known            # the blocks of those that were checked
     cdef Py_ssize_t capacity
-    cdef Py_ssize_t count        # how many they are
-    cdef Py_ssize_t head         # and which of them is the first
+    cdef Py_ssize_t count        # the number of those blocks
+    cdef Py_ssize_t head         # the index of the first of them
 
     def __cinit__(self, crc):
         self.crc = crc
@@ -66,27 +66,27 @@ cdef class Blocks:
         PyMem_RawFree(self.known)
 
     def load(self, bytes rows not None, int64_t start):
-        """Hold these rows instead, which begin at byte `start` of the checksum file. False: none of them is whole."""
+        """Replace the rows by these, which begin at byte `start` of the checksum file. False: none is whole."""
         self.rows = rows
         self.start = start
         self.at = self.count = self.head = 0
         return self._reach(1)
 
     def first(self):
-        """The first block: start, end, records, crc and the checksum file's byte behind its row. None: there is none."""
+        """Return start, end, records and crc of the first block, and the byte after its row. None: there is none."""
         return self._told(self.head) if self._reach(1) else None
 
     def pass_to(self, uint64_t position):
-        """Drop the blocks that end at or before byte `position`. The last of them, as `first`, or None."""
+        """Drop the blocks that end at or before byte `position`. Return the last of them, as `first`, or None."""
         cdef Py_ssize_t head = self.head
         while self._reach(1) and self.known[self.head].end <= position:
             self.head += 1
         return self._told(self.head - 1) if self.head > head else None
 
     def following(self, uint64_t most):
-        """The first block and those that follow it without a gap: start, end, records, crc of each.
+        """Return start, end, records and crc of the first block and of those that follow it without a gap.
 
-        Together they are at most `most` bytes, but there is one, however large, unless there is none.
+        Together they have at most `most` bytes, or it is one larger block. Empty if there is none.
         """
         cdef Py_ssize_t i
         cdef Py_ssize_t n = self._run(most, <uint64_t> -1)
@@ -96,14 +96,14 @@ cdef class Blocks:
         return found
 
     def reach(self, uint64_t most, uint64_t limit):
-        """Where the last of these blocks ends that ends at or before byte `limit`. None: there is none."""
+        """Return the end of the last of these blocks that ends at or before byte `limit`. None: there is none."""
         cdef Py_ssize_t n = self._run(most, limit)
         return self.known[self.head + n - 1].end if n else None
 
     def agreeing(self, const unsigned char[::1] data):
-        """Where the last block ends up to which all agree with `data`, which begins where the first one does.
+        """Return the end of the last block up to which all match `data`, which begins with the first block.
 
-        Where the first one does not, or is not all there, that is where it begins.
+        If the first block does not match, or is incomplete, return where it begins.
         """
         cdef const char* bytes_ = <const char*> &data[0] if data.shape[0] else NULL
         cdef uint64_t left = data.shape[0]
@@ -126,7 +126,7 @@ cdef class Blocks:
     # --- inside -----------------------------------------------------------------------------------
 
     cdef Py_ssize_t _run(self, uint64_t most, uint64_t limit) except -1:
-        """How many of the first blocks follow each other, within `most` bytes (or one), up to `limit`."""
+        """Return how many of the first blocks follow each other, within `most` bytes (or one), up to `limit`."""
         cdef Py_ssize_t n = 0
         cdef Block* block
         cdef uint64_t start = 0
@@ -143,10 +143,10 @@ cdef class Blocks:
 
     cdef tuple _told(self, Py_ssize_t i):
         cdef Block* block = self.known + i
-        return block.start, block.end, block.records, block.crc, block.behind
+        return block.start, block.end, block.records, block.crc, block.row_end
 
     cdef bint _reach(self, Py_ssize_t n) except -1:
-        """Know the first `n` blocks. False: there are fewer."""
+        """Check rows until `n` blocks are known. False: there are fewer."""
         while self.count - self.head < n:
             if PyBytes_GET_SIZE(self.rows) - self.at < ROW:
                 return False
@@ -158,7 +158,7 @@ cdef class Blocks:
         cdef const char* row = PyBytes_AS_STRING(self.rows) + self.at
         self.at += ROW
         if self._unpack(row, &block):
-            block.behind = self.start + self.at
+            block.row_end = self.start + self.at
             if self.count == self.capacity:
                 self._grow()
             self.known[self.count] = block
@@ -166,7 +166,7 @@ cdef class Blocks:
         return 0
 
     cdef bint _unpack(self, const char* row, Block* block) except -1:
-        """False: there is no row, or a rotten one."""
+        """Unpack a row. False: there is none, or a corrupt one."""
         cdef uint32_t size = get_u32_le(row + 8)
         block.end = get_u64_le(row)
         if size > block.end or block.end > MOST_END or get_u32_le(row + CHECKED) != self._crc(row, CHECKED):

@@ -1,10 +1,10 @@
-# Integers as the formats lay them down. One line each, so that no codec spells a shift.
+# Integers in the formats' byte orders. One line each, so that no codec has shifts of its own.
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 
 cdef inline bint is_number(uint64_t value) noexcept nogil:
-    """Can it be the number of a message, a record or a file? As diskq.storage.numbered_files says: below NO_NUMBER."""
+    """True if it can be the number of a message, a record or a file: below NO_NUMBER of diskq.storage.numbers."""
     return value < <uint64_t> 1 << 62
 
 
@@ -54,8 +54,8 @@ cdef inline uint64_t get_u64_le(const char* data) noexcept nogil:
     return get_u32_le(data) | (<uint64_t> get_u32_le(data + 4) << 32)
 
 
-# A varuint, as Go's encoding/binary and Protocol Buffers have it: seven bits a byte, the lowest
-# first, and the high bit says that more follow. At most ten bytes make 64 bits.
+# A varuint, as in Go's encoding/binary and Protocol Buffers: seven bits a byte, the lowest first; the high
+# bit says that more follow. At most ten bytes make 64 bits.
 
 
 cdef inline Py_ssize_t varuint_size(uint64_t value) noexcept nogil:
@@ -67,7 +67,7 @@ cdef inline Py_ssize_t varuint_size(uint64_t value) noexcept nogil:
 
 
 cdef inline Py_ssize_t put_varuint(char* out, uint64_t value) noexcept nogil:
-    """Returns how many bytes it took."""
+    """Write a varuint. Returns the number of bytes."""
     cdef Py_ssize_t at = 0
     while value >= 0x80:
         out[at] = <char> (value | 0x80)
@@ -78,7 +78,7 @@ cdef inline Py_ssize_t put_varuint(char* out, uint64_t value) noexcept nogil:
 
 
 cdef inline Py_ssize_t get_varuint(const char* data, Py_ssize_t left, uint64_t* value) noexcept nogil:
-    """Returns how many bytes it took; 0 where it goes on past `left`, -1 where it is no 64-bit number."""
+    """Read a varuint. Returns the number of bytes; 0 if it goes on past `left`, -1 if it exceeds 64 bits."""
     cdef Py_ssize_t at
     cdef unsigned char byte
     cdef uint64_t told = 0

@@ -1,11 +1,11 @@
-# Is the running task cancelled? Two attributes of what a run of Trio keeps for its thread, asked without a
-# call of Python's: every message begins with it. What is asked is Trio's own and not public, so it is given
-# by channels/core/cancellation.py, which sees first whether it is there.
+# Whether the running task is cancelled. It reads two attributes of a Trio run's thread state without a Python
+# call, since every message begins with it. The attributes are internal to Trio, so
+# channels/core/cancellation.py checks that they exist, and passes the object in.
 
 cdef class CancellationTest:
-    """Called without arguments, in a task: is it cancelled? Raises RuntimeError outside a run, as Trio does.
+    """Returns True if the running task is cancelled. Raises RuntimeError outside a run, as Trio does.
 
-    `context` has the running `task` where there is one: Trio's GLOBAL_RUN_CONTEXT.
+    `context` is Trio's GLOBAL_RUN_CONTEXT, which has the running `task`, if any.
     """
 
     cdef object context

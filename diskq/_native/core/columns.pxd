@@ -1,10 +1,10 @@
-# Whole records at the start of some bytes, for any codec: how far they go, and their parts by column.
+# Whole records at the start of some bytes, for any codec: where they end, and their parts by column.
 #
-# Law: two passes, so that each column is made once, as large as it is to be. Other threads run during both,
-# so the second one checks again what the first one found before it touches memory.
+# Law: two passes, so that each column is allocated once, in its final size. Other threads run during both, so
+# the second pass checks the results of the first again before it touches memory.
 #
-# A codec gives its own way of reading a record. All is inline, and each codec calls it from one place, so
-# that the compiler makes of it the loop that the codec would have written.
+# A codec passes its own function that reads a record. Everything is inline, and each codec calls it from one
+# place, so that the compiler makes the loop that the codec would have written.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t
@@ -15,12 +15,12 @@ from diskq._native.core.framing cimport END, Extent, Parts, Stop, stop_name
 ctypedef Stop (*Reading)(void* how, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil
 
 
-cdef struct Places:              # where the parts of records go, by column; NULL: nowhere
+cdef struct Places:              # the destinations of the parts of records, by column; NULL: none
     int64_t* timestamps
     char* validity               # a bitmap, the lowest bit first
     char* types
     char* keys
-    char* key_offsets            # one more than there are records
+    char* key_offsets            # one more than records
     char* values
     char* value_offsets
 
@@ -28,7 +28,7 @@ cdef struct Places:              # where the parts of records go, by column; NUL
 cdef inline void measure_by(
     Reading read, void* how, const char* data, Py_ssize_t left, Py_ssize_t max_records, Extent* extent
 ) noexcept nogil:
-    """`Framing.measure`, by that way of reading a record."""
+    """Do as `Framing.measure`, with that function for reading a record."""
     cdef Parts parts
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t records = 0
@@ -51,7 +51,7 @@ cdef inline void measure_by(
 
 
 cdef inline bytes column_of(Py_ssize_t size, char** start):
-    """Return bytes that are to be filled, and where they begin."""
+    """Return uninitialised bytes, and set the pointer to their beginning."""
     cdef bytes made = PyBytes_FromStringAndSize(NULL, size)
     start[0] = PyBytes_AS_STRING(made)
     return made
@@ -60,10 +60,10 @@ cdef inline bytes column_of(Py_ssize_t size, char** start):
 cdef inline tuple lay_out_by(
     Reading read, void* how, const char* data, const Extent* extent, bint wide, bint has_keys, Places* to
 ):
-    """Fill the columns that `to` has, and those of keys and values, which are made here.
+    """Fill the columns of `to`, and those of keys and values, which are made here.
 
     Returns the end of the tuple that `Framing.columns` makes: keys and their offsets if there are any, values and
-    their offsets, the bytes of an offset, the byte after the last record, and why no more came.
+    their offsets, the bytes of an offset, the byte after the last record, and why it stopped.
     """
     cdef int width = 8 if wide or max(extent.key_bytes, extent.value_bytes) > INT32_MAX else 4
     cdef tuple keys = ()
@@ -86,7 +86,7 @@ cdef inline tuple lay_out_by(
 cdef inline bint _fill(
     Reading read, void* how, const char* data, const Extent* extent, int width, const Places* to
 ) noexcept nogil:
-    """Copy the parts of the records of `extent` into columns made for it. False: they are others."""
+    """Copy the parts of the records of `extent` into columns made for it. False: the records have changed."""
     cdef Parts parts
     cdef Py_ssize_t i
     cdef Py_ssize_t at = 0

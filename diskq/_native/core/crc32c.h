@@ -1,5 +1,5 @@
-/* CRC-32C: the reflected polynomial 82F63B78, begun and ended with all ones turned over. Law: all three ways
- * give the same number. `diskq_crc32c_prepare` once, before the first call.
+/* CRC-32C: the reflected polynomial 82F63B78, with inverted start and end. Law: all three implementations give
+ * the same number. Call `diskq_crc32c_prepare` once, before the first calculation.
  */
 #ifndef DISKQ_CRC32C_H
 #define DISKQ_CRC32C_H

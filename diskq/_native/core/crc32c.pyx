@@ -1,8 +1,8 @@
 # CRC-32C (Castagnoli), the checksum of blocks and of staged records, for compiled code: by the
-# processor's instruction where it has one (SSE 4.2, ARMv8), else by tables.
+# processor's instruction if it has one (SSE 4.2, ARMv8), else by tables.
 #
-# storage/checksums.py uses the library `crc32c` for the same; a test holds both against each other.
-# This one is here because a checksum for each record must not cost a call of the interpreter.
+# storage/checksums.py uses the library `crc32c` for the same; a test compares both. This one is here because
+# a checksum for each record must not cost a call of the interpreter.
 
 from libc.stdint cimport uint32_t
 
@@ -15,10 +15,10 @@ diskq_crc32c_prepare()
 
 
 cdef uint32_t crc32c_of(uint32_t crc, const void* data, Py_ssize_t size) noexcept nogil:
-    """The checksum of bytes whose checksum so far is `crc` (0: none), and of `data` after them."""
+    """Return the checksum of bytes whose checksum is `crc` (0: no bytes), followed by `data`."""
     return diskq_crc32c(crc, data, size)
 
 
 def crc32c(const unsigned char[::1] data, uint32_t start=0):
-    """The checksum of `data`; `start` is that of what came before it."""
+    """Return the checksum of `data`; `start` is that of the bytes before it."""
     return diskq_crc32c(start, &data[0] if data.shape[0] else NULL, data.shape[0])

@@ -1,4 +1,4 @@
-# The door, seen from compiled code: pread and pwrite on a handle of the file system chosen at open.
+# The file system for compiled code: pread and pwrite on a handle of the file system chosen at open.
 
 from libc.stdint cimport int64_t
 

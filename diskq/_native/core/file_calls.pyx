@@ -1,9 +1,9 @@
-# The door, compiled side. Law: the only file of this room that makes system calls on files; clocks are in
-# the gate, and who asks to be told of changes goes to inotify.
+# File calls for compiled code. Law: the only file of this package that makes system calls on files; clocks
+# are in gate.pyx, and notification of changes is in inotify.pyx.
 #
 # `native` file systems hand out file descriptors, and the calls below go straight to the kernel.
-# Any other file system is asked through its Python verbs, so that CrashFS and FaultFS are the
-# disk for the compiled path too.
+# Any other file system is called through its Python methods, so that CrashFS and FaultFS are the disk for
+# the compiled path, too.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno, PyErr_SetFromErrnoWithFilenameObject
@@ -23,7 +23,7 @@ cdef extern from "platform.h" nogil:
     int diskq_boot_id(char* into, size_t size)
     void diskq_start_writeback(int fd)
 
-# Below this many bytes a call into the page cache is shorter than handing over the interpreter.
+# Below this many bytes a call into the page cache takes less time than releasing the interpreter's lock.
 cdef enum:
     RELEASE_THE_GIL_FROM = 16 * 1024
 
@@ -35,7 +35,7 @@ cdef class FileCalls:
         self.fs = None if fs.native else fs
 
     cdef Py_ssize_t pwrite(self, int handle, const char* data, Py_ssize_t size, int64_t offset) except -1:
-        """Bytes taken, 0 < n <= size. Raises OSError."""
+        """Write, and return the number of bytes written, 0 < n <= size. Raises OSError."""
         cdef int64_t taken
         if self.fs is not None:
             return self.fs.pwrite(handle, data[:size], offset)
@@ -52,14 +52,14 @@ cdef class FileCalls:
             PyErr_CheckSignals()
 
     cdef Py_ssize_t pread(self, int handle, char* into, Py_ssize_t size, int64_t offset) except -1:
-        """Bytes read: `size`, or fewer at the end of the file. Raises OSError."""
+        """Read, and return the number of bytes: `size`, or fewer at the end of the file. Raises OSError."""
         cdef int64_t got
         cdef Py_ssize_t total = 0
         cdef bytes data
         if self.fs is not None:
             data = self.fs.pread(handle, size, offset)
             total = min(PyBytes_GET_SIZE(data), size)
-            if total:  # else there may be no memory yet to read into
+            if total:  # otherwise there may be no memory yet to read into
                 memcpy(into, PyBytes_AS_STRING(data), total)
             return total
         while total < size:
@@ -86,7 +86,7 @@ def start_writeback(int fd):
 
 
 def full_sync(int fd):
-    """Have the file's bytes on stable storage, not in a cache of the disk's own. Raises OSError."""
+    """Return when the file's bytes are on stable storage, not only in the disk's cache. Raises OSError."""
     cdef int failed
     while True:
         with nogil:
@@ -99,7 +99,7 @@ def full_sync(int fd):
 
 
 def sync_file_system(int fd):
-    """Return when all that was written to the file system of the open file is durable. Raises OSError."""
+    """Return when everything written to the file system of the open file is durable. Raises OSError."""
     cdef int failed
     with nogil:
         failed = diskq_sync_file_system(fd)
@@ -108,18 +108,18 @@ def sync_file_system(int fd):
 
 
 def boot_id():
-    """The kernel's name for "since this machine started"; empty where it has none, or a file for it."""
+    """Return the kernel's identifier of this boot; empty if it has none, or has it in a file."""
     cdef char found[64]
     if diskq_boot_id(found, sizeof(found)):
         return ""
     return found[: sizeof(found)].split(b"\0")[0].decode("ascii", "replace")
 
 
-# --- what a file says of itself, without the dozen other things that os.stat tells --------------------
+# --- attributes of a file, without the dozen others that os.stat returns ------------------------------
 
 
 def size_of_file(int fd):
-    """Bytes of the open file. Raises OSError."""
+    """Return the size of the open file in bytes. Raises OSError."""
     cdef int64_t size = 0, links = 0
     if diskq_stat_open(fd, &size, &links):
         PyErr_SetFromErrno(OSError)
@@ -127,7 +127,7 @@ def size_of_file(int fd):
 
 
 def has_name(int fd):
-    """Does a directory still lead to the open file? Raises OSError."""
+    """True if a directory still refers to the open file. Raises OSError."""
     cdef int64_t size = 0, links = 0
     if diskq_stat_open(fd, &size, &links):
         PyErr_SetFromErrno(OSError)
@@ -135,7 +135,7 @@ def has_name(int fd):
 
 
 def size_at(str path not None):
-    """Bytes of the file at `path`, which is not followed if it is a link; None: there is none. Raises OSError."""
+    """Return the bytes of the file at `path`, without following a link; None if there is none. Raises OSError."""
     cdef int64_t size = 0
     cdef bytes encoded = PyUnicode_EncodeFSDefault(path)
     cdef const char* name = PyBytes_AS_STRING(encoded)

@@ -1,18 +1,18 @@
-# Framing: what AppendBuffer and ReadAhead ask of a format.
+# Framing: what AppendBuffer and ReadAhead need from a format.
 #
-# A codec subclasses `Framing` and answers in C: how a body is laid down, where the record that starts here
-# ends, and what many records hold, by column. Nothing here looks past `left` bytes.
+# A codec subclasses `Framing` and implements in C how a body is encoded, where the record that starts here
+# ends, and what many records hold, by column. Law: nothing here reads past `left` bytes.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from typing import NamedTuple
 
-# Why a scan stopped, as Python sees it.
+# Why a scan stopped, as Python strings.
 STOPS = ("END", "TORN", "CORRUPT")
 
 
 class Count(NamedTuple):
-    """What a codec's `count` found: as its `scan`, the number of messages alone."""
+    """The result of a codec's `count`: like that of its `scan`, with the number of messages instead of them."""
 
     records: int
     valid_end: int
@@ -30,16 +30,16 @@ cdef class Framing:
         return 0
 
     cdef void encode(self, char* out, const char* body, Py_ssize_t size) noexcept nogil:
-        """Lay the record of `size + overhead` bytes down at `out`."""
+        """Encode the record of `size + overhead` bytes at `out`."""
 
     cdef Stop decode(self, const char* data, Py_ssize_t left, Record* record) noexcept nogil:
-        """The record at `data`: END and `record` filled; TORN and its size, if it tells; or CORRUPT."""
+        """Read the record at `data`: END and `record` filled; TORN and its size, if it says so; or CORRUPT."""
         return CORRUPT
 
     cdef void measure(
         self, const char* data, Py_ssize_t left, int64_t first_offset, Py_ssize_t max_records, Extent* extent
     ) noexcept nogil:
-        """Find how far whole records go at the start of `data`, at most `max_records`, and what they hold.
+        """Find the end of the whole records at the start of `data`, at most `max_records`, and what they hold.
 
         The first is to be message `first_offset`, or ANY_OFFSET.
         """
@@ -64,7 +64,7 @@ cdef class KeyedFraming(Framing):
         return 0
 
     cdef Stop parts(self, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
-        """The record at `data`: END and all of `parts` filled; TORN and `size`, if it tells; or CORRUPT."""
+        """Read the record at `data`: END and all of `parts` filled; TORN and `size`, if it says so; or CORRUPT."""
         return CORRUPT
 
     cdef Stop decode(self, const char* data, Py_ssize_t left, Record* record) noexcept nogil:
@@ -78,9 +78,9 @@ cdef class KeyedFraming(Framing):
 
 
 cdef object borrow(object body, const char** data, Py_ssize_t* size):
-    """Point into the bytes of `body`. Returns what must stay alive meanwhile; TypeError for a str."""
+    """Point into the bytes of `body`. Returns the object that must stay alive meanwhile; TypeError for a str."""
     if type(body) is not bytes:
-        # bytearray and memoryview may change under us: one copy, and only for them.
+        # Another thread may change a bytearray or memoryview: one copy, and only for them.
         if not isinstance(body, (bytes, bytearray, memoryview)):
             raise TypeError(f"a message is bytes, not {type(body).__name__}")
         body = bytes(body)

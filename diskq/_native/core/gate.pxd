@@ -6,15 +6,15 @@ cdef int64_t wall_clock_ns() noexcept
 
 
 cpdef enum Admission:
-    # What is asked of the gate before something passes.
-    TIMED = 0                              # how many may, and whether the time slice is over
-    COUNTED = 1                            # how many may, for a caller that cannot yield
-    FORCED = 2                             # nothing: the gate's owner decided
+    # What the gate checks before a record passes.
+    TIMED = 0                              # the number of records, and the end of the time slice
+    COUNTED = 1                            # the number of records, for a caller that cannot yield
+    FORCED = 2                             # nothing: the gate's owner has decided
 
 
 cdef class Gate:
     cdef public int64_t left               # records that may still pass
-    cdef readonly ThreadGuard guard                # whose it is to pass
+    cdef readonly ThreadGuard guard                # the thread that may pass
     cdef int64_t slice_ns
     cdef int64_t slice_end                 # on the monotonic clock, ns
     cdef bint admits(self) noexcept

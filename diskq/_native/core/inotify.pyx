@@ -1,8 +1,7 @@
-# inotify(7): the kernel tells what happened to files. Law: one system call a function, no state.
+# inotify(7): the kernel reports changes of files. Law: one system call per function, no state.
 #
-# Made for one reader of a descriptor that never blocks; who waits for it to become readable, and
-# what its numbers mean, is storage/file_watch.py's business. Where there is no inotify, `init`
-# raises ENOSYS and nothing else is ever called.
+# For one reader of a descriptor that never blocks; storage/file_watch.py waits until it is readable, and knows
+# what its numbers mean. On a system without inotify, `init` raises ENOSYS and nothing else is ever called.
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.exc cimport PyErr_SetFromErrno, PyErr_SetFromErrnoWithFilename
@@ -56,7 +55,7 @@ IGNORED = IN_IGNORED
 
 
 def init():
-    """A descriptor that does not block, and that a child does not inherit. Raises OSError."""
+    """Return a descriptor that does not block, and that a child does not inherit. Raises OSError."""
     cdef int fd = c_init()
     if fd < 0:
         PyErr_SetFromErrno(OSError)
@@ -64,7 +63,7 @@ def init():
 
 
 def add_watch(int fd, str path not None, uint32_t mask):
-    """The number by which events will tell of `path`: the same for the same file. Raises OSError."""
+    """Watch `path`, and return the number that its events will have: the same for the same file. Raises OSError."""
     cdef bytes encoded = PyUnicode_EncodeFSDefault(path)
     cdef int watch = c_add_watch(fd, PyBytes_AS_STRING(encoded), mask)
     if watch < 0:
@@ -73,12 +72,12 @@ def add_watch(int fd, str path not None, uint32_t mask):
 
 
 def rm_watch(int fd, int watch):
-    """End a watch. One that has ended by itself is passed over."""
+    """End a watch. One that has ended by itself is ignored."""
     c_rm_watch(fd, watch)
 
 
 def read_events(int fd):
-    """What happened since: a list of (watch, mask), empty where nothing did. Raises OSError."""
+    """Return the events since the last call: a list of (watch, mask), which may be empty. Raises OSError."""
     cdef char buffer[BUFFER]
     cdef inotify_event* event
     cdef Py_ssize_t at = 0
@@ -96,5 +95,5 @@ def read_events(int fd):
 
 
 def close(int fd):
-    """Give the descriptor back, with all its watches."""
+    """Close the descriptor, with all its watches."""
     c_close(fd)

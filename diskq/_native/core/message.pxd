@@ -18,7 +18,7 @@ cdef Message message_of(int partition, const char* record, const Parts* parts)
 cdef class JournalMessage:
     cdef readonly int partition
     cdef readonly int64_t offset
-    cdef int64_t nanoseconds               # INT64_MIN: there are none
+    cdef int64_t nanoseconds               # INT64_MIN: it has no time
     cdef readonly int type
     cdef readonly bytes key
     cdef readonly bytes value

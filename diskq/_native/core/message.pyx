@@ -1,5 +1,5 @@
-# The messages of a stream and of a journal, and their places. Law: made once for each record that is
-# handed out, so they are small, their parts are read only, and the garbage collector does not walk them.
+# The messages of a stream and of a journal, and their positions. Law: one object is made for each delivered
+# record, so they are small, their parts are read-only, and the garbage collector does not track them.
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 
-# What a journal's message without a time has in its place.
+# The timestamp of a journal's message without a time.
 NULL_TIMESTAMP = INT64_MIN
 
 
 class Position(NamedTuple):
-    """The place of a message in a stream: its partition, and its offset there. Ordered as tuples are."""
+    """The position of a message in a stream: its partition, and its offset there. Ordered like tuples."""
 
     partition: int
     offset: int
 
 
 class Scan(NamedTuple):
-    """What a codec's `scan` found: the messages, the byte after the last whole record, and why it stopped."""
+    """The result of a codec's `scan`: the messages, the byte after the last whole record, and why it stopped."""
 
     messages: list
     valid_end: int
@@ -33,10 +33,10 @@ class Scan(NamedTuple):
 @cython.freelist(256)
 @cython.no_gc
 cdef class Message:
-    """One message of a stream: where it is, when it was, its key and its value.
+    """One message of a stream: its position, its time, its key and its value.
 
     `timestamp_ns` is nanoseconds since the Unix epoch, `key` and `value` are bytes. Two messages are
-    equal if all of that is.
+    equal if all their fields are.
     """
 
     def __init__(self, int partition, int64_t offset, int64_t timestamp_ns, bytes key not None, bytes value not None):
@@ -95,11 +95,11 @@ cdef Message message_of(int partition, const char* record, const Parts* parts):
 @cython.freelist(256)
 @cython.no_gc
 cdef class JournalMessage:
-    """One message of a journal: where it is, when it was, its type, its key and its value.
+    """One message of a journal: its position, its time, its type, its key and its value.
 
-    `timestamp_ns` is nanoseconds since the Unix epoch, None where the message has no time; `type` a number
-    of 0 to 255 that means what its writer meant; `key` and `value` are bytes. `partition` is the number of
-    the shard, 0 in a journal that is none. Two messages are equal if all of that is.
+    `timestamp_ns` is nanoseconds since the Unix epoch, None if the message has no time; `type` a number
+    from 0 to 255 whose meaning the writer defines; `key` and `value` are bytes. `partition` is the number of
+    the shard, 0 in a journal without shards. Two messages are equal if all their fields are.
     """
 
     def __init__(
@@ -114,12 +114,12 @@ cdef class JournalMessage:
 
     @property
     def timestamp_ns(self):
-        """Nanoseconds since the Unix epoch; None: it has no time."""
+        """Nanoseconds since the Unix epoch; None: the message has no time."""
         return None if self.nanoseconds == INT64_MIN else self.nanoseconds
 
     @property
     def timestamp(self):
-        """The moment as an aware datetime in UTC, to the microsecond (rounded down); None: it has none."""
+        """The moment as an aware datetime in UTC, to the microsecond (rounded down); None: no time."""
         if self.nanoseconds == INT64_MIN:
             return None
         return _EPOCH + timedelta(microseconds=self.timestamp_ns // 1000)

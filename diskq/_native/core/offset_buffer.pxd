@@ -4,19 +4,19 @@ from diskq._native.core.append_buffer cimport AppendBuffer
 from diskq._native.core.framing cimport KeyedFraming
 
 
-cdef struct Plain:                         # a message that needs no judgement, in memory that others keep alive
+cdef struct Plain:                         # a message that needs no checking, in memory that others keep alive
     const char* key
     Py_ssize_t key_size                    # 0: it has none
     const char* value
     Py_ssize_t value_size
     bint has_time
-    int64_t timestamp                      # ns since the Unix epoch, where it has one
+    int64_t timestamp                      # ns since the Unix epoch, if it has one
 
 
 cdef class OffsetBuffer(AppendBuffer):
     cdef KeyedFraming keyed
     cdef readonly int64_t base             # offset of the file's first record
-    cdef int64_t first                     # the offset of the next record is this, and the records so far
+    cdef int64_t first                     # the next record's offset is this plus the records so far
     cdef bint _is_full(self) noexcept
     cdef Py_ssize_t _take_encoded(self, const char* data, Py_ssize_t size, Py_ssize_t start) except -1
     cdef int _take_in(self, Py_ssize_t size, int64_t timestamp) except -1

@@ -1,8 +1,7 @@
-# What the buffers of streams and journals have in common: a record has a key, a time and an offset, which is
-# the one before it and one more.
+# The common part of the buffers of streams and journals: a record has a key, a time and an offset, which is one
+# more than the previous record's.
 #
-# Law: a file is left for the next one after the record that fills it. Until then it takes in whatever is
-# plain.
+# Law: the record that fills a file is its last one. Until then the file takes in every plain message.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
@@ -26,12 +25,12 @@ cdef class OffsetBuffer(AppendBuffer):
 
     @property
     def written_offset(self):
-        """The offset behind the last record in the page cache."""
+        """The offset after that of the last record in the page cache."""
         return self.first + self.records_written
 
     @property
     def is_full(self):
-        """Has the file reached its size? Then nothing more is taken in."""
+        """True if the file has reached its size, so that no more is taken in."""
         return self._is_full()
 
     cdef bint _is_full(self) noexcept:
@@ -42,8 +41,8 @@ cdef class OffsetBuffer(AppendBuffer):
 
         Takes as many as go into one write (about 256 KiB) and into the file, and returns the byte after them, where
         the next call is to begin. They wait for `flush`, unless they fill the file or the write. Raises ValueError
-        at bytes that are no whole record, or that of another offset than the next one, and OSError where the disk
-        refuses; nothing of this call is then in.
+        at bytes that are not a whole record with the next offset, and OSError if the write fails; nothing of this
+        call is then accepted.
         """
         cdef Py_ssize_t at = start
         cdef Py_ssize_t used = self.used
@@ -71,13 +70,13 @@ cdef class OffsetBuffer(AppendBuffer):
         return at
 
     cdef int _take_in(self, Py_ssize_t size, int64_t timestamp) except -1:
-        """Count the record of `size` bytes that is next in the buffer. Formats that have more beside it override it."""
+        """Count the record of `size` bytes that is next in the buffer. Formats with additional files override it."""
         self._laid_down(size)
         return 0
 
 
 cdef bint is_plain(object value, object key, object timestamp, KeyedFraming framing, Plain* plain) except -1:
-    """Does the message need no judgement? Then `plain` has it. A key is bytes, a str or None."""
+    """True if the message needs no checking; then it is in `plain`. A key is bytes, a str or None."""
     if type(value) is not bytes:
         return False
     plain.value = PyBytes_AS_STRING(value)
@@ -107,7 +106,7 @@ cdef bint is_plain(object value, object key, object timestamp, KeyedFraming fram
 
 
 cdef const char* key_bytes(object key, Py_ssize_t* size) except NULL:
-    """The bytes of a key that is bytes or a str."""
+    """Return the bytes of a key that is bytes or a str."""
     if type(key) is bytes:
         size[0] = PyBytes_GET_SIZE(key)
         return PyBytes_AS_STRING(key)
@@ -115,7 +114,7 @@ cdef const char* key_bytes(object key, Py_ssize_t* size) except NULL:
 
 
 cdef Py_ssize_t size_of_values(list items) except -1:
-    """Bytes of the values of items that are plain, together: values, or tuples of a key, a value and more."""
+    """Return the total size of the values of plain items: values, or tuples of a key, a value and more."""
     cdef Py_ssize_t total = 0
     for item in items:
         total += len(<bytes> (<tuple> item)[1]) if type(item) is tuple else len(<bytes> item)
@@ -123,5 +122,5 @@ cdef Py_ssize_t size_of_values(list items) except -1:
 
 
 cdef int64_t now_by(object clock) except? -1:
-    """Nanoseconds since the Unix epoch, by `clock()`; None: by the system's."""
+    """Return nanoseconds since the Unix epoch, by `clock()`; None: by the system's clock."""
     return wall_clock_ns() if clock is None else clock()

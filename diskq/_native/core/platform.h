@@ -1,6 +1,6 @@
-/* What differs from system to system, beneath the door, the gate and what counts bits. Law: Linux and macOS
- * have all of it; elsewhere the calls on files fail with ENOSYS, as nobody makes them: the file system there is
- * Python's (PortableFileSystem), and the door asks that. Every function is one system call, or a few.
+/* What differs between systems, for file calls, clocks and bit counting. Law: Linux and macOS have all of it;
+ * elsewhere the calls on files fail with ENOSYS, and are never made: the file system there is Python's
+ * (PortableFileSystem), and compiled code calls that. Every function is one system call, or a few.
  */
 #ifndef DISKQ_PLATFORM_H
 #define DISKQ_PLATFORM_H
@@ -86,7 +86,7 @@ static inline int diskq_stat_path(const char *path, int64_t *size) {
 #endif
 
 /* macOS's fsync(2) leaves the bytes in the disk's own cache, where a power cut loses them. F_FULLFSYNC does not.
- * File systems that do not have it say so, and are asked for what they have; a failure is no such answer. */
+ * A file system that does not support it says so, and gets fsync instead; a failure is not such an answer. */
 #ifdef F_FULLFSYNC
 static inline int diskq_full_sync(int fd) {
     int failed = fcntl(fd, F_FULLFSYNC) == -1;
@@ -97,7 +97,7 @@ static inline int diskq_full_sync(int fd) {
 static inline int diskq_full_sync(int fd) { return fsync(fd); }
 #endif
 
-/* All that is written to the file system that holds the file, names too. Only Linux can be asked for one of them. */
+/* Sync everything written to the file system of the file, names too. Only Linux has a call for one file system. */
 static inline int diskq_sync_file_system(int fd) {
 #ifdef __linux__
     return syncfs(fd);
@@ -108,7 +108,7 @@ static inline int diskq_sync_file_system(int fd) {
 #endif
 }
 
-/* A name for "since this machine started". Linux has a file for it. */
+/* An identifier of this boot. Linux has a file for it. */
 static inline int diskq_boot_id(char *into, size_t size) {
 #ifdef __APPLE__
     return sysctlbyname("kern.bootsessionuuid", into, &size, NULL, 0);
@@ -129,7 +129,7 @@ static inline int64_t diskq_clock_ns(clockid_t clock) {
 
 #endif
 
-/* --- what compilers call differently ------------------------------------------------------------ */
+/* --- what compilers name differently ------------------------------------------------------------ */
 
 #ifdef _MSC_VER
 #include <intrin.h>

@@ -9,17 +9,17 @@ cdef class ReadAhead:
     cdef FileCalls door
     cdef Framing framing
     cdef Framing of_verified
-    cdef Framing current                   # of the two, the one for what is admitted
+    cdef Framing current                   # the one of the two that is for the admitted bytes
     cdef Gate gate
     cdef char* buffer
     cdef Py_ssize_t capacity
-    cdef int64_t origin                    # where in the file the buffer's first byte lies
+    cdef int64_t origin                    # the file's byte at which the buffer begins
     cdef Py_ssize_t loaded                 # bytes in the buffer
     cdef Py_ssize_t at                     # the next record
-    cdef Py_ssize_t admitted               # records may be handed out up to here
-    cdef readonly int64_t records          # records handed out, over all files
+    cdef Py_ssize_t admitted               # records may be delivered up to here
+    cdef readonly int64_t records          # records delivered, over all files
     cdef Stop stop
-    cdef readonly Py_ssize_t claimed       # the size that a torn record at `position` gives itself, or 0
+    cdef readonly Py_ssize_t claimed       # the size that a torn record at `position` claims, or 0
     cdef int _make_room(self, Py_ssize_t size) except -1
     cdef int hold(self, const char* data, Py_ssize_t size) except -1
     cpdef list take_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes)
@@ -31,6 +31,6 @@ cdef class ReadAhead:
 
 cdef class OffsetAhead(ReadAhead):
     cdef KeyedFraming keyed
-    cdef Parts parts                       # of the record that was decoded last
+    cdef Parts parts                       # of the last decoded record
     cdef public int partition
     cdef public int64_t next_offset

@@ -1,10 +1,9 @@
-# The read-ahead: every message's way out of the page cache.
+# The read-ahead: the path of every message out of the page cache.
 #
-# Law: nothing is handed out that was not admitted, and nothing past what was loaded is touched.
+# Law: only admitted records are delivered, and no byte past the loaded ones is touched.
 #
-# Its owner loads a stretch of a file, judges it (checksums, where there are any) and admits it
-# up to some byte; records are then handed out one by one without asking, until they end or the
-# gate shuts.
+# Its owner loads a stretch of a file, verifies it (by checksums, if there are any) and admits it up to some
+# byte; records are then delivered one by one without calling the owner, until they end or the gate closes.
 
 from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -19,10 +18,10 @@ from diskq._native.core.framing import STOPS as _STOPS
 
 
 cdef class ReadAhead:
-    """A stretch of a file in memory, records out.
+    """A stretch of a file in memory, from which records are read.
 
-    `of_verified` is the framing for bytes whose checksum agreed, where it judges less strictly: they
-    are what was written, under whatever limits that was.
+    `of_verified`, if given, is a less strict framing for bytes whose checksum matched: they are as they were
+    written, under any limits.
     """
 
     def __cinit__(self, fs, Framing framing not None, Gate gate not None, Framing of_verified=None):
@@ -37,21 +36,21 @@ cdef class ReadAhead:
     # --- the owner's side -------------------------------------------------------------------------
 
     def seek(self, int64_t position):
-        """Be at byte `position` with nothing loaded."""
+        """Go to byte `position` with nothing loaded."""
         self.origin = position
         self.loaded = self.at = self.admitted = 0
         self.stop = END
 
     def pass_over(self, int64_t end, Py_ssize_t records):
-        """Count records, which their reader got by another way, and be at byte `end` behind them."""
+        """Count records that the reader got in another way, and go to byte `end` after them."""
         self.seek(end)
         self.records += records
         self.gate.left -= records
 
     def load(self, int handle, int64_t start, Py_ssize_t size):
-        """Hold the bytes start:start+size of the file instead, none of them admitted.
+        """Load the bytes start:start+size of the file, none of them admitted.
 
-        Returns how many bytes there were. Raises OSError, MemoryError.
+        Returns the number of bytes loaded. Raises OSError, MemoryError.
         """
         if self.gate.guard.owner == NOT_OURS:
             self.gate.guard.refuse()
@@ -61,13 +60,13 @@ cdef class ReadAhead:
         return self.loaded
 
     def view(self, int64_t start, int64_t end):
-        """The loaded bytes start:end of the file; valid until the next load."""
+        """Return the loaded bytes start:end of the file; valid until the next load."""
         if not self.origin <= start <= end <= self.origin + self.loaded:
             raise IndexError(f"bytes {start}:{end} are not loaded")
         return PyMemoryView_FromMemory(self.buffer + (start - self.origin), end - start, PyBUF_READ)
 
     def admit(self, int64_t start, int64_t end, bint is_verified=False):
-        """Let the records in bytes start:end of the file be handed out."""
+        """Allow the records in bytes start:end of the file to be delivered."""
         if not self.origin <= start <= end <= self.origin + self.loaded:
             raise IndexError(f"bytes {start}:{end} are not loaded")
         self.current = self.of_verified if is_verified else self.framing
@@ -77,47 +76,47 @@ cdef class ReadAhead:
 
     @property
     def position(self):
-        """The file's byte where the next record begins."""
+        """The file's byte at which the next record begins."""
         return self.origin + self.at
 
     @property
     def is_ready(self):
-        """Was more admitted than was handed out?"""
+        """True if admitted bytes are left."""
         return self.at < self.admitted
 
     @property
     def why(self):
-        """Why no more records came: END of what was admitted, or TORN or CORRUPT at `position`."""
+        """Why no more records came: END of the admitted bytes, or TORN or CORRUPT at `position`."""
         return _STOPS[<int> self.stop]
 
-    # --- the fast doors: they ask the gate, and judge nothing -------------------------------------
+    # --- the fast path: it checks the gate and nothing else ---------------------------------------
 
     def take(self):
-        """The next body. None: not done; ask the owner."""
+        """Return the next body. None: take the slow path."""
         if not self.gate.admits():
             return None
         return self._take()
 
     def take_untimed(self):
-        """As `take`, for a caller who cannot yield: the slice may be over."""
+        """Do as `take`, for a caller that cannot yield: the time slice may be over."""
         if self.gate.left <= 0:
             return None
         return self._take()
 
     def take_some(self, Py_ssize_t max_items, Py_ssize_t max_bytes):
-        """The next bodies, as `take_many`. None: not done; ask the owner."""
+        """Return the next bodies, as `take_many`. None: take the slow path."""
         if self.at >= self.admitted or not self.gate.admits() or self.gate.left < max_items:
             return None
         return self.take_many(max_items, max_bytes) or None
 
-    # --- the owner's doors: the gate is his -------------------------------------------------------
+    # --- for the owner, which needs no permission of the gate -------------------------------------
 
     def take_now(self):
-        """The next body, whatever the gate says. None: see `why`."""
+        """Return the next body, regardless of the gate. None: see `why`."""
         return self._take()
 
     cpdef list take_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes):
-        """At most `max_items` bodies of together at most `max_bytes`, but one however large."""
+        """Return at most `max_items` bodies with a total of at most `max_bytes`, or one larger body."""
         cdef list bodies = []
         cdef Record record
         cdef Py_ssize_t left = max_bytes
@@ -134,14 +133,14 @@ cdef class ReadAhead:
         return bodies
 
     def take_columns(self, Py_ssize_t max_records, Py_ssize_t max_bytes):
-        """Return the next messages by column: records of together at most `max_bytes`, but one however large.
+        """Return the next messages by column: records with a total of at most `max_bytes`, or one larger record.
 
         No object is made for a message. None: nothing is admitted, see `why`.
         """
         return self._take_columns(max_records, max_bytes, ANY_OFFSET)
 
     def count(self):
-        """Pass over all records that were admitted, and tell how many; see `why`."""
+        """Skip all admitted records, and return how many they were; see `why`."""
         cdef Record record
         cdef Py_ssize_t counted = 0
         while self.at < self.admitted:
@@ -164,7 +163,7 @@ cdef class ReadAhead:
         return 0
 
     cdef int hold(self, const char* data, Py_ssize_t size) except -1:
-        """Hold these bytes, which lie at `position` of the file, all of them admitted."""
+        """Hold these bytes of the file from `position` on, all of them admitted."""
         self._make_room(size)
         self.seek(self.origin + self.at)
         memcpy(self.buffer, data, size)
@@ -205,7 +204,7 @@ cdef class ReadAhead:
         return columns
 
     cdef object _made(self, const char* data, const Record* record):
-        """What is handed out for the record at `data`: its body. Formats that have more to say override it."""
+        """Return what is delivered for the record at `data`: its body. Formats with more parts override it."""
         return PyBytes_FromStringAndSize(data + record.body, record.body_size)
 
     cdef Stop _decode(self, Record* record) noexcept:
@@ -215,17 +214,17 @@ cdef class ReadAhead:
 
 
 cdef class OffsetAhead(ReadAhead):
-    """A stretch of a file in memory, messages out, of a format whose records have offsets.
+    """A stretch of a file in memory, from which messages are read, of a format whose records have offsets.
 
     Abstract: formats subclass it in compiled code. `partition` is that of the messages, and `next_offset` the offset
-    of the one that comes next: both may be set. A record that says another offset is CORRUPT.
+    of the next one: both may be set. A record with another offset is CORRUPT.
     """
 
     def __cinit__(self, fs, KeyedFraming framing not None, Gate gate not None, Framing of_verified=None):
         self.keyed = framing
 
     def skip_to(self, int64_t offset):
-        """Pass over what is admitted, up to message `offset`. Returns the `next_offset` that was reached."""
+        """Skip admitted messages up to message `offset`. Returns the `next_offset` that was reached."""
         cdef Record record
         while self.next_offset < offset and self.at < self.admitted and self._decode(&record) == END:
             self.at += record.size
@@ -233,7 +232,7 @@ cdef class OffsetAhead(ReadAhead):
         return self.next_offset
 
     def peek(self):
-        """The next message, which stays. None: nothing is admitted, see `why`."""
+        """Return the next message without consuming it. None: nothing is admitted, see `why`."""
         cdef Record record
         if self.at >= self.admitted or self._decode(&record) != END:
             return None
@@ -243,19 +242,19 @@ cdef class OffsetAhead(ReadAhead):
 
     @property
     def next_size(self):
-        """Bytes of key and value of the message that comes next; 0 where none is admitted."""
+        """Return the bytes of key and value of the next message; 0 if none is admitted."""
         cdef Record record
         return record.body_size if self.at < self.admitted and self._decode(&record) == END else 0
 
     def take_columns(self, Py_ssize_t max_records, Py_ssize_t max_bytes):
-        """As that of `ReadAhead`; the first message is `next_offset`, as it was before."""
+        """Do as that of `ReadAhead`; the first message is the old `next_offset`."""
         columns = self._take_columns(max_records, max_bytes, self.next_offset)
         if columns is not None:
             self.next_offset += columns.records
         return columns
 
     cdef Stop _decode(self, Record* record) noexcept:
-        # What a message takes is its key and its value: that is what `max_bytes` is of.
+        # The size of a message is that of its key and value: `max_bytes` is of those.
         self.parts.offset = self.next_offset
         self.stop = self.keyed.parts(self.buffer + self.at, self.admitted - self.at, &self.parts)
         if self.stop == END and self.parts.offset != self.next_offset:

@@ -1,17 +1,16 @@
-# The turn: one thread at a time is inside an engine.
+# The thread guard: one thread at a time is inside an engine.
 #
-# Law: who comes while another thread is inside is refused before anything is changed. The interpreter's lock
-# does not see to that: it is let go of in system calls, and between any two lines of Python.
+# Law: a call while another thread is inside is refused before it changes anything. The interpreter's lock does
+# not ensure that: it is released in system calls, and between any two lines of Python.
 #
-# A thread that is inside may come in again, as callbacks do, and has to go out as often. It is no lock:
-# nobody waits. A lock held by a thread that waits for stable storage would stop whoever else comes, Trio
-# among them; and who takes turns already pays for a comparison, not for a lock.
+# A thread that is inside may enter again, as callbacks do, and has to leave as often. It is not a lock: no
+# thread waits. A lock held by a thread that waits for stable storage would block every other caller, Trio's
+# thread included; and callers that already take turns pay for a comparison, not for a lock.
 #
-# A channel binds the turn to its thread for good: whoever comes from another one is refused by the same
-# comparison.
+# A channel binds the guard to its thread: calls from other threads are refused by the same comparison.
 #
-# In a child of a fork every turn that there was is taken, for ever, by nobody that is there: what the child
-# inherited is its parent's. So that costs no call anything.
+# In a child of a fork every existing guard is held for ever by no thread of the child: inherited stores belong
+# to the parent. That costs no call anything.
 
 from cpython.pythread cimport PyThread_get_thread_ident
 
@@ -21,23 +20,23 @@ _guards = WeakSet()
 
 
 def leave_guards_to(long process, error):
-    """In a child: all turns that there are belong to `process`; who asks for one gets `error(path, process)`."""
+    """In a child, give all existing guards to `process`: taking one raises `error(path, process)`."""
     for guard in list(_guards):
         (<ThreadGuard> guard).leave_to(process, error)
 
 
 cdef class ThreadGuard:
-    """`busy()` makes the error that is raised for those who come while another thread is inside.
+    """A thread guard. `busy()` makes the error that is raised while another thread is inside.
 
     `take` and `give` are for the hottest calls, the `with` statement for all others:
 
         try:
-            turn.take()
+            guard.take()
             ...
         finally:
-            turn.give()
+            guard.give()
 
-    Taken inside the `try`, so that no signal comes between; who was refused gives nothing back.
+    Taken inside the `try`, so that no signal comes between; a refused caller gives nothing back.
     """
 
     def __cinit__(self, busy=None):
@@ -57,24 +56,24 @@ cdef class ThreadGuard:
         raise RuntimeError("another thread is inside") if self.busy is None else self.busy()
 
     def check(self):
-        """Raises what `busy` makes where it is another thread's; nobody comes in."""
+        """Raise what `busy` makes if another thread holds the guard; it is not taken."""
         check_guard(self)
 
     def take(self):
-        """Come in. Raises what `busy` makes where another thread is inside."""
+        """Take the guard. Raises what `busy` makes if another thread holds it."""
         take_turn(self)
 
     def give(self):
-        """Go out again."""
+        """Give the guard back."""
         give_turn(self)
 
     def bind(self, busy):
-        """Keep the turn for this thread until `unbind`. Meanwhile `busy()` makes the error for all others."""
+        """Bind the guard to this thread until `unbind`. Meanwhile `busy()` makes the error for all others."""
         take_turn(self)
         self.unbound, self.busy = self.busy, busy
 
     def unbind(self):
-        """What was bound may be used by one thread at a time again."""
+        """End the binding: one thread at a time may enter again."""
         self.busy, self.unbound = self.unbound, None
         give_turn(self)
 

@@ -1,9 +1,9 @@
-# What a hub is sent and answers, straight between the wire (Protocol Buffers 3) and sej's records: no object
-# is made for a message. Format: docs/hub.md.
+# The requests and answers of a hub, converted directly between the wire format (Protocol Buffers 3) and sej's
+# records: no object is made for a message. Format: docs/hub.md.
 #
-# Law: as a codec. Lengths are judged before memory is touched, nothing is read past the buffer, and
-# ValueError says what is wrong without a byte of what was in it. Fields that nobody knows are passed over,
-# the last one counts where one comes twice, and what is not there is 0 or empty: so the wire has it.
+# Law: as a codec. Lengths are checked before memory is touched, no byte is read past the buffer, and ValueError
+# says what is wrong without any of the content. As Protocol Buffers require, unknown fields are skipped, the
+# last of repeated fields counts, and a missing field is 0 or empty.
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -32,7 +32,7 @@ OF_GET = 1
 
 
 class Request(NamedTuple):
-    """What `read_put` and `read_get` found: names as they came, and the offset that Get asks for."""
+    """The result of `read_put` and `read_get`: unchecked names, and the offset that Get asks for."""
 
     client: bytes
     journal: bytes
@@ -42,10 +42,10 @@ class Request(NamedTuple):
 
 
 class Records(NamedTuple):
-    """What `records` found: records of messages that follow each other, and what was not taken.
+    """The result of `records`: records of consecutive messages, and what was left out.
 
-    `skipped` came before `expected`. `gap` is the offset of the first message that does not follow, None:
-    they all do.
+    `skipped` messages came before `expected`. `gap` is the offset of the first message after a gap, None: there
+    is no gap.
     """
 
     data: bytes
@@ -86,7 +86,7 @@ cdef struct Columns:             # the buffers of a `JournalColumns`
 
 
 cdef Py_ssize_t _field(const char* data, Py_ssize_t left, Field* field) noexcept nogil:
-    """The field at `data`: how many bytes it takes; -1: it is none."""
+    """Read the field at `data`, and return its bytes; -1: it is not a field."""
     cdef uint64_t tag
     cdef Py_ssize_t at, size
     at = get_varuint(data, left, &tag)
@@ -116,7 +116,7 @@ cdef Py_ssize_t _field(const char* data, Py_ssize_t left, Field* field) noexcept
 
 
 cdef bint _part(const char* data, Py_ssize_t size, Part* part) noexcept nogil:
-    """The message that these bytes are. False: they are none."""
+    """Read a message from these bytes. False: they are not one."""
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t step
     cdef Field field
@@ -145,7 +145,7 @@ cdef bint _part(const char* data, Py_ssize_t size, Part* part) noexcept nogil:
 
 
 cdef str _fault(const Part* part):
-    """Why no record can be made of it; None: one can."""
+    """Return why no record can be made of the message; None: one can."""
     if not is_number(part.offset):
         return f"an offset of {part.offset} is none"
     if part.type > LARGEST_TYPE:
@@ -160,9 +160,9 @@ cdef str _fault(const Part* part):
 cdef Py_ssize_t _read(
     const char* data, Py_ssize_t left, Py_ssize_t at, uint64_t of_messages, Field* field, Part* part, bint* is_message
 ) except -1:
-    """Read the field at byte `at` of `left`, and return how many bytes it takes. A message is in `part` too.
+    """Read the field at byte `at` of `left`, and return its bytes. A message is in `part`, too.
 
-    Raises ValueError where it is no field, or no message of which a record can be made.
+    Raises ValueError if it is not a field, or a message of which no record can be made.
     """
     cdef Py_ssize_t step = _field(data + at, left - at, field)
     if step < 0:
@@ -178,12 +178,12 @@ cdef Py_ssize_t _read(
 
 
 def read_put(const unsigned char[::1] buffer):
-    """Who puts what: everything is looked at, the messages are counted. Raises ValueError."""
+    """Read a PutRequest: check everything, and count the messages. Raises ValueError."""
     return _request(buffer, OF_PUT)
 
 
 def read_get(const unsigned char[::1] buffer):
-    """Who asks for what. Raises ValueError."""
+    """Read a GetRequest. Raises ValueError."""
     return _request(buffer, 0)
 
 
@@ -216,9 +216,9 @@ cdef object _request(const unsigned char[::1] buffer, uint64_t of_messages):
 
 
 def records(const unsigned char[::1] buffer, uint64_t of_messages, int64_t expected):
-    """The records of the messages from offset `expected` on, as far as they follow each other.
+    """Return the records of the messages from offset `expected` on, as far as they are consecutive.
 
-    Raises ValueError where these are no messages.
+    Raises ValueError if these are not messages.
     """
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
@@ -226,7 +226,7 @@ def records(const unsigned char[::1] buffer, uint64_t of_messages, int64_t expec
     cdef Py_ssize_t step
     cdef Py_ssize_t size = 0
     cdef Py_ssize_t skipped = 0
-    cdef Py_ssize_t end = left      # where the first message stands that does not follow
+    cdef Py_ssize_t end = left      # the place of the first message after a gap
     cdef int64_t next_offset = expected
     cdef Field field
     cdef Part part
@@ -269,7 +269,7 @@ def records(const unsigned char[::1] buffer, uint64_t of_messages, int64_t expec
 
 
 def messages(const unsigned char[::1] buffer, uint64_t of_messages):
-    """The messages of a request or an answer, in order, whatever their offsets. Raises ValueError."""
+    """Return the messages of a request or an answer, in order, whatever their offsets. Raises ValueError."""
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
     cdef Py_ssize_t at = 0
@@ -292,12 +292,12 @@ def messages(const unsigned char[::1] buffer, uint64_t of_messages):
 
 
 def put_request(bytes client, bytes journal, columns):
-    """A PutRequest with the messages of some columns (`JournalColumns`); None: with none."""
+    """Return a PutRequest with the messages of some columns (`JournalColumns`); None: without messages."""
     return _names(client, journal) + (b"" if columns is None else _messages(columns, OF_PUT))
 
 
 def get_request(bytes client, bytes journal, int64_t offset):
-    """A GetRequest for messages from `offset` on."""
+    """Return a GetRequest for messages from `offset` on."""
     cdef bytes made = b""
     cdef char out[11]
     if offset:
@@ -307,7 +307,7 @@ def get_request(bytes client, bytes journal, int64_t offset):
 
 
 def get_response(columns):
-    """A GetResponse with the messages of some columns (`JournalColumns`); None: with none."""
+    """Return a GetResponse with the messages of some columns (`JournalColumns`); None: without messages."""
     return b"" if columns is None else _messages(columns, OF_GET)
 
 
@@ -320,7 +320,7 @@ cdef bytes _names(bytes client, bytes journal):
 
 
 cdef bytes _messages(columns, int number):
-    """Each message of the columns, as field `number`."""
+    """Write each message of the columns as field `number`."""
     cdef Py_ssize_t records = columns.records
     cdef bytes timestamps = columns.timestamps
     cdef bytes types = columns.types

@@ -1,8 +1,7 @@
-# The way of a journal's messages into the page cache: records in, one after the other, each with the
-# offset behind the one before.
+# The append buffer of a journal: records with consecutive offsets.
 #
-# A file is left for the next one after the record that fills it: the buffer tells its owner so in the
-# same call (`on_full`), before the next record.
+# The record that fills a file is its last one: the buffer calls its owner (`on_full`) in the same call, before
+# the next record.
 
 from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int64_t
@@ -15,12 +14,12 @@ from diskq._native.core.views cimport start_of
 
 
 cdef class SejBuffer(OffsetBuffer):
-    """The active file of a journal: messages in, records in the page cache.
+    """The active file of a journal: takes messages in, and writes records into the page cache.
 
     An item is a value, (key, value), (key, value, timestamp) or (key, value, timestamp, type). `clock()`
-    tells the time (ns since the Unix epoch) for messages that have none, None: the system's. `on_full()` is
-    called when the file is full and written; it does not raise. `is_awake`: somebody sees to it that what
-    waits is written soon. `room`: so many bytes may pass the fast path.
+    returns the time (ns since the Unix epoch) for messages without one, None: the system's clock. `on_full()` is
+    called when the file is full and written; it does not raise. `is_awake`: True if waiting records will be
+    written soon. `room`: the bytes that may pass the fast path.
     """
 
     cdef object clock
@@ -32,28 +31,28 @@ cdef class SejBuffer(OffsetBuffer):
         pass
 
     def count_from(self, int64_t next_offset, clock, on_full):
-        """Once, before the first record: it gets this offset."""
+        """Set the offset of the next record. Once, before the first record."""
         self.first = self.base = next_offset
         self.clock = clock
         self.on_full = on_full
 
     def begin(self, int64_t base):
-        """The records to come go into the file that begins at offset `base`."""
+        """Write later records into the file that begins at offset `base`."""
         self.base = base
 
     @property
     def is_flushed(self):
-        """Are all records in the page cache?"""
+        """True if all records are in the page cache."""
         return self.used == self.written
 
     # --- adding records ---------------------------------------------------------------------------
 
     def appender(self, Mode mode, Admission admission):
-        """What adds messages in that mode, and asks that of the gate."""
+        """Return an appender, which adds messages in that mode, and checks that of the gate."""
         return SejAppender(self, mode, admission)
 
     def first_odd(self, list items, Py_ssize_t start=0):
-        """The index of the first item from `start` on that needs judgement; -1: none does."""
+        """Return the index of the first item from `start` on that needs checking; -1: none does."""
         cdef Plain plain
         cdef int its_type = 0
         cdef Py_ssize_t i
@@ -63,15 +62,15 @@ cdef class SejBuffer(OffsetBuffer):
         return -1
 
     def size_of(self, list items):
-        """Bytes of the values of items that are plain, together."""
+        """Return the total size of the values of plain items."""
         return size_of_values(items)
 
     def append_many(self, list items, Py_ssize_t start, Mode mode):
-        """Take in items[start:] as far as the file lets them; the index of the first one left out.
+        """Take in items[start:] until the file is full; return the index of the first one left out.
 
-        All must be plain (`first_odd`). Who has no time gets one, the same for all. The gate is not asked. STAGED,
-        they are written where nobody is awake. Raises OSError where the disk refuses; `next_offset` then tells how
-        many are in all the same.
+        All must be plain (`first_odd`). Items without a time all get the same one. The gate is not checked. STAGED
+        ones are written unless `is_awake`. Raises OSError if a write fails; `next_offset` then shows how many are
+        accepted all the same.
         """
         cdef Py_ssize_t i = start
         cdef Py_ssize_t n = len(items)
@@ -99,9 +98,9 @@ cdef class SejBuffer(OffsetBuffer):
         return i
 
     def append_encoded(self, const unsigned char[::1] data, Py_ssize_t start=0):
-        """Take in records that are encoded already, data[start:]. Each must say the offset that is next.
+        """Take in the encoded records data[start:]. Each must have the next offset.
 
-        Returns the byte after the last one that was taken, where the next call is to begin; raises as `_take_encoded`.
+        Returns the byte after the last one taken, where the next call is to begin; raises as `_take_encoded`.
         """
         cdef Py_ssize_t end = self._take_encoded(start_of(data), data.shape[0], start)
         if end > start and self._is_full():
@@ -113,7 +112,7 @@ cdef class SejBuffer(OffsetBuffer):
     cdef bint _is_plain(self, object value, object key, object timestamp, object its_type, Plain* plain) except -1:
         if not is_plain(value, key, timestamp, self.keyed, plain):
             return False
-        # sej takes a record of more than 31 bits for damage.
+        # sej treats a record whose size needs more than 31 bits as damage.
         if OVERHEAD + plain.key_size + plain.value_size > INT32_MAX:
             return False
         return type(its_type) is int and 0 <= its_type <= 255
@@ -138,7 +137,7 @@ cdef class SejBuffer(OffsetBuffer):
         return True
 
     cdef int _lay(self, const Plain* plain, int its_type, int64_t now) except -1:
-        """Lay one message down. The file must not be full."""
+        """Encode one message. The file must not be full."""
         cdef Py_ssize_t size = OVERHEAD + plain.key_size + plain.value_size
         sej_lay_down(
             self._room_for(size), self.first + self.records, plain.timestamp if plain.has_time else now, its_type,
@@ -148,7 +147,7 @@ cdef class SejBuffer(OffsetBuffer):
         return 0
 
     cdef bint _may_pass(self, object value) noexcept:
-        """Without asking: it will be written soon, and it is not too much that is unsynced."""
+        """True if it needs no slow path: it will be written soon, and few bytes are unsynced."""
         return self.is_awake and type(value) is bytes and PyBytes_GET_SIZE(value) <= self.room
 
     cdef object _append(self, object value, object key, object timestamp, object its_type, Mode mode):
@@ -168,9 +167,9 @@ cdef class SejBuffer(OffsetBuffer):
 
 
 cdef class SejAppender:
-    """Adds messages to a buffer, in one mode. It judges nothing: what it refuses is for the buffer's owner.
+    """Adds messages to a buffer, in one mode. It makes no decisions: the buffer's owner gets what it refuses.
 
-    Where the gate is asked, the buffer must be awake, and have room for the message.
+    If it checks the gate, the buffer must be awake, and have space for the message.
     """
 
     cdef SejBuffer buffer
@@ -183,9 +182,9 @@ cdef class SejAppender:
         self.admission = admission
 
     def append(self, value, key=None, timestamp=None, type=0):
-        """Add one message: its offset. None: not done, the file is full or it needs judgement; ask the owner.
+        """Add one message, and return its offset. None: take the slow path (file full, or to be checked).
 
-        Raises OSError where the disk refuses; the message is then not in.
+        Raises OSError if the write fails; the message is then not accepted.
         """
         if self.admission != FORCED:
             if not self.buffer._may_pass(value) or not self.buffer.gate.lets_pass(self.admission):

@@ -7,8 +7,8 @@ from diskq._native.core.framing cimport KeyedFraming
 cdef enum:
     HEAD = 18            # offset u64, timestamp i64, type u8, key length i8: all big endian
     LENGTH = 4           # of the value, i32
-    TRAILER = 4          # the whole record's size once more, so that it is found from behind
-    OVERHEAD = 26        # what a record has beside its key and its value
+    TRAILER = 4          # the whole record's size again, for reading backwards
+    OVERHEAD = 26        # the bytes of a record besides its key and value
 
 
 cdef class SejFraming(KeyedFraming):

@@ -1,10 +1,10 @@
 # The sej codec: a record is an offset, a timestamp, a type, a key and a value, and its own size at its end,
-# so that a journal is read from behind as well. Format: docs/format/sej.md.
+# so that a journal can be read backwards, too. Format: docs/format/sej.md.
 #
-# Law: lengths are judged before memory is touched, nothing is read past the buffer, and the three
-# ends of a scan are kept apart: END (a record boundary), TORN (the bytes ended inside a record),
-# CORRUPT (no writer wrote this: a length, a size at the end that is another one, an offset that is not
-# the next one). No I/O, no state.
+# Law: lengths are checked before memory is touched, no byte is read past the buffer, and the three
+# ends of a scan are distinct: END (a record boundary), TORN (the bytes ended inside a record),
+# CORRUPT (bytes that no writer wrote: a bad length, a different size at the end, an offset that is not the
+# next one). No I/O, no state.
 
 from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -37,8 +37,8 @@ from diskq._native.core.message import Scan
 # The key's length is 8 bits with a sign, the value's 32.
 MAX_KEY = 127
 MAX_VALUE = 2**31 - 1
-# sej reads the size at a record's end with a sign, and takes a larger record for damage. Here it is read
-# without one, which tells every record that lengths can make.
+# sej reads the size at a record's end with a sign, and treats a larger record as damage. Here it is read
+# without one, which covers every record that the lengths can describe.
 MAX_RECORD = 2**31 - 1
 
 RECORD_OVERHEAD = OVERHEAD
@@ -50,8 +50,8 @@ cdef enum:
 
 
 class JournalBackScan(NamedTuple):
-    """What `scan_back` found: the messages, the last one first; the byte where the first of their records
-    begins; why it stopped; and of a record that begins before the buffer the size it gives itself, or 0.
+    """The result of `scan_back`: the messages, the last one first; the byte where the first of their records
+    begins; why it stopped; and the claimed size of a record that begins before the buffer, or 0.
     """
 
     messages: list
@@ -61,13 +61,13 @@ class JournalBackScan(NamedTuple):
 
 
 class JournalColumns(NamedTuple):
-    """What `columns` found: the parts of the records by column, and as `Scan`.
+    """The result of `columns`: the parts of the records by column; the rest as in `Scan`.
 
     The offsets are `first_offset` and those that follow it. Numbers are in the machine's byte order:
-    timestamps have 8 bytes, types one. `time_validity` is a bitmap, lowest bit first, None where every
-    message has a time; who has none has the timestamp NULL_TIMESTAMP. Key i is `keys[o[i] : o[i + 1]]`,
+    timestamps have 8 bytes, types one. `time_validity` is a bitmap, lowest bit first, None if every
+    message has a time; a message without one has the timestamp NULL_TIMESTAMP. Key i is `keys[o[i] : o[i + 1]]`,
     where o are the records + 1 numbers of `offset_width` bytes (4 or 8, signed) in `key_offsets`; values
-    likewise. So the buffers are what Arrow calls binary columns, or large binary ones where the width is 8.
+    likewise. So the buffers are Arrow binary columns, or large binary ones if the width is 8.
     """
 
     records: int
@@ -88,7 +88,7 @@ cdef class SejFraming(KeyedFraming):
     """The sej record, for the compiled path.
 
     Values of `min_size` to `max_size` bytes with keys of up to `max_key_size` bytes may be written.
-    Reading asks only for what the length words can say: limits are not part of the format.
+    Reading accepts every size that the length words can hold: limits are not part of the format.
     """
 
     def __cinit__(self, min_size=0, max_size=MAX_VALUE, max_key_size=MAX_KEY):
@@ -97,7 +97,7 @@ cdef class SejFraming(KeyedFraming):
         self.overhead = OVERHEAD
 
     cdef Stop parts(self, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
-        # Of a CORRUPT one `size` is what its lengths say, where only its last word says otherwise.
+        # For a CORRUPT record, `size` is by its lengths, if only its last word disagrees.
         return _parts(data, left, parts)
 
     cdef void measure(
@@ -122,17 +122,17 @@ cdef class SejFraming(KeyedFraming):
         return JournalColumns(extent.records, max(0, extent.first_offset), timestamps, validity, types, *rest)
 
 
-cdef SejFraming ANY_SIZE = SejFraming()  # for reading, where no caller has one
+cdef SejFraming ANY_SIZE = SejFraming()  # for reading, if the caller has none
 
 
-cdef struct Chain:               # records whose offsets follow each other
+cdef struct Chain:               # records with consecutive offsets
     int64_t first_offset
     int64_t next_offset
     Py_ssize_t without_time
 
 
 cdef inline Stop _next_parts(void* chain, const char* data, Py_ssize_t left, Parts* parts) noexcept nogil:
-    """As `_parts`; CORRUPT also where the record is not the next one of the chain."""
+    """Do as `_parts`; CORRUPT also if the record is not the next one of the chain."""
     cdef Chain* its = <Chain*> chain
     cdef Stop stop = _parts(data, left, parts)
     if stop != END:
@@ -207,7 +207,7 @@ cdef void sej_lay_down(
 
 
 def encode(messages, int64_t first_offset=0):
-    """The records of `messages`: tuples of key, timestamp in nanoseconds (None: no time), type, value.
+    """Return the records of `messages`: tuples of key, timestamp in nanoseconds (None: no time), type, value.
 
     The first is message `first_offset` of its journal. Raises TypeError for what is not bytes, ValueError
     for a key of more than 127 bytes, a type outside 0..255 or a record that is larger than sej reads.
@@ -247,12 +247,12 @@ def encode(messages, int64_t first_offset=0):
 def scan(
     const unsigned char[::1] buffer, int64_t first_offset=ANY_OFFSET, int partition=0, Py_ssize_t max_records=2**62
 ):
-    """The messages of the whole records at the start of `buffer`, at most `max_records` of them.
+    """Return the messages of the whole records at the start of `buffer`, at most `max_records` of them.
 
-    The first is to be message `first_offset` (-1: whichever it is), and each of the others the next one.
+    The first must be message `first_offset` (-1: any), and each of the others the next one.
     Returns the messages; the byte just after the last of their records (0 <= valid_end <= len(buffer)); and
-    why it stopped: END at a record boundary, TORN inside a record, CORRUPT at what no writer wrote. Never
-    reads past `buffer`; asks for no memory on the word of a length. Format: docs/format/sej.md.
+    why it stopped: END at a record boundary, TORN inside a record, CORRUPT at bytes that no writer wrote. Never
+    reads past `buffer`; allocates no memory by an unverified length. Format: docs/format/sej.md.
     """
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
@@ -277,10 +277,10 @@ def scan(
 def scan_back(
     const unsigned char[::1] buffer, int64_t next_offset=ANY_OFFSET, int partition=0, Py_ssize_t max_records=2**62
 ):
-    """The messages of the whole records at the end of `buffer`, the last one first, at most `max_records`.
+    """Return the messages of the whole records at the end of `buffer`, the last one first, at most `max_records`.
 
-    The last is to be the one before `next_offset` (-1: whichever it is). Returns as `JournalBackScan` says: END at
-    the start of `buffer`, TORN where a record begins before it, CORRUPT at what no writer wrote.
+    The last must be the one before `next_offset` (-1: any). See `JournalBackScan`: END at the start of `buffer`,
+    TORN if a record begins before it, CORRUPT at bytes that no writer wrote.
     """
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t at = buffer.shape[0]
@@ -302,7 +302,7 @@ def scan_back(
 
 
 def boundary(const unsigned char[::1] buffer, int64_t next_offset):
-    """As far back from the end of `buffer` as whole records go: where the first of them begins, its offset.
+    """Return the start and offset of the first of the whole records at the end of `buffer`.
 
     The last one is that before `next_offset`. No object is made for a message.
     """
@@ -319,7 +319,7 @@ def boundary(const unsigned char[::1] buffer, int64_t next_offset):
 cdef inline Stop _step_back(
     const char* data, Py_ssize_t at, int64_t next_offset, Parts* parts
 ) noexcept nogil:
-    """The record that ends at byte `at`, which is not the first one."""
+    """Read the record that ends at byte `at`, which is greater than 0."""
     cdef Py_ssize_t size
     parts.size = 0
     if at < TRAILER:
@@ -336,25 +336,25 @@ cdef inline Stop _step_back(
 
 
 def count(const unsigned char[::1] buffer, int64_t first_offset=ANY_OFFSET, Py_ssize_t max_records=2**62):
-    """As `scan`, counting the records instead of making their messages."""
+    """Do as `scan`, but count the records instead of making their messages."""
     return count_of(ANY_SIZE, start_of(buffer), buffer.shape[0], first_offset, max_records)
 
 
 def columns(
     const unsigned char[::1] buffer, int64_t first_offset=ANY_OFFSET, Py_ssize_t max_records=2**62, bint wide=False
 ):
-    """As `scan`, by column: see `JournalColumns`. No object is made for a message.
+    """Do as `scan`, but return columns: see `JournalColumns`. No object is made for a message.
 
-    Offsets have 4 bytes where those can tell them, 8 otherwise and always if `wide`: columns that are
-    to go together need one width. Raises MemoryError.
+    Offsets have 4 bytes if they fit, 8 otherwise and always if `wide`: columns that are to be combined need
+    one width. Raises MemoryError.
     """
     return columns_of(ANY_SIZE, start_of(buffer), buffer.shape[0], first_offset, max_records, wide)
 
 
 def blocks(const unsigned char[::1] buffer, int64_t first_offset, Py_ssize_t size):
-    """The whole records at the start of `buffer` in blocks of at least `size` bytes: (end, records) of each.
+    """Split the whole records at the start of `buffer` into blocks of at least `size` bytes: (end, records) of each.
 
-    Records that are left over make a block of their own. The first is message `first_offset`.
+    The remaining records make a block of their own. The first is message `first_offset`.
     """
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
@@ -375,24 +375,23 @@ def blocks(const unsigned char[::1] buffer, int64_t first_offset, Py_ssize_t siz
     return found
 
 
-# --- behind damage --------------------------------------------------------------------------------
+# --- after damage ---------------------------------------------------------------------------------
 
 
 def resume(
     const unsigned char[::1] buffer, int64_t expected, int64_t next_offset=ANY_OFFSET, bint may_be_torn=False
 ):
-    """Where records go on behind the one at the start of `buffer`, which is not the record of `expected`.
+    """Find where records continue after the one at the start of `buffer`, which is not the record of `expected`.
 
-    Returns the byte and the offset there; None: nowhere. What is taken for a record must be one, with an
-    offset that fits between: at least one was lost, and each has 26 bytes. And something must vouch for its
-    place, as a value may hold the bytes of records. In this order:
+    Returns the byte and the offset there; None: nowhere. There must be a whole record, with a plausible offset:
+    at least one record was lost, and each has at least 26 bytes. And its place must be confirmed, since a value
+    may hold the bytes of records. Confirmations, in this order:
 
     - the lengths of the broken record, or the size at its end, lead to it;
-    - `next_offset` is known, the offset behind the end of `buffer`: of all places that fit, from the one from
-      which records follow each other the furthest;
-    - it is not known: as before, if they follow each other to the end, or into the next record, of which
-      the end is missing. Not if the first one `may_be_torn`, a write that was not finished: nothing is
-      then behind it, whatever its value looks like.
+    - `next_offset` is known, the offset after the end of `buffer`: of all plausible places, the one from which
+      the longest chain of records begins;
+    - it is not known: as before, if the chain reaches the end, or the next record, whose end is missing. Not if
+      the first one `may_be_torn`, an unfinished write: then no record follows it, whatever its value looks like.
     """
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
@@ -404,7 +403,7 @@ def resume(
     cdef bint is_found = False
     best_offset = 0
     with nogil:
-        # By the broken one's own lengths, where only what it says of itself beside them is wrong.
+        # By the broken record's own lengths, if only its other fields are wrong.
         led = 0
         if _parts(data, left, &parts) != TORN and 0 < parts.size < left:
             led = parts.size
@@ -435,7 +434,7 @@ def resume(
 cdef inline bint _fits(
     const char* data, Py_ssize_t left, Py_ssize_t at, int64_t expected, int64_t next_offset, Parts* parts
 ) noexcept nogil:
-    """Is there a whole record at byte `at` that may be a later one than `expected`?"""
+    """True if there is a whole record at byte `at` that may be a later one than `expected`."""
     cdef int64_t offset
     if left - at < OVERHEAD:
         return False
@@ -448,13 +447,13 @@ cdef inline bint _fits(
 
 
 cdef inline bint _is_led_to(const char* data, Py_ssize_t at, Py_ssize_t led, int64_t lost) noexcept nogil:
-    """Does the size in front of byte `at` lead back to the broken record, or to the one behind it?"""
+    """True if the size before byte `at` leads back to the broken record, or to the one after it."""
     cdef Py_ssize_t size = get_u32_be(data + at - TRAILER)
     return (size == at and lost == 1) or (led > 0 and size == at - led and lost == 2)
 
 
 cdef inline bint _goes_on(const char* data, Py_ssize_t left, Py_ssize_t end, int64_t offset) noexcept nogil:
-    """Do records end here because nothing is left, or because the next one is not all there?"""
+    """True if records end here because nothing is left, or because the next one is incomplete."""
     cdef Parts parts
     if end == left:
         return True

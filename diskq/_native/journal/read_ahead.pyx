@@ -1,7 +1,7 @@
-# The read-ahead of a journal: every message's way out of the page cache.
+# The read-ahead of a journal: the path of every message out of the page cache.
 #
-# Law: what is handed out was admitted, and its record says the offset that comes next. Another offset is
-# CORRUPT. Who knows of a gap says so (`next_offset`).
+# Law: only admitted records are delivered, and each has the next offset. Another offset is CORRUPT. A caller
+# that knows of a gap sets `next_offset`.
 
 from libc.stdint cimport INT64_MIN, int64_t
 
@@ -13,13 +13,13 @@ from diskq._native.journal.codec cimport SejFraming
 
 
 cdef class SejAhead(OffsetAhead):
-    """A stretch of a journal's file in memory, messages out."""
+    """A stretch of a journal's file in memory, from which messages are read."""
 
     def __cinit__(self, fs, SejFraming framing not None, Gate gate not None, Framing of_verified=None):
         pass
 
     def count(self):
-        """Pass over all records that were admitted, whatever their offsets are, and tell how many; see `why`."""
+        """Skip all admitted records, whatever their offsets are, and return how many they were; see `why`."""
         cdef Parts parts
         cdef Py_ssize_t counted = 0
         while self.at < self.admitted:
@@ -31,9 +31,9 @@ cdef class SejAhead(OffsetAhead):
         return counted
 
     def skip_earlier(self, int64_t bound):
-        """Pass over what is admitted, up to a message that is not earlier than `bound` (ns since 1970).
+        """Skip admitted messages, up to one that is not earlier than `bound` (ns since the Unix epoch).
 
-        Returns the latest timestamp of those that were passed; a message without a time is earlier than any.
+        Returns the latest timestamp of the skipped ones; a message without a time is earlier than any.
         """
         cdef Record record
         cdef int64_t latest = INT64_MIN

@@ -1,8 +1,8 @@
-# Going over the command log without carrying it out: every record and every command is judged as `scan`
-# does it, and what is counted is which messages are still there. No object is made for any of them.
+# Checking the command log without executing it: every record and command is checked as `scan` does, and the
+# remaining messages are counted. No object is made for any of them.
 #
-# Law: the count is what carrying it out would leave: an id is given to each message of a queue in turn, and
-# can be taken back once.
+# Law: the count equals that after executing the log: each message of a queue gets the next id, and an id can be
+# removed once.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
@@ -31,7 +31,7 @@ cdef enum:
 
 
 class Gone(NamedTuple):
-    """What `CommandTally.go_over` found: as `taskflux.Scan`, without the commands."""
+    """The result of `CommandTally.go_over`: like `CommandScan`, without the commands."""
 
     records: int
     end: int
@@ -42,11 +42,11 @@ class Gone(NamedTuple):
 
 
 cdef class _Queue:
-    """The messages of one queue: those of a snapshot, and a bit for each that came behind it."""
+    """The messages of one queue: those of a snapshot, and a bit for each later one."""
 
-    cdef object table            # of the snapshot; None: it was not in there
-    cdef uint64_t before         # the last id that the snapshot has given
-    cdef uint64_t given          # so many behind that
+    cdef object table            # of the snapshot; None: the queue was not in it
+    cdef uint64_t before         # the last id in the snapshot
+    cdef uint64_t given          # the number of ids after that
     cdef Py_ssize_t capacity     # bytes
     cdef unsigned char* bits
     cdef Py_ssize_t stored       # of those with a bit
@@ -87,20 +87,20 @@ cdef class _Queue:
 
 
 cdef class CommandTally:
-    """Which messages are there, after a snapshot and the commands behind it."""
+    """Counts the messages that a snapshot and the commands after it leave."""
 
     cdef dict queues
     cdef bytes name              # of the queue that the last command was for
     cdef _Queue queue
 
     def __cinit__(self, dict tables not None):
-        """`tables`: by name, the `RecordTable` of each queue of the snapshot, as it was loaded."""
+        """`tables`: by name, the loaded `RecordTable` of each queue of the snapshot."""
         self.queues = {name: _Queue(table) for name, table in tables.items()}
         self.name = None
 
     @property
     def stored(self):
-        """So many messages are there."""
+        """Return the number of messages."""
         cdef _Queue queue
         total = 0
         for queue in self.queues.values():
@@ -108,7 +108,7 @@ cdef class CommandTally:
         return total
 
     def go_over(self, const unsigned char[::1] buffer, Py_ssize_t rest=-1, Py_ssize_t skip=0):
-        """The records at the start of `buffer`, behind the head of a segment's file: as `taskflux.scan`.
+        """Go over the records at the start of `buffer`, after the head of a segment's file, as `scan` does.
 
         The first `skip` records are in the snapshot already.
         """
@@ -142,7 +142,7 @@ cdef class CommandTally:
         return Gone(records, at, _STOPS[<int> stop], term, is_narrow, is_document)
 
     cdef bint _carry_out(self, const char* payload, const Command* command) except -1:
-        """False: it makes a queue of an unknown kind."""
+        """Apply a command. False: it creates a queue of an unknown kind."""
         cdef const char* fields = payload + command.fields
         cdef int32_t kind
         if self.name is None or PyBytes_GET_SIZE(self.name) != command.name_size or memcmp(

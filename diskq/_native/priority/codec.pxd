@@ -1,40 +1,40 @@
-# What other compiled modules need of the command log's codec. No state, no I/O.
+# The command log's codec, for other compiled modules. No state, no I/O.
 
 from libc.stdint cimport int32_t, int64_t
 
 
 cdef enum Stop:
-    END            # here the log ends: the end marker, or the end of the file
+    END            # the log ends here: the end marker, or the end of the file
     MORE           # the buffer ends before the record does, and the file does not
     TORN           # the file ends inside the record
     NO_MARKER
     BAD_TERM
     BAD_LENGTH
     BAD_CHECKSUM
-    UNKNOWN        # a whole record, and no command that is known
-    BAD            # a whole record, and a command that is cut, or names no queue
+    UNKNOWN        # a whole record with an unknown command
+    BAD            # a whole record with a command that is cut, or names no queue
     RECORD         # a whole record
 
 
 cdef enum:
-    WIDE_HEAD = 20       # of a record with its term in 8 bytes
+    WIDE_HEAD = 20       # for a record with its term in 8 bytes
     NARROW_HEAD = 16
 
 
 cdef struct Record:
     Py_ssize_t size              # up to the next record
-    Py_ssize_t payload           # where it begins, counted from the record's first byte
+    Py_ssize_t payload           # its start, from the record's first byte
     Py_ssize_t payload_size
     int64_t term
-    bint is_document             # something of it is as only the document has it
+    bint is_document             # it has a feature that only the document's layout has
 
 
 cdef struct Command:
     unsigned char kind
     Py_ssize_t name_size         # the name begins at byte 2 of the payload
-    Py_ssize_t fields            # where its fields begin, behind the name
+    Py_ssize_t fields            # the start of its fields, after the name
     int32_t length               # of a message's payload, at byte 12 of the fields
-    Py_ssize_t used              # so many bytes of the payload it takes
+    Py_ssize_t used              # the bytes of the payload that it takes
 
 
 cdef Stop parse_record(const char* data, Py_ssize_t left, Py_ssize_t rest, Record* record) noexcept nogil

@@ -1,12 +1,12 @@
 # The codec of TaskFlux's command log: records, and the four commands in them. Format:
 # docs/format/taskflux.md.
 #
-# Law: lengths are judged before memory is touched, and nothing is read past the buffer. A reader takes
+# Law: lengths are checked before memory is touched, and no byte is read past the buffer. A reader accepts
 # every layout that the format's document and its programs allow, record by record; a writer writes two:
 #
 #   aligned    the term in 8 bytes, zeros fill the payload up to a multiple of 4 and are part of it.
-#              TaskFlux reads it: its parsers stop behind a command's last field.
-#   document   as the format's document has it: the term in 4 bytes, the zeros behind the payload.
+#              TaskFlux reads it: its parsers stop after a command's last field.
+#   document   as in the format's document: the term in 4 bytes, the zeros after the payload.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
@@ -26,17 +26,17 @@ MARKER = bytes.fromhex("aaf534c4")
 
 CREATE, DELETE, ADD, REMOVE = 0x43, 0x44, 0x41, 0x52
 
-# Why a scan stopped, as Python sees it.
+# Why a scan stopped, as Python strings.
 STOPS = (
     "END", "MORE", "torn", "no record's marker", "term below 1", "impossible length", "wrong checksum",
     "UNKNOWN", "BAD",
 )
 
 class CommandScan(NamedTuple):
-    """What `scan` found: commands, as tuples that begin with their kind, and why it stopped.
+    """The result of `scan`: commands, as tuples that begin with their kind, and why it stopped.
 
-    (CREATE, name, implementation, max_size, max_message_size, (lowest, highest)), None for what is not
-    set; (DELETE, name); (ADD, name, key, payload); (REMOVE, name, id). Names and payloads are bytes.
+    (CREATE, name, implementation, max_size, max_message_size, (lowest, highest)), None for unset
+    fields; (DELETE, name); (ADD, name, key, payload); (REMOVE, name, id). Names and payloads are bytes.
     """
 
     commands: list
@@ -64,7 +64,7 @@ cdef inline bint _are_zeros(const char* data, Py_ssize_t size) noexcept nogil:
 cdef Stop _try(
     const char* data, Py_ssize_t left, Py_ssize_t rest, Py_ssize_t head, Record* record
 ) noexcept nogil:
-    """The record at `data` if its head is `head` bytes long; `left` bytes are in memory, `rest` in the file."""
+    """Read the record at `data` with a head of `head` bytes; `left` bytes are in memory, `rest` in the file."""
     cdef int64_t term
     cdef int32_t length
     if rest < head:
@@ -104,7 +104,7 @@ cdef Stop parse_record(const char* data, Py_ssize_t left, Py_ssize_t rest, Recor
         return NO_MARKER
     if rest >= 8 and left < 8:
         return MORE
-    # A term of 4 bytes is at least 1; one of 8 would have to be 2**32 not to begin with four zeros.
+    # A term of 4 bytes is at least 1; one of 8 begins with four zeros if it is below 2**32.
     narrow = NO_MARKER
     if rest >= 8 and not _are_zeros(data + 4, 4):
         narrow = _try(data, left, rest, NARROW_HEAD, record)
@@ -114,8 +114,8 @@ cdef Stop parse_record(const char* data, Py_ssize_t left, Py_ssize_t rest, Recor
             if narrow == MORE or wide == MORE:
                 return MORE
             return wide if narrow == NO_MARKER or narrow == BAD_TERM else narrow
-    # Zeros behind the payload, up to a multiple of 4. They are told from an end marker by the record's
-    # marker behind them: three zeros and its first byte are neither.
+    # Zeros after the payload, up to a multiple of 4. They differ from an end marker by the next record's
+    # marker after them: three zeros and its first byte are neither.
     behind = rest - record.size
     if behind and left - record.size < min(behind, <Py_ssize_t> 4):
         return MORE
@@ -130,7 +130,7 @@ cdef Stop parse_record(const char* data, Py_ssize_t left, Py_ssize_t rest, Recor
 # --- reading ---------------------------------------------------------------------------------------
 
 cdef class _Names:
-    """The last name read: most commands are for the same queue, and share one object."""
+    """A cache of the last name: most commands are for the same queue, and share one object."""
 
     cdef bytes last
 
@@ -156,7 +156,7 @@ cdef inline object _limit(int32_t value):
 
 
 cdef Stop judge_command(const char* data, Py_ssize_t size, Command* command) noexcept nogil:
-    """What the command in a payload is: RECORD and all of `command` filled; UNKNOWN; or BAD."""
+    """Read the command in a payload: RECORD and all of `command` filled; UNKNOWN; or BAD."""
     cdef Py_ssize_t at
     cdef int32_t first, second
     if size == 0:
@@ -198,7 +198,7 @@ cdef Stop judge_command(const char* data, Py_ssize_t size, Command* command) noe
 
 
 cdef object _command(const char* data, Py_ssize_t size, _Names names, Py_ssize_t* used, Stop* stop):
-    """The command in a payload, and how many bytes it takes; None and `stop` where there is none."""
+    """Return the command in a payload, and its bytes; None and `stop` if there is none."""
     cdef Command command
     cdef const char* fields
     stop[0] = judge_command(data, size, &command)
@@ -225,15 +225,15 @@ def scan(
     const unsigned char[::1] buffer, Py_ssize_t rest=-1, Py_ssize_t skip=0, bint only_records=False,
     Py_ssize_t most=-1,
 ):
-    """The records at the start of `buffer`, behind the head of a segment's file.
+    """Return the commands of the records at the start of `buffer`, after the head of a segment's file.
 
-    `rest` is how many bytes the file has from there on, by default as many as `buffer`. The first `skip`
-    records are not looked into, and none are if `only_records`; it ends behind `most` of them, if that is
-    not negative. Returns a `CommandScan`: `end` is the byte behind the last whole record, `stop` is "END" where the
+    `rest` is the number of bytes in the file from there on, by default those of `buffer`. The commands of the
+    first `skip` records are not read, and none are if `only_records`; it stops after `most` records, if that
+    is not negative. Returns a `CommandScan`: `end` is the byte after the last whole record, `stop` is "END" where the
     log ends, "MORE" where the buffer does or `most` were found, "UNKNOWN" or
     "BAD" at a whole record without a command, and otherwise says what is wrong with the bytes there.
-    `term` is the last record's, 0 without one; `is_narrow`: it takes 4 bytes; `is_document`: some record is
-    as only the document has it; `trailing` counts the commands with bytes behind them that are no fill.
+    `term` is the last record's, 0 without one; `is_narrow`: it takes 4 bytes; `is_document`: some record
+    has a feature of the document's layout; `trailing` counts the commands with bytes after them that are no fill.
     """
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
@@ -278,7 +278,7 @@ def scan(
 
 
 def has_record(const unsigned char[::1] buffer, Py_ssize_t start=0):
-    """Is there a whole record anywhere in `buffer` from byte `start` on, up to its end?"""
+    """True if there is a whole record anywhere in `buffer` from byte `start` on."""
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t size = buffer.shape[0]
     cdef Py_ssize_t at
@@ -300,7 +300,7 @@ cdef inline Py_ssize_t _record_size(Py_ssize_t command, bint document) noexcept 
 
 
 cdef char* _lay_head(char* out, Py_ssize_t command, int64_t term, bint document) noexcept nogil:
-    """All of a record's head but its checksum, and the zeros behind its command. Returns where that goes."""
+    """Write a record's head without its checksum, and the zeros after its command. Returns the command's place."""
     cdef Py_ssize_t filled = (command + 3) & ~<Py_ssize_t> 3
     cdef Py_ssize_t head = NARROW_HEAD if document else WIDE_HEAD
     put_u32_be(out, <uint32_t> 0xAAF534C4)
@@ -319,7 +319,7 @@ cdef inline void _finish(char* payload, Py_ssize_t command, bint document) noexc
 
 
 def encode(bytes command not None, int64_t term=1, bint document=False):
-    """A record with this command, and the end marker behind it."""
+    """Return a record with this command, and the end marker after it."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(command)
     cdef Py_ssize_t total = _record_size(size, document)
     cdef bytes out = PyBytes_FromStringAndSize(NULL, total + 4)
@@ -331,7 +331,7 @@ def encode(bytes command not None, int64_t term=1, bint document=False):
 
 
 def create_command(bytes name not None, int implementation, max_size=None, max_message_size=None, keys=None):
-    """The command that makes a queue; `keys` is (lowest, highest)."""
+    """Return the command that creates a queue; `keys` is (lowest, highest)."""
     out = bytearray((CREATE, len(name)))
     out += name
     for number in (implementation, max_size, max_message_size):
@@ -343,7 +343,7 @@ def create_command(bytes name not None, int implementation, max_size=None, max_m
 
 
 def delete_command(bytes name not None):
-    """The command that takes a queue away."""
+    """Return the command that removes a queue."""
     return bytes((DELETE, len(name))) + name
 
 
@@ -351,10 +351,10 @@ def encode_adds(
     bytes name not None, list payloads not None, keys, Py_ssize_t start=0, Py_ssize_t room=-1,
     int64_t term=1, bint document=False,
 ):
-    """Records that add `payloads[start:]` to a queue, and the end marker; and the index behind the last one.
+    """Return records that add `payloads[start:]` to a queue, with the end marker; and the index after the last.
 
     `keys` is one number for all of them, or a list with one for each. It ends with the record that
-    reaches `room` bytes; a negative one is no bound. Raises OverflowError for a key beyond 64 bits.
+    reaches `room` bytes; negative: no bound. Raises OverflowError for a key beyond 64 bits.
     """
     cdef Py_ssize_t name_size = PyBytes_GET_SIZE(name)
     cdef Py_ssize_t count = len(payloads)
@@ -398,7 +398,7 @@ def encode_removes(
     bytes name not None, list ids not None, Py_ssize_t start=0, Py_ssize_t room=-1,
     int64_t term=1, bint document=False,
 ):
-    """Records that remove `ids[start:]` from a queue: as `encode_adds`."""
+    """Return records that remove `ids[start:]` from a queue, as `encode_adds` does."""
     cdef Py_ssize_t name_size = PyBytes_GET_SIZE(name)
     cdef Py_ssize_t command = 10 + name_size
     cdef Py_ssize_t size = _record_size(command, document)

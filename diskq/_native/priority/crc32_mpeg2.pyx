@@ -1,7 +1,7 @@
-# CRC-32/MPEG-2, the checksum of TaskFlux's files: polynomial 04C11DB7, begun with all ones, nothing
-# reflected and nothing turned over at the end. So it chains: what one piece gave is where the next begins.
+# CRC-32/MPEG-2, the checksum of TaskFlux's files: polynomial 04C11DB7, initial value all
+# ones, not reflected, not inverted at the end. So it chains: the result of one piece is the start of the next.
 #
-# Sixteen bytes a step: byte k of them is looked up in the table for "k more bytes follow".
+# Sixteen bytes per step: each is looked up in the table for the number of bytes that follow it.
 
 from libc.stdint cimport uint32_t
 
@@ -46,7 +46,7 @@ cdef uint32_t crc32_of(uint32_t crc, const char* data, Py_ssize_t size) noexcept
 
 
 def crc32_mpeg2(const unsigned char[::1] data, uint32_t start=0xFFFFFFFF):
-    """The checksum of `data`; `start` is that of what came before it.
+    """Return the checksum of `data`; `start` is that of the bytes before it.
 
     Other threads run meanwhile.
     """

@@ -1,4 +1,4 @@
-# Lanes by key, for compiled code: what waits in them is the caller's business.
+# Lanes by key, for compiled code: the caller manages what waits in them.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -8,7 +8,7 @@ cdef enum:
 
 cdef struct Lane:
     int64_t key
-    uint32_t head                # NOBODY: there is no such lane; a new one is given its first at once
+    uint32_t head                # NOBODY: the lane does not exist; a new one gets its first slot at once
     uint32_t tail
 
 
@@ -24,7 +24,7 @@ cdef class HeapOrder(KeyOrder):
     cdef int64_t* heap
     cdef Py_ssize_t heap_room
     cdef Lane* table
-    cdef int bits                        # the table has 2**bits places
+    cdef int bits                        # log2 of the table's places
     cdef Py_ssize_t place_of(self, int64_t key) noexcept
     cdef int grow_table(self) except -1
     cdef void _forget(self, Py_ssize_t at) noexcept

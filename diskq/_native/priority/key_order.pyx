@@ -1,8 +1,8 @@
-# Which key is the smallest. Law: keys that are equal share a lane, so that a million messages of ten
-# priorities cost what ten do.
+# Finding the smallest key. Law: equal keys share a lane, so that a million messages of ten priorities cost as
+# much as ten.
 #
-# Two answers. A heap of the distinct keys, and a table that finds a key's lane; and, where the keys are
-# known to be few, a lane for each, with bits that tell which are in use.
+# Two implementations: a heap of the distinct keys, with a table that finds a key's lane; and, for a small range
+# of keys, a lane for each, with bits for those in use.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -12,29 +12,29 @@ cdef extern from "platform.h" nogil:
     int lowest_bit "diskq_lowest_bit" (uint64_t word)
 
 MOST_BUCKETS = 4096
-"""So many keys may be between a range's ends, both included, for `BucketOrder`."""
+"""The largest number of keys in a range, both ends included, for `BucketOrder`."""
 
 cdef enum:
     FEWEST_BITS = 4
-    WAYS = 4                     # children of a place in the heap: fewer levels, and they lie together
+    WAYS = 4                     # children of a place in the heap: fewer levels, and siblings are adjacent
 
 
 cdef class KeyOrder:
     """Lanes by key. Abstract."""
 
     cdef Lane* lane(self, int64_t key) except? NULL:
-        """That of the key, made if need be: its head is then NOBODY, and must be set at once.
+        """Return the lane of the key; a new one has the head NOBODY, which must be set at once.
 
         NULL: there is none for this key. Raises MemoryError.
         """
         return NULL
 
     cdef Lane* first(self) noexcept:
-        """That of the smallest key; NULL: there is none."""
+        """Return the lane of the smallest key; NULL: there is none."""
         return NULL
 
     cdef void drop_first(self) noexcept:
-        """Remove it."""
+        """Remove the lane of the smallest key."""
 
     cdef Py_ssize_t allocated(self) noexcept:
         """Bytes of memory."""
@@ -55,7 +55,7 @@ cdef class HeapOrder(KeyOrder):
         free(self.table)
 
     cdef Py_ssize_t place_of(self, int64_t key) noexcept:
-        """Where the key's lane is in the table, or would be."""
+        """Return the place of the key's lane in the table, or the free place for it."""
         cdef Py_ssize_t mask = (<Py_ssize_t> 1 << self.bits) - 1
         cdef Py_ssize_t at = _home(key, self.bits)
         while self.table[at].head != NOBODY and self.table[at].key != key:
@@ -116,7 +116,7 @@ cdef class HeapOrder(KeyOrder):
             self._shrink()
 
     cdef void _forget(self, Py_ssize_t at) noexcept:
-        """Take a place out of the table, and move up those that it kept from their own."""
+        """Free a place of the table, and move up the entries that it had displaced."""
         cdef Py_ssize_t mask = (<Py_ssize_t> 1 << self.bits) - 1
         cdef Py_ssize_t other = at
         cdef Py_ssize_t home
@@ -132,7 +132,7 @@ cdef class HeapOrder(KeyOrder):
                 at = other
 
     cdef void _sink(self, int64_t key) noexcept:
-        """Put `key` in the place of the smallest, and where it belongs."""
+        """Replace the smallest key by `key`, and move it to its place."""
         cdef Py_ssize_t place = 0
         cdef Py_ssize_t child, smallest, end
         while True:
@@ -152,7 +152,7 @@ cdef class HeapOrder(KeyOrder):
             self.heap[place] = key
 
     cdef void _shrink(self) noexcept:
-        """Give memory back: nothing is in it."""
+        """Free memory, since the order is empty."""
         cdef Lane* smaller = _new_table(FEWEST_BITS)
         if smaller != NULL:
             free(self.table)
@@ -179,7 +179,7 @@ cdef Lane* _new_table(int bits) noexcept:
 
 
 cdef class BucketOrder(KeyOrder):
-    """For keys of `lowest` to `highest`, at most `MOST_BUCKETS` of them. Others have no lane."""
+    """For keys from `lowest` to `highest`, at most `MOST_BUCKETS` of them. Others have no lane."""
 
     def __cinit__(self, lowest, highest):
         width = highest - lowest + 1
@@ -195,7 +195,7 @@ cdef class BucketOrder(KeyOrder):
         free(self.lanes)
 
     cdef Lane* lane(self, int64_t key) except? NULL:
-        # Unsigned: of two ends far apart the difference may not be a signed number.
+        # Unsigned: the difference of two distant ends may not fit into a signed number.
         cdef Py_ssize_t bucket = <Py_ssize_t> (<uint64_t> key - <uint64_t> self.lowest)
         cdef Lane* lane
         if not 0 <= bucket < self.width:

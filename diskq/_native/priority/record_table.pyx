@@ -1,16 +1,16 @@
-# The records of one priority queue, in memory. Law: a record keeps its slot from the moment it is logged
-# until it is acknowledged, whoever has it meanwhile; smaller keys come out first, and of equal ones the
-# record with the smaller id.
+# The records of one priority queue, in memory. Law: a record keeps its slot from the moment it is logged until
+# it is acknowledged, also while a receiver has it; smaller keys come out first, and of equal ones the record
+# with the smaller id.
 #
-#   hidden    logged, and not yet as durable as its sender wanted it: nobody is given it
-#   ready     in the lane of its key; or, where it came back out of turn, in the heap of the returned
-#   taken     with somebody, who will acknowledge it or give it back
+#   hidden    logged, and not yet as durable as its sender asked for: not delivered yet
+#   ready     in the lane of its key; or, if it came back out of order, in the heap of returned records
+#   taken     with a receiver, which will acknowledge it or give it back
 #
-# A frozen table can be written down while it goes on being used: records that came later are told by
-# their ids, and those that are acknowledged meanwhile linger in their slots until they were written.
+# A frozen table can be written into a snapshot while it is in use: later records are recognised by their ids,
+# and those acknowledged meanwhile linger in their slots until they are written.
 #
-# What a million records cost more than a thousand is waiting for memory. So the lane that is next is read
-# ahead of its head, while other things are done; and what is loaded is laid in the order of its turn.
+# A million records cost more than a thousand because of memory latency. So the next lane is prefetched ahead of
+# its head, while other work is done; and loaded records are stored in the order of delivery.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort, realloc
@@ -32,32 +32,32 @@ cdef extern from * nogil:
     void prefetch(size_t address)         # a hint: any number will do
 
 cdef enum:
-    LEAD = 96                    # so many records of a lane are read ahead
-    POOL = 1 << 14               # where each piece of so many bytes begins, CPython notes what is free in it
-    BLOCK_BITS = 12              # slots are allocated so many at once, and never move
+    LEAD = 96                    # records of a lane that are prefetched
+    POOL = 1 << 14               # CPython notes the free memory at the start of each piece of this size
+    BLOCK_BITS = 12              # number of slots allocated at once; they never move
     BLOCK = 1 << BLOCK_BITS
-    HEAD = 20                    # of a record in a snapshot: id, key, length
+    HEAD = 20                    # a record's head in a snapshot: id, key, length
 
 cdef enum State:
     FREE
     READY
     HIDDEN
     TAKEN
-    LINGERING                    # gone, and still to be written to the snapshot
+    LINGERING                    # acknowledged, and still to be written to the snapshot
 
-# What may be done with a record that was handed out.
+# What may be done with a delivered record.
 cdef enum Hold:
     HELD
     SETTLING
     SETTLED
-    LOOKED_AT                    # it never was anybody's
+    LOOKED_AT                    # it was only peeked at
 
 
 cdef struct Slot:
     int64_t key
     uint64_t id
     PyObject* payload            # owned
-    uint32_t next                # of its lane, of the hidden, of the free ones
+    uint32_t next                # in its lane, the hidden list or the free list
     uint32_t state
 
 
@@ -72,7 +72,7 @@ cdef struct Loaded:
 cdef class PriorityRecord:
     """One message of a priority queue: its id there, its priority (the smallest comes first), its payload.
 
-    Handed out to be acknowledged or given back, which only its queue does.
+    A receiver gets it to acknowledge it or give it back, through its queue.
     """
 
     cdef readonly uint64_t id
@@ -92,7 +92,7 @@ cdef class PriorityRecord:
 
     @property
     def is_settled(self):
-        """Was it acknowledged, or given back?"""
+        """True if it was acknowledged or given back."""
         return self.hold == SETTLED
 
     def __repr__(self):
@@ -101,17 +101,17 @@ cdef class PriorityRecord:
 
 @cython.final
 cdef class RecordTable:
-    """The records of the queue `name`; `order` is what tells which key comes first."""
+    """The records of the queue `name`; `order` decides which key comes first."""
 
     cdef readonly str name
     cdef KeyOrder order
     cdef Slot** blocks
     cdef Py_ssize_t block_count
-    cdef uint32_t used                   # slots that were ever in use
+    cdef uint32_t used                   # slots that were used at least once
     cdef uint32_t spare                  # the free ones among them
     cdef uint32_t first_hidden, last_hidden
-    cdef uint32_t ahead                  # up to here the lane that is next was read; a hint, perhaps a stale one
-    cdef int lead                        # so many records ahead of its head
+    cdef uint32_t ahead                  # the next lane was prefetched up to here; a hint, perhaps stale
+    cdef int lead                        # number of prefetched records after its head
     cdef int64_t ahead_key               # the lane's
     cdef uint32_t* returned              # a heap, by (key, id)
     cdef Py_ssize_t returned_count, returned_room
@@ -119,7 +119,7 @@ cdef class RecordTable:
     cdef Py_ssize_t loaded_count, loaded_room
     cdef bint is_sorted
     cdef public uint64_t last_id
-    """The last id that was given."""
+    """The last id assigned."""
     cdef readonly Py_ssize_t ready
     cdef readonly Py_ssize_t taken
     cdef readonly Py_ssize_t hidden
@@ -149,12 +149,12 @@ cdef class RecordTable:
 
     @property
     def stored(self):
-        """How many there are, whoever has them."""
+        """Return the number of records, including taken ones."""
         return self.ready + self.taken + self.hidden
 
     @property
     def allocated(self):
-        """Bytes of memory, but for the payloads'."""
+        """Return the bytes of memory, without the payloads'."""
         return (
             self.block_count * (BLOCK * sizeof(Slot) + sizeof(Slot*))
             + self.returned_room * sizeof(uint32_t)
@@ -198,7 +198,7 @@ cdef class RecordTable:
         return index
 
     cdef void _leave(self, uint32_t index) noexcept:
-        """The record is no more, but for a snapshot that is being written."""
+        """Remove the record, or let it linger if a snapshot still needs it."""
         cdef Slot* slot = self._slot(index)
         self.payload_bytes -= PyBytes_GET_SIZE(<object> slot.payload)
         if self.is_frozen and slot.id <= self.frozen_id and self.written <= index < self.frozen_end:
@@ -215,7 +215,7 @@ cdef class RecordTable:
         self.spare = index
 
     cdef void _forget_slots(self) noexcept:
-        """Nothing is stored: give memory back."""
+        """Free memory, since no record is stored."""
         self.used = 0
         self.spare = self.ahead = NOBODY
         self._keep_blocks(1)
@@ -231,10 +231,10 @@ cdef class RecordTable:
     # --- order ------------------------------------------------------------------------------------
 
     cdef int _push(self, uint32_t index) except -1:
-        """Into the lane of its key; out of turn, among the returned."""
+        """Put a record into the lane of its key; out of order, among the returned ones."""
         cdef Slot* slot = self._slot(index)
         cdef Lane* lane
-        # First what may fail: a lane that was made for nothing would be empty.
+        # The allocation that may fail comes first: else a new lane would stay empty.
         self._make_room(1)
         lane = self.order.lane(slot.key)
         if lane == NULL or (lane.head != NOBODY and self._slot(lane.tail).id > slot.id):
@@ -251,7 +251,7 @@ cdef class RecordTable:
         return 0
 
     cdef int _make_room(self, Py_ssize_t more) except -1:
-        """So many more may be returned, without anything that can fail."""
+        """Make space for `more` returned records, so that returning them cannot fail."""
         cdef Py_ssize_t room = max(<Py_ssize_t> 16, self.returned_count + more, self.returned_room * 2)
         cdef uint32_t* larger
         if self.returned_count + more <= self.returned_room:
@@ -299,14 +299,14 @@ cdef class RecordTable:
         self.returned[place] = last
 
     cdef uint32_t _first(self) noexcept:
-        """The next one; NOBODY is ready."""
+        """Return the next slot; NOBODY: no record is ready."""
         cdef Lane* lane = self.order.first()
         if self.returned_count and (lane == NULL or self._precedes(self.returned[0], lane.head)):
             return self.returned[0]
         return NOBODY if lane == NULL else lane.head
 
     cdef void _drop(self, uint32_t index) noexcept:
-        """It was the next one; now the one behind it is."""
+        """Remove the next record from the order."""
         cdef Lane* lane
         self.ready -= 1
         if self.returned_count and self.returned[0] == index:
@@ -320,7 +320,7 @@ cdef class RecordTable:
             self._follow(lane)
 
     cdef inline void _follow(self, Lane* lane) noexcept:
-        """The head of the lane that is next has gone on: be ahead of it."""
+        """Prefetch ahead of the next lane's head, which has moved on."""
         if self.lead > 0 and self.ahead_key == lane.key:
             self.lead -= 1
         else:
@@ -331,7 +331,7 @@ cdef class RecordTable:
         self._look_ahead()
 
     cdef inline void _look_ahead(self) noexcept:
-        """Have one record more on its way from memory, and the slot of the one behind it."""
+        """Prefetch one more record, and the slot of the one after it."""
         cdef Slot* slot
         if self.ahead != NOBODY and self.lead < LEAD:
             slot = self._slot(self.ahead)
@@ -347,7 +347,7 @@ cdef class RecordTable:
     def add(self, list payloads not None, keys, Py_ssize_t start, Py_ssize_t stop, bint is_hidden=False):
         """Store `payloads[start:stop]`, with the next ids; `keys` is one for all, or a list.
 
-        Hidden ones are given to nobody before `reveal`. Raises MemoryError.
+        Hidden ones are not delivered before `reveal`. Raises MemoryError.
         """
         cdef bint is_list = isinstance(keys, list)
         cdef int64_t key = 0
@@ -373,7 +373,7 @@ cdef class RecordTable:
                 self._push(index)
 
     def reveal(self, uint64_t last_id):
-        """Hidden records up to this id are ready now."""
+        """Make hidden records up to this id ready."""
         cdef uint32_t index
         while self.first_hidden != NOBODY and self._slot(self.first_hidden).id <= last_id:
             index = self.first_hidden
@@ -382,9 +382,9 @@ cdef class RecordTable:
             self._push(index)
 
     def take(self, Py_ssize_t most, Py_ssize_t max_bytes=-1):
-        """The next records, at most so many, of so many bytes in all (a negative number is no bound).
+        """Return the next records, up to a number and a total of bytes (negative: no bound).
 
-        The first one comes however large it is.
+        The first one may be larger than the total.
         """
         cdef list found = []
         cdef Py_ssize_t size = 0
@@ -402,7 +402,7 @@ cdef class RecordTable:
         return found
 
     def peek(self, Py_ssize_t most):
-        """As `take`, but they stay where they are, and cannot be settled."""
+        """Do as `take`, but the records stay where they are, and cannot be settled."""
         cdef list found = []
         cdef list indices = []
         cdef Py_ssize_t i
@@ -437,9 +437,9 @@ cdef class RecordTable:
     # --- settling ---------------------------------------------------------------------------------
 
     def begin_to_settle(self, list records not None):
-        """The index of the first one that is not somebody's, of this table; -1: all are, and are claimed now.
+        """Claim records. Return the index of the first one that is not taken from this table; -1: all are claimed.
 
-        Raises TypeError for what is no record.
+        Raises TypeError for an object that is not a record.
         """
         cdef Py_ssize_t i
         cdef PriorityRecord record
@@ -455,13 +455,13 @@ cdef class RecordTable:
         return -1
 
     def unclaim(self, list records not None, Py_ssize_t start, Py_ssize_t stop):
-        """`records[start:stop]` could not be settled: they are somebody's as before."""
+        """Make `records[start:stop]` taken again, since they could not be settled."""
         cdef Py_ssize_t i
         for i in range(start, stop):
             (<PriorityRecord> records[i]).hold = HELD
 
     def forget(self, list records not None, Py_ssize_t start, Py_ssize_t stop):
-        """`records[start:stop]`, which were claimed, are no more."""
+        """Remove `records[start:stop]`, which were claimed."""
         cdef Py_ssize_t i
         cdef PriorityRecord record
         for i in range(start, stop):
@@ -475,7 +475,7 @@ cdef class RecordTable:
             self._forget_slots()
 
     def give_back(self, list records not None):
-        """Records that were claimed are ready again, each in its place by (key, id)."""
+        """Make claimed records ready again, each in its place by (key, id)."""
         cdef PriorityRecord record
         self._make_room(len(records))
         for each in records:
@@ -487,10 +487,10 @@ cdef class RecordTable:
             self.ready += 1
             record.hold = SETTLED
 
-    # --- written down while it is in use ----------------------------------------------------------
+    # --- snapshots while the table is in use ------------------------------------------------------
 
     def freeze(self):
-        """What is stored now is what `write_frozen` will tell. Returns how many records that are."""
+        """Freeze the present records for `write_frozen`. Returns their number."""
         assert not self.is_frozen
         self.is_frozen = True
         self.frozen_id = self.last_id
@@ -499,7 +499,7 @@ cdef class RecordTable:
         return self.stored
 
     def write_frozen(self, Py_ssize_t at_least=65536):
-        """The next records as a snapshot has them, so many bytes or the rest; empty behind the last one."""
+        """Return the next records in a snapshot's format, up to a size; empty after the last one."""
         cdef uint32_t start = self.written
         cdef uint32_t end = self.frozen_end
         cdef uint32_t i
@@ -534,7 +534,7 @@ cdef class RecordTable:
         return out
 
     def thaw(self):
-        """The snapshot is written, or given up."""
+        """End the freeze: the snapshot is written, or given up."""
         cdef uint32_t i
         if self.is_frozen:
             for i in range(self.written, self.frozen_end):
@@ -542,7 +542,7 @@ cdef class RecordTable:
                     self._free(i)
             self.is_frozen = False
 
-    # --- read at the open -------------------------------------------------------------------------
+    # --- loading at the open ----------------------------------------------------------------------
 
     cdef int _load(self, uint64_t id, int64_t key, bytes payload) except -1:
         cdef Loaded* larger
@@ -564,7 +564,7 @@ cdef class RecordTable:
         return 0
 
     def load(self, const unsigned char[::1] buffer, Py_ssize_t at, Py_ssize_t most):
-        """At most `most` records of a snapshot, from byte `at` on: how many are there whole, and where they end.
+        """Load up to `most` records of a snapshot from byte `at` on. Returns the number of whole ones, and their end.
 
         Raises ValueError for a length or an id that no writer wrote.
         """
@@ -589,7 +589,7 @@ cdef class RecordTable:
         return count, at
 
     def sort_loaded(self):
-        """All of the snapshot's are loaded. False: two of them have the same id."""
+        """End the loading of the snapshot's records. False: two of them have the same id."""
         cdef Py_ssize_t i
         if not self.is_sorted:
             qsort(self.loaded, self.loaded_count, sizeof(Loaded), _by_id)
@@ -600,11 +600,11 @@ cdef class RecordTable:
         return True
 
     def load_add(self, int64_t key, bytes payload not None):
-        """One more, with the next id, as the log has it."""
+        """Add one record from the log, with the next id."""
         self._load(self.last_id + 1, key, payload)
 
     def load_remove(self, uint64_t id):
-        """Remove the record with this id, wherever it stands. False: there is none."""
+        """Remove the record with this id, in any state. False: there is none."""
         cdef Py_ssize_t low = 0
         cdef Py_ssize_t high = self.loaded_count
         cdef Py_ssize_t middle
@@ -622,7 +622,7 @@ cdef class RecordTable:
         return True
 
     def finish_loading(self):
-        """Everything is loaded: bring it in order. Nothing else is called before, and this once."""
+        """Order the loaded records. Called once, before all methods but those for loading."""
         cdef uint32_t i
         free(self.loaded)
         self.loaded = NULL

@@ -1,8 +1,8 @@
 # The codec of TaskFlux's two other files: the snapshot of all queues, and the metadata.
 # Format: docs/format/taskflux.md.
 #
-# Both have a layout of the format's document and one of its programs. Neither says which it is: a reader
-# tries the programs' first, and the checksum decides.
+# Both have one layout in the format's document and another in its programs. No file says which it has: a reader
+# tries the programs' layout first, and the checksum decides.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
@@ -17,7 +17,7 @@ cdef enum:
     SNAPSHOT_MARKER = 0xB6380FC9
 
 METADATA_SIZE = 24
-"""Bytes of the metadata file; what stands behind them means nothing."""
+"""Bytes of the metadata file; later bytes mean nothing."""
 SNAPSHOT_HEAD = 24
 """Bytes before the state in a snapshot; 16 in the document's layout."""
 # Name, implementation, last id, two limits, a range of keys, and the count of records.
@@ -25,7 +25,7 @@ LONGEST_QUEUE_HEAD = 256 + 4 + 8 + 4 + 4 + 17 + 4
 
 
 class StoreMetadata(NamedTuple):
-    """What the metadata file says. `vote` is the node that was voted for, -1 for none."""
+    """The content of the metadata file. `vote` is the node that was voted for, -1 for none."""
 
     term: int
     vote: int
@@ -33,7 +33,7 @@ class StoreMetadata(NamedTuple):
 
 
 class SnapshotHead(NamedTuple):
-    """What a snapshot's head may say: up to which record it goes, and where its state is."""
+    """One reading of a snapshot's head: the last record that it covers, and where its state is."""
 
     lsn: int
     term: int
@@ -43,7 +43,7 @@ class SnapshotHead(NamedTuple):
 
 
 class QueueHead(NamedTuple):
-    """A queue in a snapshot, and where its `records` begin, so many. None: not set."""
+    """A queue in a snapshot, with the start and the number of its records. None: not set."""
 
     name: bytes
     implementation: int
@@ -60,14 +60,14 @@ def _wide(number, bint document):
 
 
 def encode_metadata(term, vote=-1, bint document=False):
-    """The whole file."""
+    """Return the whole metadata file."""
     covered = (1).to_bytes(4, "big") + _wide(term, document) + vote.to_bytes(4, "big", signed=True)
     crc = crc32_of(CRC_START, covered, len(covered))
     return (<uint32_t> METADATA_MARKER).to_bytes(4, "big") + covered + crc.to_bytes(4, "big")
 
 
 def decode_metadata(bytes data not None):
-    """What the file says, or None where no writer wrote it. Raises ValueError, the version, if that is not 1."""
+    """Return the content, or None if no writer wrote it. Raises ValueError with the version if that is not 1."""
     cdef const char* at = data
     cdef int size
     if len(data) < 20 or <uint32_t> get_i32_be(at) != <uint32_t> METADATA_MARKER:
@@ -85,13 +85,13 @@ def decode_metadata(bytes data not None):
 
 
 def encode_snapshot_head(lsn, term, length, bint document=False):
-    """What stands before the state of `length` bytes."""
+    """Return the snapshot's bytes before a state of `length` bytes."""
     marker = (<uint32_t> SNAPSHOT_MARKER).to_bytes(4, "big")
     return marker + _wide(lsn, document) + _wide(term, document) + length.to_bytes(4, "big")
 
 
 def decode_snapshot_heads(bytes data not None, size):
-    """What the first bytes of a snapshot of `size` bytes may say, most likely first."""
+    """Return the possible readings of the first bytes of a snapshot of `size` bytes, most likely first."""
     cdef const char* at = data
     cdef int32_t length
     found = []
@@ -108,7 +108,7 @@ def decode_snapshot_heads(bytes data not None, size):
 
 
 def encode_queue_head(bytes name not None, implementation, last_id, max_size, max_message_size, keys, count):
-    """What stands before a queue's records in the state."""
+    """Return the bytes before a queue's records in the state."""
     out = bytearray((len(name),))
     out += name + implementation.to_bytes(4, "big") + last_id.to_bytes(8, "big")
     for limit in (max_size, max_message_size):
@@ -121,9 +121,9 @@ def encode_queue_head(bytes name not None, implementation, last_id, max_size, ma
 
 
 def decode_queue_head(const unsigned char[::1] buffer, Py_ssize_t at=0):
-    """The queue at byte `at`, or None where `buffer` ends before its head does.
+    """Return the queue at byte `at`, or None if `buffer` ends within its head.
 
-    Raises ValueError, with the reason, for what no writer wrote.
+    Raises ValueError, with the reason, for bytes that no writer wrote.
     """
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0] - at

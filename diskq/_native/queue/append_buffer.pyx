@@ -1,6 +1,6 @@
-# The way of a queue's messages into the page cache: one body in each record, and nothing beside it.
+# The append buffer of a queue: each record is one body, and nothing else.
 #
-# Law: a body past the file's limit is never taken in; the owner rolls, and asks again.
+# Law: a body past the file's limit is never accepted; the owner rolls the file, and calls again.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
@@ -12,26 +12,26 @@ from diskq._native.core.thread_guard cimport check_guard
 
 
 cdef class NsqBuffer(AppendBuffer):
-    """A queue's active file: bodies in, whole records in the page cache."""
+    """A queue's active file: takes bodies in, and writes whole records into the page cache."""
 
     def __cinit__(self, fs, Framing framing not None, Gate gate not None, on_block):
         self.framing = framing
 
     def appender(self, Mode mode, Admission admission):
-        """What adds records in that mode, and asks that of the gate."""
+        """Return an appender, which adds records in that mode, and checks that of the gate."""
         return NsqAppender(self, mode, admission)
 
     cpdef Py_ssize_t append_many(self, list bodies, Py_ssize_t start, Mode mode) except -1:
-        """Accept bodies[start:] as far as the limit goes; returns the index of the first one left out.
+        """Accept bodies[start:] up to the limit; returns the index of the first one left out.
 
-        The gate is not asked. HELD, they are left to `flush`, unless much is waiting; else they are written.
-        Raises OSError where the disk refuses; `records` then tells how many are in all the same.
+        The gate is not checked. HELD ones are left to `flush`, unless many bytes wait; others are written.
+        Raises OSError if the write fails; `records` then has the number of those accepted all the same.
         """
         cdef Py_ssize_t i = start
         cdef Py_ssize_t n = len(bodies)
         cdef Py_ssize_t used = self.used
         cdef int64_t records = self.records
-        check_guard(self.gate.guard)  # once: nobody comes in between, but while it is flushed, which has the turn
+        check_guard(self.gate.guard)  # once: no other thread enters before the flush, which holds the guard
         try:
             while i < n and self._lay(bodies[i]):
                 i += 1
@@ -49,7 +49,7 @@ cdef class NsqBuffer(AppendBuffer):
     # --- inside -----------------------------------------------------------------------------------
 
     cdef bint _fits(self, list bodies) except -1:
-        """Are they what may be written, all of them, and by one system call?"""
+        """True if all of them may be written, by one system call."""
         cdef Py_ssize_t total = 0
         cdef Py_ssize_t size
         for body in bodies:
@@ -62,7 +62,7 @@ cdef class NsqBuffer(AppendBuffer):
         return self.origin + self.used + total <= self.limit and self.used - self.written + total < FLUSH_AT
 
     cdef bint _lay(self, object body) except -1:
-        """Lay one record down in the buffer. False: not bytes, the wrong size, or past the limit."""
+        """Encode one record in the buffer. False: not bytes, the wrong size, or past the limit."""
         cdef Py_ssize_t size, total
         if type(body) is not bytes:
             return False
@@ -78,10 +78,10 @@ cdef class NsqBuffer(AppendBuffer):
 
 
 cdef class NsqAppender:
-    """Adds records to a buffer, in one mode. It judges nothing: what it refuses is for the buffer's owner.
+    """Adds records to a buffer, in one mode. It makes no decisions: the buffer's owner gets what it refuses.
 
-    Where the gate is asked, what is to wait goes only behind others that wait: the first one is refused, as the
-    owner has to see to it that it is written soon.
+    If it checks the gate, a record that is to wait is accepted only after others that wait: the first one is
+    refused, so that the owner can schedule the write.
     """
 
     def __cinit__(self, NsqBuffer buffer not None, Mode mode, Admission admission):
@@ -90,9 +90,9 @@ cdef class NsqAppender:
         self.admission = admission
 
     def append(self, body):
-        """Add one record. False: not done; ask the owner.
+        """Add one record. False: not done; take the slow path.
 
-        Raises OSError where the disk refuses; the record is then not in.
+        Raises OSError if the write fails; the record is then not accepted.
         """
         cdef Py_ssize_t used = self.buffer.used
         cdef int64_t records = self.buffer.records
@@ -108,7 +108,7 @@ cdef class NsqAppender:
         return True
 
     def append_all(self, list bodies):
-        """As `append`, for all of them or none, and written by one system call, whatever the mode."""
+        """Do as `append` for all of them or none, and write them by one system call, in any mode."""
         cdef NsqBuffer buffer = self.buffer
         if not buffer.gate.lets_pass(self.admission):
             return False

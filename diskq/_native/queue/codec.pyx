@@ -1,7 +1,7 @@
 # The NSQ codec: a length word, big endian and signed, then the body. Format: docs/format/nsq.md.
 #
-# Law: lengths are judged before memory is touched, nothing is read past the buffer, and the
-# three ends of a scan are kept apart: END (a record boundary), TORN (the bytes ended inside a
+# Law: lengths are checked before memory is touched, no byte is read past the buffer, and the
+# three ends of a scan are distinct: END (a record boundary), TORN (the bytes ended inside a
 # record), CORRUPT (a length that no writer wrote). No I/O, no state.
 
 from libc.stdint cimport int32_t, int64_t
@@ -33,13 +33,13 @@ from typing import NamedTuple
 cdef enum:
     HEADER = 4
 
-# The length word is signed: a larger body cannot be said.
+# The length word is signed, so no body is larger.
 MAX_BODY = 2**31 - 1
 cdef Py_ssize_t LARGEST = MAX_BODY
 
 
 class QueueScan(NamedTuple):
-    """What `scan` found: the bodies, the byte after the last whole record, and why it stopped."""
+    """The result of `scan`: the bodies, the byte after the last whole record, and why it stopped."""
 
     bodies: list
     valid_end: int
@@ -47,11 +47,11 @@ class QueueScan(NamedTuple):
 
 
 class QueueColumns(NamedTuple):
-    """What `columns` found: the bodies in a row, and as `QueueScan`.
+    """The result of `columns`: the bodies in one buffer; the rest as in `QueueScan`.
 
     Body i is `values[o[i] : o[i + 1]]`, where o are the records + 1 numbers of `offset_width` bytes (4 or 8,
-    signed, in the machine's byte order) in `value_offsets`. So the buffers are what Arrow calls a binary
-    column, or a large binary one where the width is 8.
+    signed, in the machine's byte order) in `value_offsets`. So the buffers are an Arrow binary
+    column, or a large binary one if the width is 8.
     """
 
     records: int
@@ -65,9 +65,9 @@ class QueueColumns(NamedTuple):
 cdef class NsqFraming(Framing):
     """The NSQ record, for the compiled path.
 
-    Bodies of `min_size` to `max_size` bytes may be written. Reading asks only for `min_size`
-    and for what the length word can say: limits are not part of the format, and a queue reopened
-    with smaller ones still delivers what it holds.
+    Bodies of `min_size` to `max_size` bytes may be written. Reading accepts any body of at least
+    `min_size`: limits are not part of the format, and a queue reopened with smaller ones still delivers the
+    messages that it holds.
     """
 
     def __cinit__(self, min_size, max_size):
@@ -127,7 +127,7 @@ cdef inline Stop _decode(
 
 
 def encode(bodies):
-    """The records of `bodies`, one after the other.
+    """Return the records of `bodies`, one after the other.
 
     Raises TypeError for a body that is not bytes, ValueError for one over 2**31 - 1 bytes.
     """
@@ -151,10 +151,10 @@ def encode(bodies):
 
 
 def scan(const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max_size=MAX_BODY):
-    """Whole records at the start of `buffer`.
+    """Return the whole records at the start of `buffer`.
 
     Returns their bodies, the byte just after the last whole record (0 <= valid_end <= len(buffer))
-    and why it stopped: END at a record boundary, TORN inside a record, CORRUPT where a length is
+    and why it stopped: END at a record boundary, TORN inside a record, CORRUPT at a length
     outside min_size..max_size bytes. Never raises; never reads past `buffer`.
     Format: docs/format/nsq.md.
     """
@@ -176,17 +176,17 @@ def scan(const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max_
 
 
 def count(const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max_size=MAX_BODY):
-    """As `scan`, counting the records instead of making their bodies."""
+    """Do as `scan`, but count the records instead of making their bodies."""
     return count_of(_reading(min_size, max_size), start_of(buffer), buffer.shape[0], ANY_OFFSET, buffer.shape[0])
 
 
 def columns(
     const unsigned char[::1] buffer, Py_ssize_t min_size=0, Py_ssize_t max_size=MAX_BODY, bint wide=False
 ):
-    """As `scan`, in a row: see `QueueColumns`. No object is made for a message.
+    """Do as `scan`, but put the bodies into one buffer, see `QueueColumns`. No object is made for a message.
 
-    Offsets have 4 bytes where those can tell them, 8 otherwise and always if `wide`: columns that are
-    to go together need one width. Raises MemoryError.
+    Offsets have 4 bytes if they fit, 8 otherwise and always if `wide`: columns that are to be combined need
+    one width. Raises MemoryError.
     """
     cdef NsqFraming framing = _reading(min_size, max_size)
     return columns_of(framing, start_of(buffer), buffer.shape[0], ANY_OFFSET, buffer.shape[0], wide)

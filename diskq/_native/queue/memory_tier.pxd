@@ -11,16 +11,16 @@ cdef class MemoryTier:
     cdef Gate gate_in
     cdef Gate gate_out
     cdef ReadAhead ahead
-    cdef PyObject** ring                   # the messages; a power of two of places
+    cdef PyObject** ring                   # the messages, as a ring; its size is a power of two
     cdef Py_ssize_t capacity
-    cdef Py_ssize_t first                  # where in the ring the oldest message is
-    cdef readonly Py_ssize_t count         # messages here
-    cdef readonly Py_ssize_t peeked        # of them, the first so many were looked at, and stayed
+    cdef Py_ssize_t first                  # the index of the oldest message in the ring
+    cdef readonly Py_ssize_t count         # number of messages in the ring
+    cdef readonly Py_ssize_t peeked        # how many of the first of them were peeked at
     cdef readonly int64_t size             # bytes of memory that they take
-    cdef readonly int64_t accepted         # messages that came, but for those that went to the files
-    cdef readonly int64_t taken            # of them, handed out
-    cdef public int64_t limit              # `size` does not pass this
-    cdef public bint is_next               # the files are used up: the first message here is the queue's
+    cdef readonly int64_t accepted         # messages accepted, without those that went to the files
+    cdef readonly int64_t taken            # of those, delivered
+    cdef public int64_t limit              # `size` does not exceed this
+    cdef public bint is_next               # the files are used up: the first message here is the queue's next one
     cpdef Py_ssize_t append_many(self, list bodies, Py_ssize_t start) except -1
     cpdef list take_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes, bint has_some)
     cdef list _look_at(self, Py_ssize_t max_items, Py_ssize_t max_bytes, bint has_some)

@@ -1,12 +1,12 @@
-# The memory tier: messages that wait in memory, behind those in the files and in front of the disk.
+# The memory tier: messages that wait in memory, after those in the files.
 #
-# Law: first in, first out, over files and memory together. What is here is younger than whatever is
-# in the files; it is handed out when the files are used up, and goes to their end oldest first.
+# Law: first in, first out, over files and memory together. A message here is younger than all messages in the
+# files; it is delivered when the files are used up, or written to their end, oldest first.
 #
-# Messages are not copied: the sender's own objects lie in a ring until a receiver gets them, or
-# until the owner has written the oldest of them and lets them go. Judging, writing and bounds are
-# his business; he is asked (a refusal) when the gate is shut, the memory is used up, a body needs
-# judgement, or the files have more.
+# Messages are not copied: the sender's own objects stay in a ring until a receiver gets them, or until the
+# owner has written the oldest of them and drops them. The owner checks, writes and sets bounds; it gets
+# control (a refusal) when the gate is closed, the memory is used up, a body needs checking, or the files have
+# more.
 
 from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
@@ -18,13 +18,13 @@ from diskq._native.core.thread_guard cimport check_guard
 cdef enum:
     PLACE = 64             # bytes of memory beyond a message's own: its object, its place in the ring
     START_CAPACITY = 64
-    KEPT_CAPACITY = 1024   # a larger ring is given back when it is empty
+    KEPT_CAPACITY = 1024   # a larger ring is freed when it is empty
 
 PLACE_SIZE = PLACE
 
 
 cdef class MemoryTier:
-    """Bodies in, the same bodies out. `ahead` is the read-ahead of the files, which comes first."""
+    """Takes bodies in, and returns them in order. `ahead` is the read-ahead of the files, which come first."""
 
     def __cinit__(
         self, Framing framing not None, Gate gate_in not None, Gate gate_out not None, ReadAhead ahead not None
@@ -39,36 +39,36 @@ cdef class MemoryTier:
             self._pop()
         PyMem_RawFree(self.ring)
 
-    # --- the fast paths: they ask the gate, and judge nothing ---------------------------------------
+    # --- the fast path: it checks the gate and nothing else -----------------------------------------
 
     def appender(self, Admission admission):
-        """What keeps messages, and asks that of the gate."""
+        """Return a keeper, which adds messages, and checks that of the gate."""
         return TierAppender(self, admission)
 
     def take(self):
-        """The queue's next message, from the files or from here. None: not done; ask the owner."""
+        """Return the queue's next message, from the files or from here. None: take the slow path."""
         if not self.gate_out.admits():
             return None
         return self._take()
 
     def take_untimed(self):
-        """As `take`, for a caller who cannot yield."""
+        """Do as `take`, for a caller that cannot yield."""
         if self.gate_out.left <= 0:
             return None
         return self._take()
 
     def take_some(self, Py_ssize_t max_items, Py_ssize_t max_bytes):
-        """The next messages, as `take_many`. None: not done; ask the owner."""
+        """Return the next messages, as `take_many`. None: take the slow path."""
         if not self.is_next:
             return self.ahead.take_some(max_items, max_bytes)
         if self.count == 0 or not self.gate_out.admits() or self.gate_out.left < max_items:
             return None
         return self.take_many(max_items, max_bytes, False) or None
 
-    # --- the owner's doors: the gate is his -------------------------------------------------------
+    # --- for the owner, which needs no permission of the gate -------------------------------------
 
     cpdef Py_ssize_t append_many(self, list bodies, Py_ssize_t start) except -1:
-        """Keep bodies[start:] as far as there is memory; returns the index of the first one left out."""
+        """Keep bodies[start:] while memory lasts; returns the index of the first one left out."""
         cdef Py_ssize_t i = start
         cdef Py_ssize_t n = len(bodies)
         while i < n and self._append(bodies[i]):
@@ -76,7 +76,7 @@ cdef class MemoryTier:
         return i
 
     cpdef list take_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes, bint has_some):
-        """At most `max_items` messages of together at most `max_bytes`; one however large, unless `has_some`."""
+        """Return up to `max_items` messages of at most `max_bytes` in total, or one larger, unless `has_some`."""
         cdef list bodies = self._look_at(max_items, max_bytes, has_some)
         cdef Py_ssize_t i
         for i in range(len(bodies)):
@@ -86,13 +86,13 @@ cdef class MemoryTier:
         return bodies
 
     def peek_many(self, Py_ssize_t max_items, Py_ssize_t max_bytes, bint has_some):
-        """As `take_many`; they stay, and `advance` may take them."""
+        """Do as `take_many`, but the messages stay; `advance` takes them."""
         cdef list bodies = self._look_at(max_items, max_bytes, has_some)
         self.peeked = max(self.peeked, len(bodies))
         return bodies
 
     def advance(self, Py_ssize_t count):
-        """The first `count` messages, which were peeked at, are taken."""
+        """Take the first `count` messages, which were peeked at."""
         cdef Py_ssize_t i
         self._check(count)
         for i in range(count):
@@ -100,7 +100,7 @@ cdef class MemoryTier:
         self.taken += count
 
     def oldest(self, Py_ssize_t max_items, int64_t enough, int64_t most):
-        """The first messages, until they take `enough` bytes of memory; at most `most`, but one however large."""
+        """Return the first messages, up to `enough` bytes of memory; at most `most` bytes, or one larger message."""
         cdef list bodies = []
         cdef int64_t total = 0
         cdef int64_t size
@@ -115,7 +115,7 @@ cdef class MemoryTier:
         return bodies
 
     def let_go(self, Py_ssize_t count):
-        """The first `count` messages are in the files now."""
+        """Drop the first `count` messages, which are in the files now."""
         cdef Py_ssize_t i
         self._check(count)
         for i in range(count):
@@ -123,7 +123,7 @@ cdef class MemoryTier:
         self.accepted -= count
 
     def pass_on(self, list bodies):
-        """Count messages that somebody who waits for them is handed. False: one of them needs judgement."""
+        """Count messages that go directly to a waiting receiver. False: one of them needs checking."""
         for body in bodies:
             if not self._is_message(body):
                 return False
@@ -132,7 +132,7 @@ cdef class MemoryTier:
         return True
 
     def clear(self):
-        """Forget them all."""
+        """Drop all messages."""
         while self.count:
             self._pop()
 
@@ -161,7 +161,7 @@ cdef class MemoryTier:
         return 0
 
     cdef bint _fits(self, list bodies) except -1:
-        """Is there memory for all of them, and are they what may be kept?"""
+        """True if there is memory for all of them, and they may be kept."""
         cdef int64_t total = self.size
         for body in bodies:
             if not self._is_message(body):
@@ -205,7 +205,7 @@ cdef class MemoryTier:
 
     cdef object _pop(self):
         body = <object> self.ring[self.first]
-        Py_DECREF(body)  # the ring's; ours is one more
+        Py_DECREF(body)  # the ring's reference; the caller gets another one
         self.first = (self.first + 1) & (self.capacity - 1)
         self.count -= 1
         self.size -= PyBytes_GET_SIZE(body) + PLACE
@@ -218,7 +218,7 @@ cdef class MemoryTier:
         return body
 
     cdef int _grow(self) except -1:
-        # What lies before `first` comes after what lies behind it: it moves to the new half.
+        # The messages before index `first` are the later ones: they move to the new half.
         cdef Py_ssize_t i
         cdef Py_ssize_t before = self.capacity
         cdef Py_ssize_t capacity = max(<Py_ssize_t> START_CAPACITY, 2 * before)
@@ -233,18 +233,18 @@ cdef class MemoryTier:
 
 
 cdef class TierAppender:
-    """Keeps messages in a memory tier. It judges nothing: what it refuses is for the tier's owner."""
+    """Keeps messages in a memory tier. It makes no decisions: the tier's owner gets what it refuses."""
 
     def __cinit__(self, MemoryTier tier not None, Admission admission):
         self.tier = tier
         self.admission = admission
 
     def append(self, body):
-        """Keep one message. False: not done; ask the owner."""
+        """Keep one message. False: not done; take the slow path."""
         return self.tier.gate_in.lets_pass(self.admission) and self.tier._append(body)
 
     def append_all(self, list bodies):
-        """As `append`, for all of them or none."""
+        """Do as `append`, for all of them or none."""
         cdef MemoryTier tier = self.tier
         if not tier.gate_in.lets_pass(self.admission):
             return False

@@ -14,9 +14,9 @@ cdef class TripletBuffer(OffsetBuffer):
     cdef int timeindex_handle
     cdef char* index_rows                  # rows of the records from rows_from on
     cdef char* timeindex_rows
-    cdef Py_ssize_t rows_room              # so many fit
+    cdef Py_ssize_t rows_room              # capacity in rows
     cdef bint is_in_batch
-    cdef Py_ssize_t batch_used             # what to go back to where a batch cannot be written
+    cdef Py_ssize_t batch_used             # the state to go back to if a batch cannot be written
     cdef int64_t batch_records
     cdef bint _append_triplet(
         self, const char* key, Py_ssize_t key_size, int64_t timestamp, const char* value, Py_ssize_t value_size
@@ -34,12 +34,12 @@ cdef class StreamRouter:
     cdef object clock
     cdef object on_full
     cdef public bint is_awake
-    cdef public int64_t room               # so many bytes may pass the fast path
-    cdef public int64_t beside             # so many of which each message takes beside its record
+    cdef public int64_t room               # bytes that may pass the fast path
+    cdef public int64_t beside             # of those, bytes that each message takes besides its record
     cdef list touched
-    cdef int* routes                       # of each item of the batch, the partition it went to
+    cdef int* routes                       # for each item of the batch, the partition it went to
     cdef Py_ssize_t routes_room
-    cdef Py_ssize_t routed                 # so many of them did
+    cdef Py_ssize_t routed                 # the number of those items
     cdef bint _may_pass(self, object value) noexcept
     cdef object _append(self, object value, object key, object timestamp, Mode mode)
     cdef TripletBuffer _route(self, object key)

@@ -1,12 +1,11 @@
-# The way of a stream's messages into the page cache: one buffer for each partition, and a door in
-# front of them that knows which message goes where.
+# The append buffers of a stream: one for each partition, and a router that sends each message to its partition.
 #
-# Law: a record's rows are written after the record, the index row last: who finds an index row
+# Law: a record's rows are written after the record, the index row last: a reader that finds an index row
 # finds the record. The rows of single records may wait, to be written together; the data file is
-# the authority, and recovery makes the rows again from it.
+# the authority, and recovery rebuilds the rows from it.
 #
-# A segment is left for the next one after the record that fills it. The door tells its owner so in
-# the same call (`on_full`), before the next record.
+# The record that fills a segment is its last one. The router calls its owner (`on_full`) in the same call,
+# before the next record.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
@@ -30,13 +29,13 @@ from diskq._native.core.message import Position as _Position
 
 cdef enum:
     START_ROWS = 256
-    MADE_KEY = 32                  # hex digits of a key that is made
+    MADE_KEY = 32                  # hex digits of a generated key
 
 cdef object _make_tuple = tuple.__new__
 
 
 cdef class TripletBuffer(OffsetBuffer):
-    """One partition's active segment: records in, records and rows in the page cache."""
+    """One partition's active segment: takes messages in, and writes records and rows into the page cache."""
 
     def __cinit__(self, fs, TripletFraming framing not None, Gate gate not None, on_block):
         self.triplets = framing
@@ -47,12 +46,12 @@ cdef class TripletBuffer(OffsetBuffer):
         PyMem_RawFree(self.timeindex_rows)
 
     def number(self, int partition, int64_t next_offset):
-        """Once, before the first record: this is that partition, and its records count from there."""
+        """Set the partition's number and its next offset. Once, before the first record."""
         self.partition = partition
         self.first = self.rows_from = self.base = next_offset
 
     def begin_rows(self, int64_t base, int index_handle, int timeindex_handle):
-        """The rows of the records to come go to these files, of the segment that begins at `base`."""
+        """Write the rows of later records to these files, of the segment that begins at `base`."""
         if self.rows_from != self.first + self.records:
             raise AssertionError("a segment was left with rows that are not written")
         self.base = base
@@ -61,16 +60,16 @@ cdef class TripletBuffer(OffsetBuffer):
 
     @property
     def rows_written(self):
-        """The offset behind the last record whose rows are in the page cache."""
+        """The offset after that of the last record whose rows are in the page cache."""
         return self.rows_from
 
     @property
     def is_flushed(self):
-        """Are all records, and their rows, in the page cache?"""
+        """True if all records and their rows are in the page cache."""
         return self.used == self.written and self.rows_from == self.first + self.records
 
     def write_rows(self):
-        """Write the rows of the records that are written. Raises OSError; they then go on waiting."""
+        """Write the rows of the written records. Raises OSError; they then go on waiting."""
         cdef int64_t count = self.first + self.records_written - self.rows_from
         cdef int64_t row = self.rows_from - self.base
         cdef Py_ssize_t left
@@ -89,7 +88,7 @@ cdef class TripletBuffer(OffsetBuffer):
     cdef bint _append_triplet(
         self, const char* key, Py_ssize_t key_size, int64_t timestamp, const char* value, Py_ssize_t value_size
     ) except -1:
-        """Lay one record and its rows down. False: the segment is full."""
+        """Encode one record and its rows. False: the segment is full."""
         cdef Py_ssize_t size = self.triplets.size_of(key_size, value_size)
         if self._is_full():
             return False
@@ -131,12 +130,12 @@ cdef class TripletBuffer(OffsetBuffer):
 
 
 cdef class StreamRouter:
-    """In front of a stream's partitions: takes a message in, to where its key belongs.
+    """Takes messages in, and routes each by its key to a partition of the stream.
 
-    `new_key()` makes a key for a message that has none. `clock()` tells the time (ns since the Unix
-    epoch), None: the system's. `on_full(partition)` is called when a segment is full and written;
-    it does not raise. `is_awake`: somebody sees to it that waiting rows are written soon. `room`: so many
-    bytes may pass the fast path, `beside` of which are counted for each message beside its record.
+    `new_key()` makes a key for a message without one. `clock()` returns the time (ns since the Unix
+    epoch), None: the system's clock. `on_full(partition)` is called when a segment is full and written;
+    it does not raise. `is_awake`: True if waiting rows will be written soon. `room`: the bytes that may pass
+    the fast path; each message counts `beside` bytes besides its record.
     """
 
     def __cinit__(self, buffers, TripletFraming framing not None, Gate gate not None, new_key, clock, on_full):
@@ -158,11 +157,11 @@ cdef class StreamRouter:
     # --- adding records ---------------------------------------------------------------------------
 
     def appender(self, Mode mode, Admission admission):
-        """What adds messages in that mode, and asks that of the gate."""
+        """Return an appender, which adds messages in that mode, and checks that of the gate."""
         return StreamAppender(self, mode, admission)
 
     def first_odd(self, list items, Py_ssize_t start=0):
-        """The index of the first item from `start` on that needs judgement; -1: none does.
+        """Return the index of the first item from `start` on that needs checking; -1: none does.
 
         Items are values, (key, value) or (key, value, timestamp).
         """
@@ -186,11 +185,11 @@ cdef class StreamRouter:
         return -1
 
     def size_of(self, list items):
-        """Bytes of the values of items that are plain, together."""
+        """Return the total size of the values of plain items."""
         return size_of_values(items)
 
     def room_of(self, list items, key):
-        """Bytes of the records of items that are plain, together; `key` is for items that have none."""
+        """Return the total size of the records of plain items; `key` is for items that have none."""
         cdef Py_ssize_t total = 0
         cdef Py_ssize_t size = 0
         cdef object own_key, value
@@ -206,15 +205,15 @@ cdef class StreamRouter:
         return total
 
     def begin_batch(self):
-        """What `append_many` is given from here on is another batch: for `left_out`."""
+        """Begin another batch of `append_many` calls, for `left_out`."""
         self.routed = 0
 
     def append_many(self, list items, Py_ssize_t start, key, timestamp, Mode mode):
-        """Take in items[start:] as far as their segments let them; the index of the first one left out.
+        """Take in items[start:] while their segments have space; return the index of the first one left out.
 
-        All must be plain (`first_odd`). `key` and `timestamp` are for items that have none. The gate
-        is not asked. STAGED, they are written where nobody is awake. Raises OSError where the disk refuses: what
-        was not written by then is not in, of any partition (`left_out`).
+        All must be plain (`first_odd`). `key` and `timestamp` are for items that have none. The gate is not
+        checked. STAGED ones are written unless `is_awake`. Raises OSError if a write fails: items not written
+        by then are not accepted, in any partition (`left_out`).
         """
         cdef Py_ssize_t i = start
         cdef Py_ssize_t n = len(items)
@@ -269,9 +268,9 @@ cdef class StreamRouter:
         return i
 
     def append_encoded(self, Py_ssize_t partition, const unsigned char[::1] data, Py_ssize_t start=0):
-        """Take in records that are encoded already, data[start:], at the end of that partition.
+        """Take in the encoded records data[start:] at the end of that partition.
 
-        Returns the byte after the last one that was taken, where the next call is to begin; raises as `_take_encoded`.
+        Returns the byte after the last one taken, where the next call is to begin; raises as `_take_encoded`.
         """
         cdef TripletBuffer buffer = self.buffers[partition]
         cdef Py_ssize_t end = buffer._take_encoded(start_of(data), data.shape[0], start)
@@ -280,10 +279,10 @@ cdef class StreamRouter:
         return end
 
     def left_out(self, list items, taken):
-        """Those of the batch given to `append_many` last, in order, that are not in.
+        """Return, in order, the items of the last batch of `append_many` that were not accepted.
 
-        Of partition i the first `taken[i]` are: a batch that fails does so for one partition, and what
-        others have written by then stays.
+        The first `taken[i]` of partition i were: a batch fails for one partition, and what others have written
+        by then stays.
         """
         cdef Py_ssize_t i
         cdef list left = list(taken)
@@ -297,11 +296,11 @@ cdef class StreamRouter:
         return rest
 
     def flush(self):
-        """Write the records that wait, of all partitions. Raises OSError where one cannot be: it goes on waiting."""
+        """Write the waiting records of all partitions. Raises OSError if a write fails: those go on waiting."""
         self._write_all(False)
 
     def write_rows(self):
-        """Write the rows that wait, of all partitions. Raises OSError where one cannot: they go on waiting."""
+        """Write the waiting rows of all partitions. Raises OSError if a write fails: those go on waiting."""
         self._write_all(True)
         self.is_awake = False
 
@@ -317,7 +316,7 @@ cdef class StreamRouter:
 
     @property
     def is_flushed(self):
-        """Are all records, and their rows, in the page cache?"""
+        """True if all records and their rows are in the page cache."""
         cdef TripletBuffer buffer
         for buffer in self.buffers:
             if not buffer.is_flushed:
@@ -327,7 +326,7 @@ cdef class StreamRouter:
     # --- inside -----------------------------------------------------------------------------------
 
     cdef bint _may_pass(self, object value) noexcept:
-        """Without asking: its rows will be written soon, and it is not too much that is unsynced."""
+        """True if it needs no slow path: its rows will be written soon, and few bytes are unsynced."""
         return self.is_awake and type(value) is bytes and PyBytes_GET_SIZE(value) <= self.room
 
     cdef object _append(self, object value, object key, object timestamp, Mode mode):
@@ -356,13 +355,13 @@ cdef class StreamRouter:
         return position
 
     cdef TripletBuffer _route(self, object key):
-        """The partition that `key`, of bytes or str, belongs to."""
+        """Return the partition of `key`, which is bytes or str."""
         cdef Py_ssize_t size = 0
         cdef const char* data = key_bytes(key, &size)
         return <TripletBuffer> (<tuple> self.buffers)[fnv1(data, size) % self.count]
 
     cdef bint _lay(self, TripletBuffer buffer, object value, object key, object timestamp) except -1:
-        """Lay one message down. False: the segment is full."""
+        """Encode one message. False: the segment is full."""
         cdef Py_ssize_t size = 0
         cdef const char* data = key_bytes(key, &size)
         return buffer._append_triplet(data, size, timestamp, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
@@ -378,7 +377,7 @@ cdef class StreamRouter:
         return 0
 
     cdef int _write_all(self, bint rows) except -1:
-        """Write what waits of each partition, records or rows; then raise the first OSError of them."""
+        """Write the waiting records or rows of each partition; then raise the first OSError."""
         cdef TripletBuffer buffer
         cdef object failure = None
         for buffer in self.buffers:
@@ -394,7 +393,7 @@ cdef class StreamRouter:
         return 0
 
     cdef int _touch(self, TripletBuffer buffer) except -1:
-        """From here on the batch is to be forgotten where it cannot be written."""
+        """Mark the state to go back to if the batch cannot be written."""
         if not buffer.is_in_batch:
             buffer.is_in_batch = True
             self.touched.append(buffer)
@@ -403,9 +402,9 @@ cdef class StreamRouter:
 
 
 cdef class StreamAppender:
-    """Adds messages to a stream, in one mode. It judges nothing: what it refuses is for the stream.
+    """Adds messages to a stream, in one mode. It makes no decisions: the stream gets what it refuses.
 
-    Where the gate is asked, the door must be awake, and have room for the message. Its rows wait for `write_rows`.
+    If it checks the gate, the router must be awake, and have space for the message. Rows wait for `write_rows`.
     """
 
     def __cinit__(self, StreamRouter door not None, Mode mode, Admission admission):
@@ -414,9 +413,9 @@ cdef class StreamAppender:
         self.admission = admission
 
     def append(self, value, key=None, timestamp=None):
-        """Add one message: its `Position`. None: not done, its segment is full or it needs judgement; ask the owner.
+        """Add one message, and return its `Position`. None: take the slow path (segment full, or to be checked).
 
-        Raises OSError where the disk refuses; the message is then not in.
+        Raises OSError if the write fails; the message is then not accepted.
         """
         if self.admission != FORCED:
             if not self.door._may_pass(value) or not self.door.gate.lets_pass(self.admission):

@@ -1,4 +1,4 @@
-# The triplet codec, for compiled code: where the parts of a record are, and what its rows say.
+# The triplet codec, for compiled code: the layout of a record, and of its index rows.
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -10,7 +10,7 @@ cdef enum:
 
 
 cdef class TripletFraming(KeyedFraming):
-    cdef readonly bint varuint             # lengths as the README has them, not as the code has
+    cdef readonly bint varuint             # lengths as go-diskq's README describes them, not as its code writes them
     cdef Py_ssize_t size_of(self, Py_ssize_t key_size, Py_ssize_t value_size) noexcept nogil
     cdef void lay_down(
         self, char* out, const char* key, Py_ssize_t key_size, int64_t timestamp,

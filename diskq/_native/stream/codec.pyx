@@ -1,8 +1,8 @@
-# The triplet codec: a record is a key, a timestamp and a value; beside it a row in the index and one
-# in the timeindex. Format: docs/format/triplet.md.
+# The triplet codec: a record is a key, a timestamp and a value, with a row in the index and one in the
+# timeindex. Format: docs/format/triplet.md.
 #
-# Law: lengths are judged before memory is touched, nothing is read past the buffer, and the three
-# ends of a scan are kept apart: END (a record boundary), TORN (the bytes ended inside a record),
+# Law: lengths are checked before memory is touched, no byte is read past the buffer, and the three
+# ends of a scan are distinct: END (a record boundary), TORN (the bytes ended inside a record),
 # CORRUPT (a length that no writer wrote). No I/O, no state.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -49,7 +49,7 @@ cdef enum:
 
 # The key's length word has 32 bits.
 MAX_KEY = 2**32 - 1
-# No file system holds a longer file: a length beyond it is no length.
+# No file system holds a longer file, so a larger length is invalid.
 MAX_VALUE = 2**62
 
 INDEX_ROW_SIZE = INDEX_ROW
@@ -60,7 +60,7 @@ cdef uint64_t LARGEST_VALUE = MAX_VALUE
 
 
 class Encoded(NamedTuple):
-    """What `encode` made: the records, and their rows in the two indices."""
+    """The result of `encode`: the records, and their rows in the two indices."""
 
     data: bytes
     index_rows: bytes
@@ -68,7 +68,7 @@ class Encoded(NamedTuple):
 
 
 class Slices(NamedTuple):
-    """What `slices` found: where the parts of the records are, and as `Scan`.
+    """The result of `slices`: where the parts of the records are; the rest as in `Scan`.
 
     Numbers are of 8 bytes, in the machine's byte order, one for each record. Key i is
     `buffer[key_starts[i] : key_ends[i]]`; values likewise.
@@ -85,11 +85,11 @@ class Slices(NamedTuple):
 
 
 class StreamColumns(NamedTuple):
-    """What `columns` found: the parts of the records by column, and as `Scan`.
+    """The result of `columns`: the parts of the records by column; the rest as in `Scan`.
 
     Numbers are in the machine's byte order. Key i is `keys[o[i] : o[i + 1]]`, where o are the records + 1
     numbers of `offset_width` bytes (4 or 8, signed) in `key_offsets`; values likewise. So the buffers
-    are what Arrow calls binary columns, or large binary ones where the width is 8.
+    are Arrow binary columns, or large binary ones if the width is 8.
     """
 
     records: int
@@ -107,7 +107,7 @@ cdef class TripletFraming(KeyedFraming):
     """The triplet record, for the compiled path.
 
     Values of `min_size` to `max_size` bytes with keys of up to `max_key_size` bytes may be written.
-    Reading asks only for what the length words can say: limits are not part of the format.
+    Reading accepts every size that the length words can hold: limits are not part of the format.
     `varuint` selects the lengths of go-diskq's README instead of those that its code writes.
     """
 
@@ -133,7 +133,7 @@ cdef class TripletFraming(KeyedFraming):
         return StreamColumns(extent.records, timestamps, *rest)
 
     cdef Py_ssize_t size_of(self, Py_ssize_t key_size, Py_ssize_t value_size) noexcept nogil:
-        """The bytes of a record with such a key and value."""
+        """Return the size of a record with a key and value of these sizes."""
         if self.varuint:
             return varuint_size(key_size) + key_size + TIMESTAMP + varuint_size(value_size) + value_size
         return KEY_LENGTH + key_size + TIMESTAMP + VALUE_LENGTH + value_size
@@ -160,7 +160,7 @@ cdef class TripletFraming(KeyedFraming):
         memcpy(out, value, value_size)
 
 
-# For the functions of Python, which say only how lengths are written.
+# For the Python functions, which have only the parameter `varuint`.
 cdef tuple FRAMINGS = (TripletFraming(), TripletFraming(varuint=True))
 
 
@@ -239,11 +239,11 @@ cdef void put_timeindex_row(char* out, int64_t offset, int64_t timestamp) noexce
 
 
 def encode(messages, int64_t first_offset=0, int64_t position=0, bint varuint=False):
-    """The records of `messages`, triples of key, timestamp in nanoseconds and value, and their rows.
+    """Return the records of `messages`, triples of key, timestamp in nanoseconds and value, and their rows.
 
     The first is message `first_offset` of its partition, and its record is at byte `position` of its
-    data file. Raises TypeError for a key or value that is not bytes, or a timestamp that is no whole
-    number; OverflowError for one that 64 bits cannot say; ValueError for a key over 2**32 - 1 bytes.
+    data file. Raises TypeError for a key or value that is not bytes, or a timestamp that is not an
+    integer; OverflowError for one that does not fit into 64 bits; ValueError for a key over 2**32 - 1 bytes.
     """
     cdef TripletFraming framing = FRAMINGS[varuint]
     cdef const char* key = NULL
@@ -288,12 +288,12 @@ def scan(
     const unsigned char[::1] buffer, int partition=0, int64_t first_offset=0, bint varuint=False,
     Py_ssize_t max_records=MAX_VALUE,
 ):
-    """The messages of the whole records at the start of `buffer`, at most `max_records` of them.
+    """Return the messages of the whole records at the start of `buffer`, at most `max_records` of them.
 
     Returns the messages, the first one as number `first_offset` of `partition`; the byte just after
     the last of their records (0 <= valid_end <= len(buffer)); and why it stopped: END at a record
-    boundary, TORN inside a record, CORRUPT where a length is one that no file can hold. Never reads
-    past `buffer`; asks for no memory on the word of a length. Format: docs/format/triplet.md.
+    boundary, TORN inside a record, CORRUPT at a length that no file can hold. Never reads
+    past `buffer`; allocates no memory by an unverified length. Format: docs/format/triplet.md.
     """
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
@@ -314,7 +314,7 @@ def scan(
 
 
 def slices(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE):
-    """As `scan`, copying nothing: where in `buffer` the parts are, see `Slices`.
+    """Do as `scan` without copying: return where in `buffer` the parts are, see `Slices`.
 
     No object is made for a message. Raises MemoryError.
     """
@@ -349,7 +349,7 @@ def slices(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_r
 
 
 def count(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE):
-    """As `scan`, counting the records instead of making their messages."""
+    """Do as `scan`, but count the records instead of making their messages."""
     cdef TripletFraming framing = FRAMINGS[varuint]
     return count_of(framing, start_of(buffer), buffer.shape[0], ANY_OFFSET, max_records)
 
@@ -357,17 +357,17 @@ def count(const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_re
 def columns(
     const unsigned char[::1] buffer, bint varuint=False, Py_ssize_t max_records=MAX_VALUE, bint wide=False
 ):
-    """As `scan`, by column: see `StreamColumns`. No object is made for a message.
+    """Do as `scan`, but return columns: see `StreamColumns`. No object is made for a message.
 
-    Offsets have 4 bytes where those can tell them, 8 otherwise and always if `wide`: columns that are
-    to go together need one width. Raises MemoryError.
+    Offsets have 4 bytes if they fit, 8 otherwise and always if `wide`: columns that are to be combined need
+    one width. Raises MemoryError.
     """
     cdef TripletFraming framing = FRAMINGS[varuint]
     return columns_of(framing, start_of(buffer), buffer.shape[0], ANY_OFFSET, max_records, wide)
 
 
 def index_rows(const unsigned char[::1] buffer):
-    """The whole rows in `buffer`: of each message its offset, the byte of its record, the record's size."""
+    """Return the whole rows in `buffer`: each message's offset, its record's byte, and the record's size."""
     cdef const char* row = start_of(buffer)
     cdef Py_ssize_t i
     cdef list found = []
@@ -378,7 +378,7 @@ def index_rows(const unsigned char[::1] buffer):
 
 
 def timeindex_rows(const unsigned char[::1] buffer):
-    """The whole rows in `buffer`: of each message its offset, and its timestamp in nanoseconds."""
+    """Return the whole rows in `buffer`: each message's offset, and its timestamp in nanoseconds."""
     cdef const char* row = start_of(buffer)
     cdef Py_ssize_t i
     cdef list found = []
@@ -389,5 +389,5 @@ def timeindex_rows(const unsigned char[::1] buffer):
 
 
 def key_hash(bytes key not None):
-    """FNV-1, 32 bits (not 1a): a message goes to partition `key_hash(key) % partition_count`."""
+    """Return the 32-bit FNV-1 hash (not 1a): a message goes to partition `key_hash(key) % partition_count`."""
     return fnv1(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))

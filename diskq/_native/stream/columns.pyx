@@ -1,8 +1,8 @@
-# Columns into records: what Arrow holds, as a stream's bytes, without an object for a message.
+# Columns into records: Arrow columns as a stream's bytes, without an object for a message.
 #
-# Law: of a batch all rows are laid down, or none is. What the buffers say of each other (offsets, bits,
-# how many rows there are) is checked before memory is touched; whoever made them may have made them
-# wrong. Arrow's memory is read through the buffer protocol: nothing of pyarrow is needed here.
+# Law: all rows of a batch are encoded, or none is. Offsets, bits and row counts of the buffers are checked
+# before memory is touched, since the caller may have made them wrong. Arrow's memory is read through the
+# buffer protocol: pyarrow is not needed here.
 #
 # A message goes where StreamDoor would put it: to partition key_hash(key) % partition_count, and one
 # without a key gets a random one first.
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 cdef enum:
     START_ROOM = 64 * 1024
-    SEED = 32                      # bytes that random keys are made of, for each batch
+    SEED = 32                      # random bytes per batch, from which keys are made
     KEY = 32                       # hex digits of a UUID
 
 cdef enum Why:
@@ -36,10 +36,10 @@ cdef enum Why:
 
 
 class BinaryColumn(NamedTuple):
-    """A column of bytes, as Arrow holds it: binary, or string, with offsets of 4 or 8 bytes.
+    """A column of bytes in Arrow's layout: binary, or string, with offsets of 4 or 8 bytes.
 
     Its first row is row `offset` of the buffers, which is how Arrow slices. `validity` is a bitmap, None
-    where no row is null; `data` may be None where there is none.
+    if no row is null; `data` may be None if it is empty.
     """
 
     validity: object
@@ -50,7 +50,7 @@ class BinaryColumn(NamedTuple):
 
 
 class NumberColumn(NamedTuple):
-    """A column of whole numbers, as Arrow holds it; `validity` and `offset` as in `BinaryColumn`."""
+    """A column of integers in Arrow's layout; `validity` and `offset` as in `BinaryColumn`."""
 
     validity: object
     offset: int
@@ -69,10 +69,10 @@ class ColumnBatch(NamedTuple):
 
 
 class RowError(ValueError):
-    """A row that cannot be a message. Nothing of its batch was taken.
+    """A row cannot be a message. Nothing of its batch was accepted.
 
     `reason` is "null value", "value size", "key size", "timestamp" or "partition"; `number` is the size,
-    the timestamp or the partition that was found.
+    the timestamp or the partition of that row.
     """
 
     def __init__(self, row, reason, number, message):
@@ -85,12 +85,12 @@ class RowError(ValueError):
         return f"row {self.row}: {self.args[3]}"
 
 
-cdef struct Bin:                   # what waits for one partition
+cdef struct Bin:                   # the waiting records of one partition
     char* data
     Py_ssize_t used
     Py_ssize_t room
     int64_t records
-    Py_ssize_t batch_used          # as the batch found it
+    Py_ssize_t batch_used          # as before the batch
     int64_t batch_records
 
 
@@ -114,7 +114,7 @@ cdef struct Random:                # xoshiro256**
 
 
 cdef class _Lent:
-    """Memory of somebody else's, for as long as this lives."""
+    """Borrowed memory, valid while this object exists."""
 
     cdef Py_buffer buffer
     cdef bint is_held
@@ -129,11 +129,11 @@ cdef class _Lent:
 
 
 cdef class ColumnEncoder:
-    """Rows in, by column; each partition's records out.
+    """Takes rows in by column, and returns each partition's records.
 
-    `random_bytes(n)` returns n of them (as os.urandom): keys for those who have none are made of it.
-    `clock()` tells the time, nanoseconds since the Unix epoch, for those who have none. For one thread
-    at a time, though others run while it works.
+    `random_bytes(n)` returns n random bytes (as os.urandom), for the keys of rows without one. `clock()` returns
+    nanoseconds since the Unix epoch, for rows without a timestamp. For one thread at a time, though others run
+    while it works.
     """
 
     cdef TripletFraming framing
@@ -166,12 +166,12 @@ cdef class ColumnEncoder:
         return self.count
 
     def add(self, Py_ssize_t rows, values, keys=None, timestamps=None, partitions=None, int64_t unit=1):
-        """Take in this many rows of `values`; of all columns, see `ColumnBatch`.
+        """Take in this many rows of `values`, and of the other columns, see `ColumnBatch`.
 
-        A timestamp (8 bytes, signed) counts `unit` nanoseconds each; no timestamp: now, one for all. A key
-        that is null or empty is made. Whatever their keys are, rows go to `partitions` (4 bytes, signed),
-        where those are not null. Raises RowError where a row cannot be a message, ValueError where the
-        buffers contradict each other, MemoryError; nothing of the batch is then in.
+        A timestamp (8 bytes, signed) counts units of `unit` nanoseconds; rows without one all get the present
+        time. A null or empty key is generated. A row goes to its entry in `partitions` (4 bytes, signed), if that
+        is not null, regardless of its key. Raises RowError if a row cannot be a message, ValueError if the
+        buffers contradict each other, MemoryError; nothing of the batch is then accepted.
         """
         cdef Bytes its_values, its_keys
         cdef Digits its_timestamps, its_partitions
@@ -210,7 +210,7 @@ cdef class ColumnEncoder:
 
     @property
     def total(self):
-        """Bytes of the records that wait, of all partitions."""
+        """Bytes of the waiting records of all partitions."""
         cdef uint32_t i
         cdef Py_ssize_t total = 0
         for i in range(self.count):
@@ -218,15 +218,15 @@ cdef class ColumnEncoder:
         return total
 
     def waiting(self, uint32_t partition):
-        """Bytes of this partition's records that wait."""
+        """Return the bytes of this partition's waiting records."""
         return self._bin(partition).used
 
     def records(self, uint32_t partition):
-        """How many records of this partition wait."""
+        """Return the number of this partition's waiting records."""
         return self._bin(partition).records
 
     def take(self, uint32_t partition):
-        """This partition's records, back to back, and how many they are. None of them waits any more."""
+        """Take this partition's waiting records. Returns them, back to back, and their number."""
         cdef Bin* bin = self._bin(partition)
         taken = PyBytes_FromStringAndSize(bin.data, bin.used), bin.records
         bin.used = bin.records = 0
@@ -262,7 +262,7 @@ cdef class ColumnEncoder:
         self, Py_ssize_t rows, const Bytes* values, const Bytes* keys, const Digits* timestamps,
         const Digits* partitions, int64_t unit, int64_t now, Random* random, Py_ssize_t* at, int64_t* number,
     ) noexcept nogil:
-        """Lay all rows down. Not FINE: there is something with row `at`, and with that number of it."""
+        """Encode all rows. If not FINE, row `at` is wrong, by the number that is set."""
         cdef Py_ssize_t i, size, value_size, key_size
         cdef const char* value
         cdef const char* key
@@ -342,11 +342,11 @@ cdef class ColumnEncoder:
         raise MemoryError()
 
 
-# --- what the buffers say -------------------------------------------------------------------------
+# --- checking the buffers -------------------------------------------------------------------------
 
 
 cdef int _bytes_of(str name, column, Py_ssize_t rows, Bytes* found, list alive) except -1:
-    """Where the column lies; it can hold that many rows. What must stay alive meanwhile goes to `alive`."""
+    """Find the column's memory, and check that it holds that many rows. Objects to keep go into `alive`."""
     cdef Py_ssize_t size = 0
     cdef Py_ssize_t width
     found.offsets = NULL
@@ -404,7 +404,7 @@ cdef inline bint _holds(Py_ssize_t room, Py_ssize_t first, Py_ssize_t rows) noex
 
 
 cdef const char* _memory_of(lender, Py_ssize_t* size, list alive) except? NULL:
-    """Never NULL for memory that there is, so that NULL says: no such thing."""
+    """Return a pointer that is not NULL if the memory exists, even if it is empty."""
     cdef _Lent lent
     size[0] = 0
     if lender is None:
@@ -429,7 +429,7 @@ cdef inline int32_t _get_i32(const char* data) noexcept nogil:
 
 
 cdef inline bint _find(const Bytes* column, Py_ssize_t row, const char** data, Py_ssize_t* size) noexcept nogil:
-    """Where the bytes of this row are. False: they are not within the data."""
+    """Find the bytes of this row. False: they are not within the data."""
     cdef int64_t bounds[2]
     cdef const char* at
     if column.is_wide:
@@ -445,7 +445,7 @@ cdef inline bint _find(const Bytes* column, Py_ssize_t row, const char** data, P
 
 
 cdef bint _grow(Bin* bin, Py_ssize_t size) noexcept nogil:
-    """Make room for `size` bytes more. False: there is no memory."""
+    """Make space for `size` more bytes. False: there is no memory."""
     cdef Py_ssize_t room = max(START_ROOM, 2 * bin.room, bin.used + size)
     cdef char* data = <char*> PyMem_RawRealloc(bin.data, room)
     if data == NULL:
@@ -455,17 +455,17 @@ cdef bint _grow(Bin* bin, Py_ssize_t size) noexcept nogil:
     return True
 
 
-# --- keys for those who have none -----------------------------------------------------------------
+# --- keys for rows without one --------------------------------------------------------------------
 
-# A generator seeded for each batch: to ask for 16 random bytes each would take longer than all else.
-# Keys need to be unique, and are as much so as 256 random bits; nobody is kept from guessing them.
+# A generator seeded for each batch: reading 16 random bytes for each key would take longer than all else.
+# Keys need to be unique, and are as unique as 256 random bits; they need not be hard to guess.
 
 
 cdef int _seed(Random* random, bytes seed) except -1:
     if seed is None or PyBytes_GET_SIZE(seed) != SEED:
         raise ValueError(f"asked for {SEED} random bytes, got {seed!r}")
     memcpy(random.s, PyBytes_AS_STRING(seed), SEED)
-    random.s[0] |= not (random.s[0] | random.s[1] | random.s[2] | random.s[3])  # all zeros stay so for ever
+    random.s[0] |= not (random.s[0] | random.s[1] | random.s[2] | random.s[3])  # a state of zeros would stay zero
     return 0
 
 
@@ -484,13 +484,13 @@ cdef inline uint64_t _next(Random* random) noexcept nogil:
 
 
 cdef inline void _make_key(Random* random, char* out) noexcept nogil:
-    """A random UUID (version 4) in 32 hex digits, as `Stream` makes it."""
+    """Write a random UUID (version 4) in 32 hex digits, as `Stream` makes it."""
     _put_hex(out, (_next(random) & ~(<uint64_t> 0xF000)) | 0x4000)
     _put_hex(out + 16, (_next(random) >> 2) | (<uint64_t> 1 << 63))
 
 
 cdef inline void _put_hex(char* out, uint64_t number) noexcept nogil:
-    """Sixteen digits, the highest first; eight at a time, each in its byte."""
+    """Write sixteen hex digits, the highest first; eight at a time, each in its byte."""
     cdef uint64_t digits, letters
     cdef int half
     for half in range(2):

@@ -1,4 +1,4 @@
-# The rows that belong to records: made again from a data file, for recovery. No I/O, no state.
+# The index rows of records, rebuilt from a data file for recovery. No I/O, no state.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t
@@ -14,9 +14,9 @@ from diskq._native.core.framing import STOPS as _STOPS
 
 
 class RowsOf(NamedTuple):
-    """The rows of the whole records of a buffer, the byte after the last of them, and why there is no more.
+    """The rows of the whole records of a buffer, the byte after the last of them, and why it stopped.
 
-    `claimed` is what a torn record needs at least, in bytes, where it tells; otherwise 0.
+    `claimed` is the least size of a torn record in bytes, if it says so; otherwise 0.
     """
 
     records: int
@@ -30,9 +30,9 @@ class RowsOf(NamedTuple):
 def rows_of(
     TripletFraming framing not None, const unsigned char[::1] buffer, int64_t offset, int64_t position
 ):
-    """Of the records at the start of `buffer`, the first of which has `offset` and lies at byte `position`.
+    """Return the rows of the records at the start of `buffer`; the first has `offset` and is at byte `position`.
 
-    Never raises for what the bytes say; never reads past `buffer`.
+    Never raises for the content of the bytes; never reads past `buffer`.
     """
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t left = buffer.shape[0]
@@ -67,7 +67,7 @@ def rows_of(
 
 
 class Compared(NamedTuple):
-    """How many rows of each file are those of the records, from the first on; and the records' times."""
+    """The number of rows of each file that are those of the records, from the first on; and the times."""
 
     index_rows: int
     timeindex_rows: int
@@ -79,9 +79,9 @@ def compare_rows(
     TripletFraming framing not None, const unsigned char[::1] buffer, int64_t offset, int64_t position,
     const unsigned char[::1] index, const unsigned char[::1] timeindex,
 ):
-    """Are these rows those that `rows_of` makes of the records? `buffer` begins with a whole one.
+    """Compare these rows with those that `rows_of` makes of the records. `buffer` begins with a whole record.
 
-    Never raises for what the bytes say; never reads past any of them.
+    Never raises for the content of the bytes; never reads past any buffer.
     """
     cdef const char* data = start_of(buffer)
     cdef const char* of_index = <const char*> &index[0] if index.shape[0] else NULL

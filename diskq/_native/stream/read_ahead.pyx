@@ -1,9 +1,8 @@
-# The read-ahead of a stream: every message's way out of the page cache, with its place in the
-# partition.
+# The read-ahead of a stream: the path of every message out of the page cache, with its offset in the partition.
 #
-# Law: what is handed out was admitted, and its offset is that of the record before it plus one. Who
-# knows of a gap says so (`next_offset`). Bytes that no checksum covers are admitted as far as the
-# rows of the index say the same as the records: which offset, at which byte, of which size.
+# Law: only admitted records are delivered, and a record's offset is that of the one before plus one. A caller
+# that knows of a gap sets `next_offset`. Bytes that no checksum covers are admitted as far as the index rows
+# agree with the records about offset, byte and size.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
@@ -17,24 +16,24 @@ from diskq._native.core.byte_order cimport get_u64_le
 
 
 cdef class TripletAhead(OffsetAhead):
-    """A stretch of a segment in memory, messages out."""
+    """A stretch of a segment in memory, from which messages are read."""
 
     def __cinit__(self, fs, TripletFraming framing not None, Gate gate not None, Framing of_verified=None):
         pass
 
     def admit_rows(self, bytes rows not None, bint has_more=False, int64_t drift=0):
-        """Let the loaded records be handed out as far as these rows of the index agree with them.
+        """Admit the loaded records as far as these index rows agree with them.
 
-        The first row must be that of `next_offset` at the first byte that is loaded; `drift` is how far
-        behind the byte that a row tells its record lies. A record before one that does not agree is held
-        back: who damaged this one may have begun in that one. So is the last one of several that `has_more`
-        rows follow. Returns how many rows held.
+        The first row must be that of `next_offset` at the first loaded byte; `drift` is the distance from a
+        row's byte to that of its record. The record before one that does not agree is held back, too: the
+        damage may begin in it. So is the last one of several, if `has_more` rows follow. Returns the number
+        of rows that agree.
         """
         cdef const char* row = PyBytes_AS_STRING(rows)
         cdef Py_ssize_t left = PyBytes_GET_SIZE(rows) // INDEX_ROW
         cdef Py_ssize_t count = 0
         cdef Py_ssize_t at = 0
-        cdef Py_ssize_t before = 0         # where the record before this one begins
+        cdef Py_ssize_t before = 0         # the start of the record before this one
         cdef uint64_t size
         cdef Parts parts
         cdef bint agrees = True
@@ -66,7 +65,7 @@ cdef class TripletAhead(OffsetAhead):
         return count
 
     def find(self, int64_t position, uint64_t size):
-        """The first loaded byte from `position` on where a record of `size` bytes begins; None: there is none."""
+        """Return the first loaded byte from `position` on where a record of `size` bytes begins; None: none."""
         cdef Py_ssize_t at = position - self.origin
         cdef Parts parts
         cdef bint is_found = False
@@ -90,11 +89,11 @@ def find_row(
     bytes rows not None, Py_ssize_t at, Py_ssize_t step, int64_t start, int64_t base,
     int64_t offset, int64_t position, int64_t end,
 ):
-    """Where, every `step` bytes from byte `at` of these on, a row of the index may begin; -1: nowhere.
+    """Return where an index row may begin, looking every `step` bytes from byte `at` of these on; -1: nowhere.
 
-    It tells of message `offset` or a later one, but of none that belongs further on in the index of a
-    segment that begins with message `base`, of which `rows` are the bytes from `start` on; and of a
-    record that begins in bytes position:end of the data.
+    The row is that of message `offset` or a later one, but of none that belongs further on in the index of a
+    segment that begins with message `base`, of which `rows` are the bytes from `start` on; and its record
+    begins in bytes position:end of the data.
     """
     cdef const char* data = PyBytes_AS_STRING(rows)
     cdef Py_ssize_t last = PyBytes_GET_SIZE(rows) - INDEX_ROW
@@ -115,9 +114,9 @@ def find_row(
 
 
 def descents(bytes rows not None, uint64_t before):
-    """Where those of these rows of the index begin whose record lies before that of the row in front.
+    """Return where those index rows begin whose record is before the record of the previous row.
 
-    `before` is where the record of the row in front of the first one lies.
+    `before` is the byte of the record of the row before the first one.
     """
     cdef const char* data = PyBytes_AS_STRING(rows)
     cdef Py_ssize_t at

@@ -1,8 +1,8 @@
-# Moments in buffers: rows of a timeindex, rows of its marks, rows of sealed segments, and the records
-# themselves. Law: nothing is assumed of the order of timestamps, nothing is read past a buffer, and no
-# object is made for a row. No I/O, no state.
+# Timestamps in buffers: rows of a timeindex, rows of its marks, rows of sealed segments, and the records
+# themselves. Law: timestamps may come in any order, no byte is read past a buffer, and no object is made for a
+# row. No I/O, no state.
 #
-# A bound is a timestamp in nanoseconds: who wants what is strictly after t asks from t + 1.
+# A bound is a timestamp in nanoseconds: for messages strictly after t, a caller passes t + 1.
 # Format: docs/format/triplet.md.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -18,9 +18,9 @@ cdef enum:
     IN_A_MARK = 256      # timeindex rows for which there is one mark
     MARK = 16            # max i64, crc32c of the rows u32, check u32
     SEALED = 64          # base, count, size u64; first, last, min, max i64; crc32c of the rest u32, check u32
-    SEALED_MAX = 48      # where in it `max` is
-    CHECKED = 60         # the bytes of it that its check is of
-    LEAST = 64           # bytes: what a record's lengths and timestamp take, but for a long key
+    SEALED_MAX = 48      # the position of `max` in it
+    CHECKED = 60         # the bytes of it that its check covers
+    LEAST = 64           # bytes of a record's lengths and timestamp, unless its key is long
 
 ROWS_IN_A_MARK = IN_A_MARK
 MARK_SIZE = MARK
@@ -38,7 +38,7 @@ cdef inline int64_t _time(const char* row) noexcept nogil:
 
 
 def first_from(const unsigned char[::1] rows, int64_t bound):
-    """The number of the first row whose timestamp is at or after `bound`; -1: there is none."""
+    """Return the number of the first row whose timestamp is at or after `bound`; -1: there is none."""
     cdef const char* data = <const char*> &rows[0] if rows.shape[0] else NULL
     cdef Py_ssize_t count = rows.shape[0] // TIMEINDEX_ROW
     cdef Py_ssize_t i
@@ -49,7 +49,7 @@ def first_from(const unsigned char[::1] rows, int64_t bound):
 
 
 def counts_up(const unsigned char[::1] rows, int64_t first):
-    """Are these the rows of offset `first` and those that follow it, one for each, and all whole?"""
+    """True if these are whole rows of consecutive offsets from `first` on, one for each."""
     cdef const char* data = <const char*> &rows[0] if rows.shape[0] else NULL
     cdef Py_ssize_t count = rows.shape[0] // TIMEINDEX_ROW
     cdef Py_ssize_t i
@@ -60,7 +60,7 @@ def counts_up(const unsigned char[::1] rows, int64_t first):
 
 
 def extremes(const unsigned char[::1] rows):
-    """The least and the greatest timestamp. Raises ValueError where there are no rows."""
+    """Return the least and the greatest timestamp. Raises ValueError if there are no rows."""
     cdef Py_ssize_t count = rows.shape[0] // TIMEINDEX_ROW
     if not count:
         raise ValueError("there are no rows")
@@ -77,7 +77,7 @@ def extremes(const unsigned char[::1] rows):
 
 
 class Survey(NamedTuple):
-    """The least and the greatest timestamp of rows, and for each whole 256 the greatest one up to there."""
+    """Return the least and the greatest timestamp of rows, and the running maximum after every 256 of them."""
 
     least: int
     greatest: int
@@ -85,9 +85,9 @@ class Survey(NamedTuple):
 
 
 def survey(const unsigned char[::1] rows, int64_t first, int64_t floor):
-    """None if these are not the rows of offset `first` and those that follow it.
+    """Return the marks of rows; None if these are not the rows of consecutive offsets from `first` on.
 
-    The greatest timestamp of all that is before them was `floor`.
+    `floor` is the greatest timestamp of all rows before them.
     """
     cdef const char* data = <const char*> &rows[0] if rows.shape[0] else NULL
     cdef Py_ssize_t count = rows.shape[0] // TIMEINDEX_ROW
@@ -110,9 +110,9 @@ def survey(const unsigned char[::1] rows, int64_t first, int64_t floor):
 
 
 def first_mark(const unsigned char[::1] marks, int64_t bound):
-    """The number of the first mark whose running maximum is at or after `bound`; of all marks if none is.
+    """Return the number of the first mark whose running maximum is at or after `bound`, or the number of marks.
 
-    By halving: right for marks that were not changed since they were made.
+    A binary search: correct for marks that were not changed since they were made.
     """
     cdef const char* data = <const char*> &marks[0] if marks.shape[0] else NULL
     cdef Py_ssize_t low = 0
@@ -128,10 +128,10 @@ def first_mark(const unsigned char[::1] marks, int64_t bound):
 
 
 def sealed_chain(const unsigned char[::1] rows, crc):
-    """The segments that these rows tell of, if they tell of all from offset 0 on, without a gap.
+    """Return the segments of these rows, if the rows cover all segments from offset 0 on, without a gap.
 
-    Returns their bases and, last, the base of the segment behind them; and the greatest timestamp up to
-    the end of each. None where a row does not check, does not follow, or is not all there.
+    Returns their bases and, last, the base of the segment after them; and the greatest timestamp up to the end
+    of each. None if a row has a wrong check, does not follow, or is incomplete.
     `crc` is the checksum's function.
     """
     cdef Py_ssize_t size = rows.shape[0]
@@ -163,9 +163,9 @@ def sealed_chain(const unsigned char[::1] rows, crc):
 
 
 class Times(NamedTuple):
-    """Timeindex rows made from records, and how to go on.
+    """Timeindex rows made from records, and how to continue.
 
-    `wanted` tells of bytes of the data file that are needed next, from where and at least how many; None:
+    `wanted` is the first byte of the data file that is needed next, and the least number of bytes; None:
     there are no more records, or there were enough.
     """
 
@@ -183,22 +183,22 @@ cdef enum Look:
 
 cdef struct Window:
     const char* data
-    int64_t start        # of the data file's bytes, where these begin
+    int64_t start        # the data file's byte at which these begin
     int64_t size
     int64_t file_end
-    int64_t needed       # from where a look went outside: at least so many bytes
+    int64_t needed       # the least number of bytes that a read outside the buffer needs
 
 
 def times_of(
     TripletFraming framing not None, const unsigned char[::1] data, int64_t start, int64_t file_end,
     const unsigned char[::1] index, int64_t offset, int64_t position, int64_t end_offset,
 ):
-    """The timeindex rows of the records from `offset` on, before `end_offset`.
+    """Return the timeindex rows of the records from `offset` on, before `end_offset`.
 
-    `data` is the data file's bytes from `start` on, of `file_end`; `index` the index's rows from that of
-    `offset` on, as far as there are any. The record before ends at byte `position`, where the next one
-    begins, unless its row of the index tells of another one further on that is there and has the size
-    that the row says: go-diskq leaves torn bytes behind. An offset for which there is neither has no row.
+    `data` are the data file's bytes from `start` on, of `file_end`; `index` the index rows from that of
+    `offset` on, if there are any. The record before ends at byte `position`. The next one begins there, unless
+    its index row has a later byte with a record of the row's size: go-diskq leaves torn bytes between records.
+    An offset for which neither exists has no row.
     """
     cdef Window window
     cdef const char* told = <const char*> &index[0] if index.shape[0] else NULL
@@ -245,7 +245,7 @@ def times_of(
 
 
 cdef bint _may_be(const char* row, int64_t offset, int64_t position, int64_t file_end) noexcept nogil:
-    """Can this be the row of `offset`, whose record begins at `position` or later?"""
+    """True if this can be the row of `offset`, whose record begins at `position` or later."""
     cdef uint64_t told = get_u64_le(row + 8)
     return (
         get_u64_le(row) == <uint64_t> offset
@@ -257,7 +257,7 @@ cdef bint _may_be(const char* row, int64_t offset, int64_t position, int64_t fil
 cdef Look _look(
     TripletFraming framing, Window* window, int64_t at, int64_t* size, int64_t* timestamp
 ) noexcept nogil:
-    """The size and the timestamp of the record at byte `at`; NOTHING: there is no whole one."""
+    """Read the size and the timestamp of the record at byte `at`; NOTHING: there is no whole one."""
     cdef Parts parts
     cdef Stop stop
     cdef int64_t inside = at - window.start
@@ -267,14 +267,14 @@ cdef Look _look(
     window.needed = min(left, <int64_t> LEAST)
     if inside < 0 or inside >= window.size:
         return OUTSIDE
-    # Of a torn record, too, its lengths and its timestamp are told as soon as they are there.
+    # The lengths and timestamp of a torn record count as soon as they are complete.
     parts.value_size = -1
     stop = framing.parts(window.data + inside, window.size - inside, &parts)
     if stop == CORRUPT or parts.size > left:
         return NOTHING
     if stop != END and parts.value_size < 0:
         window.needed = max(parts.size, window.needed)
-        # To the end of the file, and still no record.
+        # The file ends, and there is still no record.
         return NOTHING if window.size - inside >= left else OUTSIDE
     size[0] = parts.size
     timestamp[0] = parts.timestamp
