@@ -50,7 +50,7 @@ cdef struct WriteAheadLog:
 
 
 cdef class AppendBuffer:
-    cdef FileCalls door
+    cdef FileCalls file_calls
     cdef Gate gate
     cdef object on_block
     cdef int handle

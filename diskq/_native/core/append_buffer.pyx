@@ -56,7 +56,7 @@ cdef class AppendBuffer:
     """
 
     def __cinit__(self, fs, framing, Gate gate not None, on_block):
-        self.door = FileCalls(fs)  # the subclass uses the framing
+        self.file_calls = FileCalls(fs)  # the subclass uses the framing
         self.gate = gate
         self.on_block = on_block
         self.handle = -1
@@ -236,7 +236,7 @@ cdef class AppendBuffer:
     cdef int _write_out(self) except -1:
         cdef Py_ssize_t written = self.written
         while written < self.used:
-            written += self.door.pwrite(
+            written += self.file_calls.pwrite(
                 self.handle, self.buffer + written, self.used - written, self.origin + written
             )
         self.written = self.used

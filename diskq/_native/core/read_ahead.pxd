@@ -6,7 +6,7 @@ from diskq._native.core.gate cimport Gate
 
 
 cdef class ReadAhead:
-    cdef FileCalls door
+    cdef FileCalls file_calls
     cdef Framing framing
     cdef Framing of_verified
     cdef Framing current                   # the one of the two that is for the admitted bytes

@@ -25,7 +25,7 @@ cdef class ReadAhead:
     """
 
     def __cinit__(self, fs, Framing framing not None, Gate gate not None, Framing of_verified=None):
-        self.door = FileCalls(fs)
+        self.file_calls = FileCalls(fs)
         self.framing = self.current = framing
         self.of_verified = framing if of_verified is None else of_verified
         self.gate = gate
@@ -56,7 +56,7 @@ cdef class ReadAhead:
             self.gate.guard.refuse()
         self._make_room(size)
         self.seek(start)
-        self.loaded = self.door.pread(handle, self.buffer, size, start)
+        self.loaded = self.file_calls.pread(handle, self.buffer, size, start)
         return self.loaded
 
     def view(self, int64_t start, int64_t end):

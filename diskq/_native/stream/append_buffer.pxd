@@ -50,6 +50,6 @@ cdef class StreamRouter:
 
 
 cdef class StreamAppender:
-    cdef StreamRouter door
+    cdef StreamRouter router
     cdef Mode mode
     cdef Admission admission

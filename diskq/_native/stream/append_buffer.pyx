@@ -122,7 +122,7 @@ cdef class TripletBuffer(OffsetBuffer):
     cdef int _write(self, int handle, const char* data, Py_ssize_t size, int64_t offset) except -1:
         cdef Py_ssize_t taken
         while size:
-            taken = self.door.pwrite(handle, data, size, offset)
+            taken = self.file_calls.pwrite(handle, data, size, offset)
             data += taken
             size -= taken
             offset += taken
@@ -407,8 +407,8 @@ cdef class StreamAppender:
     If it checks the gate, the router must be awake, and have space for the message. Rows wait for `write_rows`.
     """
 
-    def __cinit__(self, StreamRouter door not None, Mode mode, Admission admission):
-        self.door = door
+    def __cinit__(self, StreamRouter router not None, Mode mode, Admission admission):
+        self.router = router
         self.mode = mode
         self.admission = admission
 
@@ -418,6 +418,6 @@ cdef class StreamAppender:
         Raises OSError if the write fails; the message is then not accepted.
         """
         if self.admission != FORCED:
-            if not self.door._may_pass(value) or not self.door.gate.lets_pass(self.admission):
+            if not self.router._may_pass(value) or not self.router.gate.lets_pass(self.admission):
                 return None
-        return self.door._append(value, key, timestamp, self.mode)
+        return self.router._append(value, key, timestamp, self.mode)

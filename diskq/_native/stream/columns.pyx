@@ -4,7 +4,7 @@
 # before memory is touched, since the caller may have made them wrong. Arrow's memory is read through the
 # buffer protocol: pyarrow is not needed here.
 #
-# A message goes where StreamDoor would put it: to partition key_hash(key) % partition_count, and one
+# A message goes where StreamRouter would put it: to partition key_hash(key) % partition_count, and one
 # without a key gets a random one first.
 
 cimport cython
