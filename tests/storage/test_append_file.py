@@ -1,5 +1,6 @@
-# The active file, and the compiled path through it. Law: a record is in whole or not at all; a failed
-# write is cut back; and what the compiled calls do to the files, a Python disk sees done.
+# The active file, and the compiled path through it. Law: a record is accepted whole or not at all; the
+# bytes of a failed write are cut off; and the compiled calls leave the same files as calls through a Python
+# disk.
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def faults(file: File) -> FaultFS[Any]:
 
 
 def read_back(file: File) -> Iterator[bytes]:
-    """As a reader gets it: verified where there are checksums."""
+    """Read the file as a reader does: verified where there are checksums."""
     ahead = ReadAhead(file.fs, FRAMING, Gate())
     reader = BlockReader(file.fs, ahead, file.path, file.sums, 0)
     end = len(file.data)
@@ -80,7 +81,7 @@ def read_back(file: File) -> Iterator[bytes]:
     reader.close()
 
 
-# --- one disk and the other -------------------------------------------------------------------
+# --- compiled calls and a Python disk ---------------------------------------------------------
 
 acts = st.lists(
     st.one_of(
@@ -95,7 +96,7 @@ acts = st.lists(
 
 
 def act_out(file: File, acts: list[tuple[str, Any]]) -> list[bytes]:
-    """Do it; returns all bodies. Each is made of its number, so that no two are alike."""
+    """Carry out the steps, and return all bodies. Each is made from its number, so that no two are equal."""
     bodies: list[bytes] = []
 
     def body(size: int) -> bytes:
@@ -138,7 +139,7 @@ def test_the_compiled_calls_and_a_python_disk_make_the_same_files(tmp_path_facto
 
 @given(acts)
 @settings(deadline=None)
-def test_all_is_covered_by_checksums_in_blocks_of_whole_records(acts):
+def test_checksums_cover_everything_in_blocks_of_whole_records(acts):
     file = in_memory()
     bodies = act_out(file, acts)
     rows = Rows(file.fs, file.sums)
@@ -162,7 +163,7 @@ def test_all_is_covered_by_checksums_in_blocks_of_whole_records(acts):
 
 
 @pytest.mark.parametrize("taken", [1, 3, 4, 5, 50, 103])
-def test_what_a_failed_write_left_behind_is_cut_back(taken):
+def test_the_bytes_of_a_failed_write_are_cut_off(taken):
     file = in_memory()
     file.write(b"whole")
     faults(file).short_write(bytes_taken=taken, path=file.path)
@@ -177,7 +178,7 @@ def test_what_a_failed_write_left_behind_is_cut_back(taken):
     assert file.data == frame(b"whole") + frame(b"next")
 
 
-def test_a_write_that_takes_a_little_at_a_time_is_whole_in_the_end():
+def test_short_writes_are_continued_until_all_is_written():
     file = in_memory()
     faults(file).short_write(bytes_taken=7, path=file.path, times=None)
     bodies = [b"%d" % number * number for number in range(50)]
@@ -185,7 +186,7 @@ def test_a_write_that_takes_a_little_at_a_time_is_whole_in_the_end():
     assert file.data == b"".join(map(frame, bodies))
 
 
-def test_of_a_batch_that_fails_midway_it_is_known_how_many_are_in():
+def test_a_batch_that_fails_midway_reports_how_many_were_accepted():
     for nth in range(1, 5):
         file = in_memory()
         bodies = [bytes([65 + number % 26]) * 3000 for number in range(300)]
@@ -202,7 +203,7 @@ def test_of_a_batch_that_fails_midway_it_is_known_how_many_are_in():
         assert list(read_back(file)) == bodies
 
 
-def test_what_is_held_goes_on_waiting_when_it_finds_no_room():
+def test_held_records_go_on_waiting_on_a_full_disk():
     file = in_memory()
     file.hold(b"waits")
     faults(file).fail("pwrite", error=errno.ENOSPC, path=file.path)
@@ -214,7 +215,7 @@ def test_what_is_held_goes_on_waiting_when_it_finds_no_room():
     assert file.data == frame(b"waits")
 
 
-def test_a_failed_write_does_not_take_what_was_held_before_it():
+def test_a_failed_write_keeps_records_held_before_it():
     file = in_memory()
     file.hold(b"waits")
     faults(file).fail("pwrite", error=errno.ENOSPC, path=file.path)
@@ -225,7 +226,7 @@ def test_a_failed_write_does_not_take_what_was_held_before_it():
     assert file.data == frame(b"waits") + frame(b"later")
 
 
-def test_a_row_that_cannot_be_written_shuts_the_gate_and_is_found_out_at_the_next_barrier():
+def test_a_row_that_cannot_be_written_closes_the_gate_and_fails_the_next_barrier():
     file = in_memory()
     faults(file).fail("pwrite", error=errno.EIO, path=file.sums)
     for _ in range(20):
@@ -247,7 +248,7 @@ def test_without_a_wal_the_row_of_a_block_is_written_when_it_ends():
         rows.close()
 
 
-def test_with_a_wal_it_waits_for_others():
+def test_with_a_wal_the_row_waits_for_others():
     file = in_memory()
     page = bytearray(WAL_HEADER)
     file.buffer.attach_wal(memoryview(page))
@@ -259,7 +260,7 @@ def test_with_a_wal_it_waits_for_others():
     file.buffer.detach_wal()
 
 
-def test_a_file_that_cannot_be_begun_leaves_nothing_open():
+def test_a_failed_begin_leaves_no_file_open():
     fs = CrashFS()
     fs.make_directory_durably("/q")
     faulty = FaultFS(fs)
@@ -275,7 +276,7 @@ def test_a_file_that_cannot_be_begun_leaves_nothing_open():
 
 
 @pytest.mark.parametrize("admission", [Admission.TIMED, Admission.COUNTED])
-def test_a_shut_gate_lets_nothing_pass_the_fast_paths(admission):
+def test_a_closed_gate_stops_the_fast_paths(admission):
     file = in_memory()
     file.gate.left = 2
     path = file.buffer.appender(Mode.WRITTEN, admission)
@@ -287,11 +288,11 @@ def test_a_shut_gate_lets_nothing_pass_the_fast_paths(admission):
     assert file.buffer.records == 2
 
 
-def test_the_first_that_is_to_wait_is_refused_where_the_gate_is_asked():
+def test_the_first_waiting_record_is_refused_if_the_gate_is_checked():
     file = in_memory()
     memory = bytearray(1 << 16)
     path = file.buffer.appender(Mode.HELD, Admission.TIMED)
-    assert not path.append(b"1"), "nobody would write it"
+    assert not path.append(b"1"), "no task would write it"
     assert file.hold(b"1")
     assert path.append(b"2")
     file.buffer.flush()
@@ -306,7 +307,7 @@ def test_the_first_that_is_to_wait_is_refused_where_the_gate_is_asked():
     assert frame(b"4") + frame(b"5") in memory
 
 
-def test_what_finds_no_room_on_the_wal_is_written_with_what_stands_there():
+def test_a_record_that_does_not_fit_into_the_wal_is_written_with_the_staged_ones():
     file = in_memory()
     file.buffer.attach_wal(bytearray(5000))
     stage = file.buffer.appender(Mode.STAGED, Admission.FORCED).append
@@ -320,7 +321,7 @@ def test_what_finds_no_room_on_the_wal_is_written_with_what_stands_there():
     assert file.buffer.flushed < file.buffer.end, "the write-ahead log is used again"
 
 
-def test_what_is_held_and_cannot_be_written_when_it_is_much_is_not_in():
+def test_held_records_that_must_be_written_and_cannot_be_are_not_accepted():
     file = in_memory()
     half = b"x" * (140 * 1024)
     assert file.hold(half)
@@ -333,7 +334,7 @@ def test_what_is_held_and_cannot_be_written_when_it_is_much_is_not_in():
     assert file.data == frame(half)
 
 
-def test_a_slice_that_is_over_refuses_who_can_yield():
+def test_a_time_slice_that_is_over_refuses_callers_that_can_yield():
     file = in_memory()
     gate = Gate(1e-9)
     gate.left = WIDE
@@ -347,7 +348,7 @@ def test_a_slice_that_is_over_refuses_who_can_yield():
     assert file.data == frame(b"1") + frame(b"2")
 
 
-def test_a_time_slice_shuts_the_gate_until_it_is_begun_again():
+def test_the_end_of_a_time_slice_closes_the_gate_until_a_restart():
     gate = Gate(1e-9)
     gate.left = WIDE
     assert gate.is_slice_over
@@ -367,7 +368,7 @@ def test_nothing_passes_the_limit():
 
 
 @pytest.mark.parametrize("body", ["text", bytearray(b"x"), memoryview(b"x"), 7, b"x" * ((1 << 20) + 1)])
-def test_what_needs_judgement_is_left_to_the_owner(body):
+def test_bodies_that_need_checking_are_left_to_the_owner(body):
     file = in_memory()
     path = file.buffer.appender(Mode.WRITTEN, Admission.TIMED)
     assert not path.append(body)
@@ -385,23 +386,23 @@ def test_a_file_descriptor_is_not_inherited_and_no_link_is_followed(tmp_path):
         fs.open(str(tmp_path / "link"), write=True)
 
 
-# --- one that nobody closed ---------------------------------------------------------------------------
+# --- a buffer that was not closed ---------------------------------------------------------------------
 
 
-def test_one_that_is_only_collected_gives_its_wal_back_first(monkeypatch):
+def test_a_collected_buffer_detaches_its_wal_first(monkeypatch):
     class Box:
         def hear(self, *_: object) -> None:
             pass
 
-    told: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    errors: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", errors.append)
     box: Any = Box()
     buffer = NsqBuffer(CrashFS(), FRAMING, Gate(), box.hear)
     buffer.attach_wal(memoryview(bytearray(4096)))
-    # The collector comes to the buffer before it comes to what refers to it.
+    # The collector reaches the buffer before the objects that refer to it.
     kept: list[Any] = []
     box.kept = kept
     kept += [kept, buffer]
     del box, buffer, kept
     gc.collect()
-    assert told == []
+    assert errors == []

@@ -1,4 +1,4 @@
-# Barriers. Law: data, then names, then deletions; and on a full disk deletions first, for once.
+# Barriers. Law: data, then names, then deletions; only on a full disk deletions come first.
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pointing(content: bytes, path: str = POINTER) -> Replacement:
 
 
 def everything(fs: FaultFS[CrashFS]) -> Barrier:
-    """A barrier that owes a bit of all there is; the data has unsynced bytes."""
+    """A barrier with an item of each kind; the data has unsynced bytes."""
     handles = tuple(fs.open(f"/q/{name}", write=True) for name in ("data", "sums"))
     for handle in handles:
         fs.pwrite(handle, b"new", 0)
@@ -45,14 +45,14 @@ def everything(fs: FaultFS[CrashFS]) -> Barrier:
 
 
 def acts(fs: FaultFS[CrashFS]) -> list[str]:
-    """What was done, one line each; reading is not doing."""
+    """Return the operations that changed something, one line each."""
     verbs = ("pwrite", "sync_files", "sync_directory", "rename", "unlink", "close")
     calls = [call for call in fs.calls if call.verb in verbs]
     names = {f"{POINTER}.1.tmp": "temporary"}
     return [f"{call.verb} {names.get(call.path, call.path)}" for call in calls]
 
 
-def test_a_barrier_is_paid_in_its_order(fs):
+def test_a_barrier_is_executed_in_order(fs):
     barrier = everything(fs)
     fs.calls.clear()
     assert barrier.execute(fs)
@@ -75,14 +75,14 @@ def test_a_barrier_is_paid_in_its_order(fs):
     assert fs.inner.read(POINTER) == b"new pointer"
 
 
-def test_what_a_barrier_promised_is_there_after_a_power_cut(fs):
+def test_what_a_barrier_made_durable_survives_a_power_cut(fs):
     everything(fs).execute(fs)
     after = fs.inner.crash()
     assert after.read("/q/data") == b"new data"
     assert after.read(POINTER) == b"new pointer"
 
 
-def test_nothing_owed_is_nothing_done(fs):
+def test_an_empty_barrier_does_nothing(fs):
     assert Barrier().execute(fs)
     assert not fs.calls
 
@@ -114,7 +114,7 @@ def test_an_error_on_the_way_to_the_new_name_leaves_the_old_one_and_removes_noth
 # --- a full disk ------------------------------------------------------------------------------
 
 
-def test_on_a_full_disk_what_is_consumed_goes_first_and_the_name_is_tried_again(fs):
+def test_on_a_full_disk_consumed_files_go_first_and_the_rename_is_retried(fs):
     barrier = Barrier(replacements=(pointing(b"new"),), removals=("/q/consumed",))
     fs.capacity(0)
     assert barrier.execute(fs)
@@ -123,7 +123,7 @@ def test_on_a_full_disk_what_is_consumed_goes_first_and_the_name_is_tried_again(
     assert acts(fs).index("unlink /q/consumed") < acts(fs).index("rename /q/pointer.2.tmp")
 
 
-def test_where_nothing_makes_room_the_name_is_still_owed_and_everything_else_holds(fs):
+def test_if_nothing_frees_space_the_replacement_stays_pending_and_the_rest_holds(fs):
     barrier = everything(fs)
     fs.capacity(0)
     fs.fail("unlink", error=errno.ENOENT, path="/q/consumed")
@@ -135,7 +135,7 @@ def test_where_nothing_makes_room_the_name_is_still_owed_and_everything_else_hol
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 @pytest.mark.parametrize("verb", ["open", "pwrite", "sync_files", "rename"])
-def test_a_full_disk_has_many_words(fs, verb, error):
+def test_a_full_disk_has_several_errors(fs, verb, error):
     barrier = Barrier(replacements=(pointing(b"new"),))
     fs.fail(verb, error=error, times=2)
     assert not barrier.execute(fs)
@@ -144,23 +144,23 @@ def test_a_full_disk_has_many_words(fs, verb, error):
     assert fs.inner.read(POINTER) == b"new"
 
 
-def test_what_is_gone_already_need_not_be_removed(fs):
+def test_removing_a_missing_file_is_no_error(fs):
     barrier = Barrier(removals=("/q/never was", "/q/consumed"), asides=(("/q/nor this", "/q/x"),))
     assert barrier.execute(fs)
     assert fs.size_of("/q/consumed") is None
 
 
-def test_writing_all_of_it_is_several_writes_where_the_disk_takes_less(fs):
+def test_write_all_continues_short_writes(fs):
     handle = fs.open("/q/new", write=True, create=True)
     fs.short_write(bytes_taken=3, times=None)
     write_all(fs, handle, b"0123456789", 0)
     assert fs.inner.read("/q/new") == b"0123456789"
 
 
-# --- debts ------------------------------------------------------------------------------------
+# --- pending syncs ----------------------------------------------------------------------------
 
 
-def test_debts_are_frozen_into_one_barrier_and_then_gone():
+def test_pending_syncs_are_frozen_into_one_barrier_and_cleared():
     pending_syncs = PendingSyncs(
         files=[3], directories={"/q": None}, asides=[("a", "b")], removals=["c"], closing=[3]
     )

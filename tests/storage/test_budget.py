@@ -1,4 +1,4 @@
-# The budget alone: what it gives, to whom, in which order. Members are played by the test.
+# The budget alone: what it grants, to which member, in which order. The test plays the members.
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def free(budget: DiskBudget) -> int:
 # --- leases -----------------------------------------------------------------------------------
 
 
-def test_what_is_reserved_is_granted_with_some_ahead_and_given_back_when_it_is_not_used():
+def test_a_reservation_is_granted_with_some_ahead_and_unused_space_is_given_back():
     budget = DiskBudget(1024 * KIB, headroom=24 * KIB)
     share = joined(budget)
     assert share.reserve(0, 100 * KIB)
@@ -47,7 +47,7 @@ def test_headroom_is_never_given_out():
     assert not joined(budget, "b").reserve(0, 1)
 
 
-def test_who_joins_with_more_than_there_is_is_let_in_and_gets_no_more():
+def test_a_member_that_joins_with_too_much_is_let_in_and_gets_no_more():
     budget = DiskBudget(128 * KIB, headroom=0)
     share = joined(budget, used=200 * KIB)
     assert not share.reserve(200 * KIB, 1)
@@ -56,25 +56,25 @@ def test_who_joins_with_more_than_there_is_is_let_in_and_gets_no_more():
     assert not share.reserve(128 * KIB, 1)
 
 
-def test_one_who_waits_is_told_when_room_comes_and_has_it_then():
+def test_a_waiting_member_is_notified_when_space_is_granted():
     budget = DiskBudget(128 * KIB, headroom=0)
     first, second = joined(budget, "a"), joined(budget, "b")
-    told: list[str] = []
-    second.notify = lambda: told.append("b")
+    notified: list[str] = []
+    second.notify = lambda: notified.append("b")
     assert first.reserve(0, 128 * KIB)
     assert not second.reserve(0, 50 * KIB)
     second.wait(second.arrival())
     first.settle(100 * KIB)
-    assert told == []
+    assert notified == []
     first.settle(70 * KIB)
-    assert told == ["b"]
+    assert notified == ["b"]
     assert second.granted == 50 * KIB
     second.settle(0)  # a barrier of its own meanwhile takes nothing of it away
     assert not first.reserve(70 * KIB, 9 * KIB)
     assert second.reserve(0, 50 * KIB)
 
 
-def test_who_came_first_is_served_first_whenever_its_member_got_in_line():
+def test_the_first_arrival_is_served_first_whenever_its_member_began_to_wait():
     budget = DiskBudget(1024 * KIB, headroom=0)
     full, first, second = (joined(budget, name) for name in "abc")
     numbers = first.arrival(), second.arrival()
@@ -86,7 +86,7 @@ def test_who_came_first_is_served_first_whenever_its_member_got_in_line():
     assert (first.granted, second.granted) == (500 * KIB, 0)
 
 
-def test_who_would_have_no_more_than_a_fair_share_goes_before_who_would():
+def test_members_within_a_fair_share_go_before_others():
     budget = DiskBudget(1024 * KIB, headroom=0)
     full, giant, small = (joined(budget, name) for name in "abc")
     assert full.reserve(0, 1024 * KIB)
@@ -102,22 +102,22 @@ def test_who_would_have_no_more_than_a_fair_share_goes_before_who_would():
     assert giant.granted == 800 * KIB
 
 
-def test_others_are_told_that_room_is_wanted_once_until_they_settle():
+def test_others_are_notified_once_that_space_is_wanted_until_they_settle():
     budget = DiskBudget(128 * KIB, headroom=0)
     first, second = joined(budget, "a"), joined(budget, "b")
-    told: list[str] = []
-    first.notify = lambda: told.append("a")
+    notified: list[str] = []
+    first.notify = lambda: notified.append("a")
     assert first.reserve(0, 120 * KIB)
     assert not second.reserve(0, 50 * KIB)
     second.request_space()
     second.request_space()
-    assert told == ["a"]
+    assert notified == ["a"]
     first.settle(120 * KIB)
     second.request_space()
-    assert told == ["a", "a"]
+    assert notified == ["a", "a"]
 
 
-def test_the_member_that_may_drop_and_has_the_oldest_file_is_asked():
+def test_the_member_with_the_oldest_droppable_file_is_asked():
     budget = DiskBudget(128 * KIB, headroom=0)
     asking, older, newer = (joined(budget, name, on_full="drop_oldest") for name in "abc")
     joined(budget, "d", on_full="wait")
@@ -143,19 +143,19 @@ def test_a_member_drops_old_files_of_its_own_then_the_oldest_elsewhere_then_youn
     assert asking.on_refusal(has_old=False) == "over_budget"
 
 
-def test_a_member_that_does_not_drop_asks_nobody_to_drop_and_tells_all_that_room_is_wanted():
+def test_a_member_that_does_not_drop_notifies_all_and_asks_none_to_drop():
     budget = DiskBudget(128 * KIB, headroom=0)
     asking, other = joined(budget), joined(budget, "b", on_full="drop_oldest")
-    told: list[str] = []
-    other.notify = lambda: told.append("b")
+    notified: list[str] = []
+    other.notify = lambda: notified.append("b")
     other.oldest = 5
     assert not asking.reserve(0, 129 * KIB)
     assert asking.on_refusal(has_old=False) == "over_budget"
-    assert told == ["b"]
+    assert notified == ["b"]
     assert other.asked == 0
 
 
-def test_threads_never_get_the_same_room_twice():
+def test_threads_never_get_the_same_space_twice():
     budget = DiskBudget(1024 * KIB, headroom=0)
     shares = [joined(budget, str(number)) for number in range(4)]
     worst: list[int] = []
@@ -189,7 +189,7 @@ def test_sizes_that_make_no_sense_are_refused(bad):
         DiskBudget(**bad)
 
 
-def test_what_is_no_budget_is_refused():
+def test_an_object_that_is_not_a_budget_is_refused():
     with pytest.raises(TypeError, match="budget is a DiskBudget, got 1000000"):
         QueueOptions(budget=1_000_000)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="whole number"):
@@ -203,34 +203,34 @@ def test_options_with_a_budget_are_compared_and_hashed_as_others_are():
     assert QueueOptions(budget=budget).file_size == 128 * KIB
 
 
-# --- all that members may do ------------------------------------------------------------------
+# --- random actions of members ----------------------------------------------------------------
 
 ROOM = 1024 * KIB
 MEMBERS = 5
 
 
 class Budgeted(RuleBasedStateMachine):
-    """Members that send, consume, wait, give up and come again, in any order."""
+    """Members that send, consume, wait, give up and return, in any order."""
 
     @initialize()
     def begin(self) -> None:
         self.budget = DiskBudget(ROOM, headroom=0)
         self.shares: dict[int, BudgetShare] = {}
         self.used: dict[int, int] = {}
-        self.told: set[int] = set()
+        self.notified: set[int] = set()
         for number in range(MEMBERS):
             self.join(number)
 
     def join(self, number: int) -> None:
         share = self.shares[number] = self.budget.join(str(number), 0, 0, "wait")
         self.used[number] = 0
-        share.notify = lambda: self.told.add(number)
+        share.notify = lambda: self.notified.add(number)
 
     @rule(number=st.integers(0, MEMBERS - 1), size=st.sampled_from([1, 5000, 100_000, 400_000, ROOM]))
     def send(self, number: int, size: int) -> None:
         share = self.shares[number]
         if share.is_waiting:
-            return  # somebody of its own is first
+            return  # a sender of its own is first
         ahead_of = list(self.budget._waiting)
         if share.reserve(self.used[number], size):
             assert not ahead_of or self.used[number] + size <= max(share.granted, ROOM // (2 * MEMBERS))
@@ -243,12 +243,12 @@ class Budgeted(RuleBasedStateMachine):
         self.used[number] -= self.used[number] // part
         self.shares[number].settle(self.used[number])
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.notified)
     @rule()
     def go_on(self) -> None:
-        """Who was told that room came takes it, if it is still wanted."""
-        number = min(self.told)
-        self.told.discard(number)
+        """Let notified members reserve their space, if they still want it."""
+        number = min(self.notified)
+        self.notified.discard(number)
         share = self.shares[number]
         if not share.is_waiting and share._reserved:
             assert share.reserve(self.used[number], share.size)
@@ -262,7 +262,7 @@ class Budgeted(RuleBasedStateMachine):
     @rule(number=st.integers(0, MEMBERS - 1))
     def close_and_come_again(self, number: int) -> None:
         self.shares[number].close()
-        self.told.discard(number)
+        self.notified.discard(number)
         self.join(number)
 
     @invariant()

@@ -1,5 +1,5 @@
-# Checksums. Law: a block that disagrees is not believed, a rotten row is told from rotten data, and
-# a row is found wherever it stands.
+# Checksums. Law: a block that does not match is refused, a corrupt row is distinguished from corrupt data,
+# and a row is found at every place.
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_row_comes_back(row):
 
 
 @given(rows, st.integers(0, ROW.size - 1), st.integers(1, 255))
-def test_a_row_with_a_rotten_byte_is_none(row, at, mask):
+def test_a_row_with_a_corrupt_byte_is_none(row, at, mask):
     rotten = bytearray(pack_row(row))
     rotten[at] ^= mask
     assert unpack_row(bytes(rotten)) is None
@@ -74,7 +74,7 @@ def test_a_block_that_ends_where_no_file_does_is_no_row():
 
 
 @pytest.mark.parametrize("at", range(len(BLOCK)))
-def test_rotten_data_does_not_match_its_row(at):
+def test_corrupt_data_does_not_match_its_row(at):
     rotten = bytearray(BLOCK)
     rotten[at] ^= 1
     assert A_ROW.matches(BLOCK)
@@ -89,11 +89,11 @@ def test_the_checksum_is_castagnolis():
 
 
 class Table:
-    """A checksum file as time left it: rows, rotten rows, holes of zeros, and zeros ahead."""
+    """A damaged checksum file: rows, corrupt rows, holes of zeros, and zeros ahead."""
 
     def __init__(self, pieces: list[tuple[str, int]], ahead: int = 0) -> None:
         content = bytearray()
-        self.rows: list[tuple[Row, int]] = []  # each with the checksum file's byte behind it
+        self.rows: list[tuple[Row, int]] = []  # each with the checksum file's byte after it
         end = 0
         for kind, size in pieces:
             if kind == "zeros":
@@ -152,7 +152,7 @@ def test_the_rows_for_any_byte_are_found_in_any_table(pieces, ahead, data):
         position = data.draw(st.integers(0, table.size + 1))
         most = data.draw(st.integers(1, 200))
         rows.seek(position)
-        passed = [(row, behind) for row, behind in table.rows if row.end <= position]
+        passed = [(row, row_end) for row, row_end in table.rows if row.end <= position]
         if passed:
             assert (rows.last, rows.last_end) == (passed[-1][0], passed[-1][0].end)
             assert rows.consumed >= passed[-1][1], "who goes on from here keeps them all"
@@ -178,7 +178,7 @@ def test_a_stretch_of_rows_ends_where_they_do_or_before_its_limit(pieces, positi
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=20), st.data())
-def test_blocks_agree_up_to_the_first_that_is_rotten_or_not_all_there(sizes, data):
+def test_blocks_match_up_to_the_first_corrupt_or_incomplete_one(sizes, data):
     fs = disk()
     checksum_file = ChecksumFile.open(fs, PATH, 0, 0)
     content = bytearray(sum(sizes))
@@ -235,7 +235,7 @@ def test_a_checksum_file_that_is_made_later_is_found():
     assert [row.end for row in rows.covering(0, 100)] == [10]
 
 
-def test_all_rows_behind_a_byte_are_told_though_they_are_many_and_have_gaps():
+def test_all_rows_after_a_byte_are_returned_though_they_are_many_and_have_gaps():
     fs = disk()
     known = [Row(start, start + 5, 1, start) for start in range(0, 20_000, 10)]
     fs.write_durably(PATH, b"".join(map(pack_row, known)))
@@ -287,7 +287,7 @@ def test_rows_are_written_over_zeros_that_are_there_so_the_file_does_not_grow():
     assert len(fs.read(PATH)) == size
 
 
-def test_room_is_asked_for_while_there_is_still_some():
+def test_space_is_asked_for_while_some_is_left():
     checksum_file = ChecksumFile.open(disk(), PATH, 0, 0)
     assert not checksum_file.has_room
     checksum_file.make_room()
@@ -312,7 +312,7 @@ def test_a_seal_drops_the_zeros_and_says_where_the_file_ends():
     assert rows.last.end == 3 * 4096
 
 
-def test_who_goes_on_after_some_rows_cuts_off_the_others():
+def test_continuing_after_some_rows_cuts_off_the_others():
     fs = disk()
     checksum_file = ChecksumFile.open(fs, PATH, 0, 0)
     checksum_file.make_room()

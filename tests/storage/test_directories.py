@@ -1,4 +1,4 @@
-# Directories made and taken away, on every kind of disk that there is.
+# Directories created and removed, on every kind of disk.
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from diskq.testing import CrashFS, FaultFS
 
 @pytest.fixture(params=["os", "crash", "overlay"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileSystem, str]:
-    """A disk, and a directory on it that is empty."""
+    """A disk, and an empty directory on it."""
     if request.param == "crash":
         disk = CrashFS()
         disk.make_directory_durably("/q")
@@ -27,7 +27,7 @@ def write(fs: FileSystem, path: str) -> None:
     fs.close(fs.open(path, write=True, create=True))
 
 
-def test_a_tree_is_taken_away_with_all_that_is_in_it(place: tuple[FileSystem, str]) -> None:
+def test_a_tree_is_removed_with_everything_in_it(place: tuple[FileSystem, str]) -> None:
     fs, root = place
     make_directories(fs, f"{root}/tree/deep/er")
     write(fs, f"{root}/tree/file")
@@ -38,7 +38,7 @@ def test_a_tree_is_taken_away_with_all_that_is_in_it(place: tuple[FileSystem, st
     assert fs.size_of(f"{root}/tree") is None
 
 
-def test_what_is_not_there_is_taken_away_already(place: tuple[FileSystem, str]) -> None:
+def test_removing_a_missing_tree_is_no_error(place: tuple[FileSystem, str]) -> None:
     fs, root = place
     remove_tree(fs, f"{root}/tree")
     assert fs.list_directory(root) == []
@@ -60,7 +60,7 @@ def test_a_directory_that_is_not_empty_stays(place: tuple[FileSystem, str]) -> N
         fs.remove_directory(root)
 
 
-def test_an_overlay_takes_away_what_stays_below(tmp_path: Path) -> None:
+def test_an_overlay_removes_what_stays_below(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "file").write_bytes(b"kept")
     overlay = OverlayFS(OsFileSystem())

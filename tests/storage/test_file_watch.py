@@ -1,4 +1,4 @@
-# Who is told when files change.
+# Notification of file changes.
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_readable(watch: FileWatch) -> bool:
     return bool(select.select([watch.fileno()], [], [], 0)[0])
 
 
-def test_a_write_is_told_and_told_once(watch, file):
+def test_a_write_is_reported_once(watch, file):
     watch.add_file(str(file))
     assert not is_readable(watch)
     for _ in range(3):
@@ -51,7 +51,7 @@ def test_a_write_is_told_and_told_once(watch, file):
     assert watch.drain() == set()
 
 
-def test_names_that_come_go_or_change_are_told(watch, tmp_path, file):
+def test_created_removed_and_changed_names_are_reported(watch, tmp_path, file):
     watch.add_directory(str(tmp_path))
     for act in (
         (tmp_path / "1.index").touch,
@@ -69,7 +69,7 @@ def test_a_write_in_a_directory_is_not_a_change_of_its_names(watch, tmp_path, fi
     assert watch.drain() == set()
 
 
-def test_what_was_removed_is_told_of_no_more(watch, tmp_path, file):
+def test_a_removed_path_is_no_longer_reported(watch, tmp_path, file):
     watch.add_file(str(file))
     watch.add_directory(str(tmp_path))
     watch.remove(str(file))
@@ -79,7 +79,7 @@ def test_what_was_removed_is_told_of_no_more(watch, tmp_path, file):
     assert watch.drain() == {str(tmp_path)}
 
 
-def test_two_paths_of_one_file_are_told_both_until_each_is_removed(watch, tmp_path, file):
+def test_two_paths_of_one_file_are_both_reported_until_each_is_removed(watch, tmp_path, file):
     second = f"{tmp_path}/./{file.name}"
     watch.add_file(str(file))
     watch.add_file(second)
@@ -90,7 +90,7 @@ def test_two_paths_of_one_file_are_told_both_until_each_is_removed(watch, tmp_pa
     assert watch.drain() == {second}
 
 
-def test_a_file_that_went_is_told_and_a_new_one_of_its_name_can_be_added(watch, file):
+def test_a_removed_file_is_reported_and_a_new_one_of_its_name_can_be_added(watch, file):
     watch.add_file(str(file))
     file.unlink()
     assert watch.drain() == {str(file)}
@@ -101,7 +101,7 @@ def test_a_file_that_went_is_told_and_a_new_one_of_its_name_can_be_added(watch, 
     assert watch.drain() == {str(file)}
 
 
-def test_a_file_put_in_the_place_of_another_is_the_one_that_is_told_of(watch, tmp_path, file):
+def test_a_file_that_replaced_another_is_the_one_that_is_reported(watch, tmp_path, file):
     watch.add_file(str(file))
     (tmp_path / "new").write_bytes(b"")
     kept = file.open("ab", buffering=0)
@@ -115,20 +115,20 @@ def test_a_file_put_in_the_place_of_another_is_the_one_that_is_told_of(watch, tm
     assert watch.drain() == {str(file)}
 
 
-def test_when_the_kernel_lost_count_everything_is_told(watch, tmp_path, file):
+def test_when_the_kernel_lost_events_everything_is_reported(watch, tmp_path, file):
     watch.add_file(str(file))
     watch.add_directory(str(tmp_path))
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
-    for number in range(limit // 2 + 2):  # two events each, and no two alike next to each other
+    for number in range(limit // 2 + 2):  # two events each, with no two equal ones in a row
         (tmp_path / f"{number % 2}").touch()
         (tmp_path / f"{number % 2}").unlink()
-    told = set()
+    reported = set()
     while is_readable(watch):
-        told |= watch.drain()
-    assert told == {str(file), str(tmp_path)}
+        reported |= watch.drain()
+    assert reported == {str(file), str(tmp_path)}
 
 
-def test_what_is_not_there_cannot_be_watched(watch, tmp_path, file):
+def test_a_missing_file_cannot_be_watched(watch, tmp_path, file):
     with pytest.raises(FileNotFoundError) as refused:
         watch.add_file(str(tmp_path / "none"))
     assert refused.value.filename == str(tmp_path / "none")
@@ -144,7 +144,7 @@ def test_a_name_that_is_not_text_can_be_watched(watch, tmp_path):
     assert watch.drain() == {path}
 
 
-def test_where_there_are_no_more_watches_to_be_had_there_is_none():
+def test_there_is_no_watch_when_the_limit_is_reached():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     probe = os.open("/", os.O_RDONLY)
     os.close(probe)
@@ -157,7 +157,7 @@ def test_where_there_are_no_more_watches_to_be_had_there_is_none():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_disk_in_memory_tells_nobody():
+def test_a_disk_in_memory_has_no_watch():
     assert CrashFS().open_watch() is None
     assert FaultFS(CrashFS()).open_watch() is None
 
@@ -184,7 +184,7 @@ def test_two_disks_have_no_place_in_common():
     assert one.place_of("/a") != one.place_of("/")
 
 
-def test_a_place_that_is_not_there_is_an_error(tmp_path):
+def test_the_place_of_a_missing_path_is_an_error(tmp_path):
     for fs, path in ((OsFileSystem(), f"{tmp_path}/none"), (CrashFS(), "/none")):
         with pytest.raises(FileNotFoundError):
             fs.place_of(path)

@@ -1,4 +1,4 @@
-# What a file says of itself, on the real disk and on those for tests.
+# Attributes of files, on the real disk and on those for tests.
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def made(fs, path, content=b"abc"):
     return handle
 
 
-def test_a_file_tells_its_size_by_its_handle_and_by_its_path(disk):
+def test_a_file_has_its_size_by_handle_and_by_path(disk):
     fs, at = disk
     handle = made(fs, f"{at}/file")
     assert (fs.size(handle), fs.size_of(f"{at}/file")) == (3, 3)
@@ -60,7 +60,7 @@ def test_an_open_file_has_a_name_until_it_is_removed(disk):
     fs.close(handle)
 
 
-def test_an_open_file_that_is_called_otherwise_has_a_name(disk):
+def test_a_renamed_open_file_has_a_name(disk):
     fs, at = disk
     handle = made(fs, f"{at}/file")
     fs.rename(f"{at}/file", f"{at}/other")
@@ -79,7 +79,7 @@ def test_an_open_file_whose_name_was_given_to_another_has_none(disk):
     fs.close(other)
 
 
-def test_a_handle_that_is_none_is_refused(tmp_path):
+def test_an_invalid_handle_is_refused(tmp_path):
     for verb in (OsFileSystem().size, OsFileSystem().has_name):
         with pytest.raises(OSError, match="Bad file descriptor") as refused:
             verb(-1)
@@ -105,14 +105,14 @@ def test_a_link_is_not_followed(tmp_path):
     assert OsFileSystem().size_of(str(tmp_path / "link")) == len("file")
 
 
-def test_a_link_is_told_from_what_it_leads_to(tmp_path):
+def test_a_link_is_distinguished_from_its_target(tmp_path):
     (tmp_path / "directory").mkdir()
     (tmp_path / "link").symlink_to("directory")
     (tmp_path / "dangling").symlink_to("nowhere")
     with OverlayFS(OsFileSystem()) as overlay:
         for fs in (OsFileSystem(), FaultFS(OsFileSystem()), overlay):
-            told = [fs.is_link(str(tmp_path / name)) for name in ("link", "dangling", "directory", "none")]
-            assert told == [True, True, False, False]
+            found = [fs.is_link(str(tmp_path / name)) for name in ("link", "dangling", "directory", "none")]
+            assert found == [True, True, False, False]
 
 
 @pytest.mark.parametrize("directory", ["", "a", "a/", "/", "/a", "a//", ".", "..", "a/b/"])

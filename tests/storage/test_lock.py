@@ -58,7 +58,7 @@ POSIX, PORTABLE = PosixFileSystem(), PortableFileSystem()
 
 @pytest.mark.skipif(sys.platform == "win32", reason="flock(2) is not Windows'")
 @pytest.mark.parametrize("first, second", [(POSIX, PORTABLE), (PORTABLE, POSIX)], ids=["posix", "portable"])
-def test_by_whichever_door_it_was_taken_it_keeps_the_other_out(path, first: FileSystem, second: FileSystem):
+def test_a_lock_taken_by_either_file_system_excludes_the_other(path, first: FileSystem, second: FileSystem):
     lock = Lock(first, path, "the queue")
     with pytest.raises(LockedError):
         Lock(second, path, "the queue")
@@ -66,7 +66,7 @@ def test_by_whichever_door_it_was_taken_it_keeps_the_other_out(path, first: File
     Lock(second, path, "the queue").release()
 
 
-def test_who_comes_second_is_told_who_has_it(path):
+def test_the_second_process_gets_an_error_that_names_the_holder(path):
     with another_process(path) as process:
         with pytest.raises(LockedError) as refused:
             locked(path)
@@ -143,7 +143,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("content", GARBAGE, ids=range(len(GARBAGE)))
-def test_whatever_the_file_says_the_lock_is_had_or_refused(path, content):
+def test_any_content_of_the_file_leads_to_a_lock_or_a_refusal(path, content):
     with open(path, "wb") as file:
         file.write(content)
     lock = locked(path)
@@ -153,7 +153,7 @@ def test_whatever_the_file_says_the_lock_is_had_or_refused(path, content):
     lock.release()
 
 
-def test_nobody_had_a_new_lock_before(path):
+def test_a_new_lock_has_no_previous_holder(path):
     lock = locked(path)
     assert lock.previous is None
     lock.release()
@@ -170,11 +170,11 @@ def test_a_restart_of_the_machine_is_noticed():
         assert was_restarted(after, Lock(after, "/q/lock", "the queue").previous) is expected
 
 
-def test_a_lock_file_that_nobody_signed_tells_nothing_of_the_machine():
+def test_an_unsigned_lock_file_says_nothing_about_a_restart():
     assert was_restarted(CrashFS(), None) is None
 
 
-def test_a_lock_file_that_cannot_be_read_is_as_one_from_before_a_restart():
+def test_an_unreadable_lock_file_counts_as_from_before_a_restart():
     assert was_restarted(CrashFS(), parse_holder(b"rot")) is True
 
 
@@ -186,7 +186,7 @@ def test_a_planted_link_is_not_followed(path, tmp_path):
     assert (tmp_path / "victim").read_bytes() == b"precious"
 
 
-def test_the_file_is_for_its_owner_alone(path):
+def test_only_the_owner_may_read_the_file(path):
     before = os.umask(0)
     try:
         locked(path).release()

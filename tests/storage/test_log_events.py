@@ -1,4 +1,4 @@
-# What is logged: each event at its level, with its facts, and nobody logs past the table.
+# What is logged: each event at its level, with its facts, and no event that is not in the table.
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_FACTS = {"exc_info"}
 
 @functools.cache
 def calls() -> list[ast.Call]:
-    """All that tell of an event."""
+    """Return all calls that log an event."""
     found = []
     for text in (path.read_text(encoding="utf-8") for path in MODULES):
         for node in ast.walk(ast.parse(text)) if ".report(" in text else ():
@@ -48,10 +48,10 @@ def test_an_event_comes_at_its_level_with_its_facts(caplog):
     assert facts == {"diskq_event": "disk_full", "diskq_path": "/q"}
 
 
-def test_the_record_is_of_who_told(caplog):
+def test_a_record_names_the_calling_code(caplog):
     Log("queue").report_repair(Repair(path="/q", kept=5, dropped=3, reason="torn"))
     Log("queue").report("disk_full", "full")
-    assert caplog.records[1].funcName == "test_the_record_is_of_who_told"
+    assert caplog.records[1].funcName == "test_a_record_names_the_calling_code"
 
 
 def test_a_repair_has_all_that_is_known_of_it(caplog):
@@ -77,7 +77,7 @@ HARMLESS = r"no\n2026-01-01 ERROR diskq: all is lost\x1b[2J\x9b1A\u2028\udcff"
 @pytest.mark.parametrize(
     "given", [EVIL, ValueError(EVIL), OSError(5, "bad", EVIL)], ids=["text", "error", "path"]
 )
-def test_text_of_others_is_one_line_and_commands_no_terminal(caplog, given):
+def test_text_from_outside_is_one_line_and_controls_no_terminal(caplog, given):
     Log("hub").report("copy_failed", "hub %s: %s", "a", given, peer=given, error=given, reason=EVIL, count=3)
     (record,) = caplog.records
     texts = (record.getMessage(), record.diskq_peer, record.diskq_error, record.diskq_reason)
@@ -87,7 +87,7 @@ def test_text_of_others_is_one_line_and_commands_no_terminal(caplog, given):
     assert "all is lost" in record.getMessage()
 
 
-def test_of_a_traceback_no_line_looks_like_a_record(caplog):
+def test_no_line_of_a_traceback_looks_like_a_record(caplog):
     failure = ValueError(EVIL)
     failure.__cause__ = KeyError(EVIL)
     failure.add_note(EVIL)
@@ -116,19 +116,19 @@ def test_what_can_be_printed_stays_as_it_is():
     assert one_line(b"caf\xc3\xa9\xff\x1b") == r"café\xff\x1b"
 
 
-def test_whoever_logs_tells_of_an_event_in_the_table():
-    told = {call.args[0].value for call in calls() if isinstance(call.args[0], ast.Constant)}
+def test_every_logged_event_is_in_the_table():
+    logged = {call.args[0].value for call in calls() if isinstance(call.args[0], ast.Constant)}
     assert len(calls()) > 25
-    assert told | {"repair"} == set(EVENTS)
+    assert logged | {"repair"} == set(EVENTS)
 
 
-def test_whoever_logs_tells_facts_that_are_in_the_table():
-    told = {keyword.arg for call in calls() for keyword in call.keywords} - NOT_FACTS
-    assert told | {"event", "saved_as"} == set(FACTS)
+def test_every_logged_fact_is_in_the_table():
+    logged = {keyword.arg for call in calls() for keyword in call.keywords} - NOT_FACTS
+    assert logged | {"event", "saved_as"} == set(FACTS)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nobody_has_a_logger_of_his_own(path):
+def test_no_module_has_its_own_logger(path):
     text = path.read_text(encoding="utf-8")
     assert "getLogger(__name__)" not in text
     assert not re.search(r"logger\.(debug|info|warning|error|exception|critical)\(", text)

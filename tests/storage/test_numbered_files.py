@@ -1,5 +1,5 @@
-# Names of numbered files. Law: what is made is read back to the same number, and every other name is
-# somebody else's.
+# Names of numbered files. Law: what is made is read back to the same number, and every other name belongs
+# to another program.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_name_that_is_read_is_the_one_that_would_be_made(naming, name):
 
 
 @given(namings, st.integers(NO_NUMBER, 2**64))
-def test_what_nobody_counts_to_is_no_number(naming, number):
+def test_a_number_past_the_bound_is_not_a_number(naming, number):
     assert naming.parse(naming.name(number)) is None
 
 
@@ -60,7 +60,7 @@ def test_six_digits_or_more():
         "",
     ],
 )
-def test_every_other_name_is_somebody_elses(name):
+def test_every_other_name_belongs_to_another_program(name):
     assert NSQ.parse(name) is None
 
 
@@ -85,6 +85,6 @@ def test_a_free_name_is_found_for_what_is_set_aside():
     assert free_aside(fs, "/d/f") == "/d/f.bad-2"
 
 
-def test_what_is_ours_alone_lies_where_no_peer_looks():
+def test_private_files_are_where_no_peer_looks():
     assert private_path("/d", "q.lock") == "/d/.diskq/q.lock"
     assert checksum_file_path("/d", "/d/q.diskqueue.000000.dat") == "/d/.diskq/q.diskqueue.000000.dat.sums"

@@ -24,7 +24,7 @@ def filled() -> CrashFS:
 
 
 class Both:
-    """The same done to a file system, and to an overlay over its shadow copy."""
+    """The same operations on a file system, and on an overlay over its copy."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -83,7 +83,7 @@ class Both:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_is_done_is_as_if_it_were_done_and_nothing_is(seed):
+def test_every_operation_seems_done_and_changes_nothing_below(seed):
     both = Both(random.Random(seed))
     before = both.below.files()
     for _ in range(300):
@@ -91,7 +91,7 @@ def test_whatever_is_done_is_as_if_it_were_done_and_nothing_is(seed):
     assert both.below.files() == before
 
 
-def test_what_is_let_go_of_holds_nothing_open_below():
+def test_a_closed_overlay_keeps_no_file_open_below():
     fs = FaultFS(filled())
     overlay = OverlayFS(fs)
     held = [overlay.open(path, write=True) for path in NAMES[:3]]
@@ -106,7 +106,7 @@ def test_what_is_let_go_of_holds_nothing_open_below():
     assert len(opens) == len(closes) == 3
 
 
-def test_what_is_written_over_itself_is_not_held_in_memory():
+def test_bytes_written_over_themselves_are_not_held_in_memory():
     with OverlayFS(filled()) as overlay:
         handle = overlay.open("/d/c", write=True)
         content = overlay.pread(handle, 1000, 0)

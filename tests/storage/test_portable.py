@@ -29,10 +29,10 @@ def fs(monkeypatch):
     return PortableFileSystem()
 
 
-# --- its verbs ------------------------------------------------------------------------------------
+# --- its operations -------------------------------------------------------------------------------
 
 
-def test_it_has_every_verb_of_a_file_system():
+def test_it_has_every_operation_of_a_file_system():
     verbs = {name for name in vars(FileSystem) if not name.startswith("_")}
     assert verbs - {"native"} <= set(dir(PortableFileSystem))
     assert not PortableFileSystem.native

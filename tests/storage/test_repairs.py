@@ -1,4 +1,4 @@
-# Repairs. Law: repair never destroys: what is cut is durable beside the file first.
+# Repairs. Law: a repair destroys nothing: cut bytes are durable beside the file first.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def disk() -> CrashFS:
 
 
 @pytest.mark.parametrize("end", [0, 1, 1_000_000, len(CONTENT) - 1, len(CONTENT)])
-def test_what_is_cut_is_kept_beside(end):
+def test_cut_bytes_are_kept_aside(end):
     fs = disk()
     repair = cut_tail(fs, fs.open(PATH, write=True), PATH, end, "because", None)
     assert fs.read(PATH) == CONTENT[:end]
@@ -45,7 +45,7 @@ def test_every_cut_has_a_place_of_its_own():
     assert fs.read("/q/data.bad-1") == CONTENT[5:10]
 
 
-def test_no_power_cut_takes_bytes_that_are_in_neither_file():
+def test_after_any_power_cut_each_byte_is_in_one_of_the_files():
     for cut in range(1, 20):
         fs = disk()
         fs.cut_at = cut
@@ -59,7 +59,7 @@ def test_no_power_cut_takes_bytes_that_are_in_neither_file():
     raise AssertionError("it never came to its end")
 
 
-def test_where_the_copy_cannot_be_made_nothing_is_cut():
+def test_if_the_copy_fails_nothing_is_cut():
     fs = FaultFS(disk())
     fs.capacity(1000)
     with pytest.raises(OSError, match="No space"):
@@ -68,7 +68,7 @@ def test_where_the_copy_cannot_be_made_nothing_is_cut():
     assert fs.list_directory("/q") == ["data"], "no half of a copy is left"
 
 
-def test_rewriting_makes_the_next_sync_true():
+def test_rewriting_makes_the_next_sync_write():
     fs = disk()
     handle = fs.open(PATH, write=True)
     fs.pwrite(handle, b"unsynced", 1000)

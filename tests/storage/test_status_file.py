@@ -1,4 +1,4 @@
-# The status note: written seldom, missed by nobody, and believed only where it is whole.
+# The status note: written seldom, never needed, and believed only if it is whole.
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def execute(board: StatusBoard, clock: Clock, *seconds: float) -> None:
         board.executed(clock.now, each, counter)
 
 
-def test_who_is_open_for_a_moment_makes_no_file(clock: Clock, path: str) -> None:
+def test_a_writer_open_for_a_moment_makes_no_file(clock: Clock, path: str) -> None:
     execute(StatusBoard(clock, path), clock, 0.25)
     assert clock.size_of(path) is None
 
 
-def test_after_a_second_the_next_barrier_is_told_with_those_before(clock: Clock, path: str) -> None:
+def test_after_a_second_the_next_barrier_is_noted_with_those_before(clock: Clock, path: str) -> None:
     board = StatusBoard(clock, path)
     board.bound = DiskBound(1000, 10, is_shared=True)
     clock.now += 1
@@ -69,7 +69,7 @@ def test_it_is_written_once_a_second_at_most(clock: Clock, path: str) -> None:
     assert note.longest_ns == 500_000_000
 
 
-def test_a_full_disk_keeps_nobody_from_anything(clock: Clock, path: str) -> None:
+def test_a_full_disk_only_leaves_the_note_out(clock: Clock, path: str) -> None:
     faults = FaultFS(clock)
     board = StatusBoard(faults, path)
     faults.fail("pwrite", error=errno.ENOSPC)
@@ -83,7 +83,7 @@ def test_a_full_disk_keeps_nobody_from_anything(clock: Clock, path: str) -> None
 
 
 @pytest.mark.parametrize("at", [0, 8, 40, 71, 75])
-def test_a_rotten_note_is_none(at: int) -> None:
+def test_a_corrupt_note_is_none(at: int) -> None:
     row = bytearray(NOTE.pack())
     row[at] ^= 1
     assert StatusNote.unpack(bytes(NOTE.pack())) == NOTE

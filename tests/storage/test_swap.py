@@ -1,4 +1,4 @@
-# Files that take their places together. Law: before the plan is durable nothing is changed, behind it all is.
+# Files replaced together. Law: before the plan is durable nothing is changed, after it everything is.
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_after_every_crash_it_is_all_or_nothing():
     run_cuts(workload, check, again=3)
 
 
-def test_whoever_comes_next_finishes_it():
+def test_the_next_open_finishes_it():
     fs = disk()
     swap_on(fs).carry_out()
     operations = fs.operations
@@ -87,7 +87,7 @@ def test_whoever_comes_next_finishes_it():
 
 
 @pytest.mark.parametrize("free", range(0, 120, 7))
-def test_where_the_disk_is_full_it_is_as_it_was(free):
+def test_on_a_full_disk_nothing_is_changed(free):
     inner = disk()
     fs = FaultFS(inner)
     fs.capacity(free)
@@ -96,14 +96,14 @@ def test_where_the_disk_is_full_it_is_as_it_was(free):
     assert inner.files() == OLD
 
 
-def test_a_plan_that_comes_back_takes_away_nothing_new():
+def test_a_plan_that_comes_back_removes_no_new_file():
     fs = disk()
     swap_on(fs).carry_out()
     fs.write_durably("/q/c", b"another c")
     assert not finish_swap(fs.crash(), "/q", "repair")
 
 
-def test_what_was_killed_before_its_plan_is_begun_anew():
+def test_a_swap_killed_before_its_plan_begins_anew():
     fs = disk()
     fs.make_directory_durably("/q/.diskq/repair")
     fs.write_durably("/q/.diskq/repair/0.new", b"half")

@@ -1,4 +1,4 @@
-# When a barrier is due. Law: after so many records or so many seconds from the first, and not before.
+# When a barrier is due. Law: after a number of records, or some seconds after the first, and not before.
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_nothing_is_due_while_nothing_is_pending(policy):
     assert policy.deadline() == math.inf
 
 
-def test_it_is_due_with_the_last_of_so_many_records(policy):
+def test_it_is_due_with_the_last_record_of_the_count(policy):
     policy.passed(9, now=0.0)
     assert not policy.due(now=0.0)
     assert policy.left == 1
@@ -35,7 +35,7 @@ def test_a_count_that_jumps_past_is_not_missed(policy):
     assert policy.due(now=0.0)
 
 
-def test_it_is_due_so_many_seconds_after_the_first_record_not_the_last(policy):
+def test_it_is_due_a_timeout_after_the_first_record_not_the_last(policy):
     policy.passed(1, now=100.0)
     policy.passed(1, now=101.9)
     assert policy.deadline() == 102.0
@@ -55,7 +55,7 @@ def test_what_is_forced_is_due_at_once_and_only_once(policy):
     assert not policy.due(now=0.0)
 
 
-def test_a_barrier_that_was_taken_covers_everything_so_far(policy):
+def test_a_prepared_barrier_covers_everything_so_far(policy):
     policy.passed(10, now=0.0)
     policy.prepared()
     assert (policy.pending, policy.left, policy.deadline()) == (0, 10, math.inf)
@@ -87,7 +87,7 @@ def test_it_is_due_exactly_when_the_count_or_the_clock_says_so(every, timeout, s
             pending, first = 0, math.inf
 
 
-def test_who_writes_asks_at_half_of_the_bytes_and_at_all_of_them():
+def test_a_writer_checks_at_half_of_the_bytes_and_at_all_of_them():
     policy = SyncPolicy(every=10, timeout=2.0, max_unsynced=1001)
     assert policy.half == 500
     assert [policy.bytes_until_check(unsynced) for unsynced in (0, 499, 500, 501, 1001)] == [

@@ -1,4 +1,4 @@
-# A message of a stream, and its place. Law: it is what was read, and nobody changes it.
+# A message of a stream, and its position. Law: it is what was read, and cannot be changed.
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ places = st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)
 messages = st.builds(Message, *places, st.integers(-(2**63), 2**63 - 1), st.binary(), st.binary())
 
 
-def test_it_has_a_place_a_moment_a_key_and_a_value():
+def test_a_message_has_a_position_a_time_a_key_and_a_value():
     parts = (MESSAGE.partition, MESSAGE.offset, MESSAGE.timestamp_ns, MESSAGE.key, MESSAGE.value)
     assert parts == (2, 7, NOON, b"key", b"value")
 
@@ -38,19 +38,19 @@ def test_positions_are_in_the_order_of_partition_and_offset():
 # --- time -------------------------------------------------------------------------------------
 
 
-def test_its_timestamp_is_an_aware_moment_rounded_down_to_the_microsecond():
+def test_its_time_is_an_aware_datetime_rounded_down_to_the_microsecond():
     assert MESSAGE.timestamp == datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)
     assert MESSAGE.timestamp.utcoffset() == timedelta(0)
 
 
-def test_a_moment_before_1970_is_rounded_down_as_well():
+def test_a_time_before_1970_is_rounded_down_as_well():
     assert Message(0, 0, -1, b"", b"").timestamp == datetime(1969, 12, 31, 23, 59, 59, 999999, UTC)
     in_1968 = datetime(1968, 2, 29, 12, tzinfo=UTC)
     assert Message(0, 0, int(in_1968.timestamp()) * 10**9, b"", b"").timestamp == in_1968
 
 
 @pytest.mark.parametrize("timestamp_ns", [-(2**63), 2**63 - 1])
-def test_the_first_and_the_last_moment_that_can_be_told_are_moments(timestamp_ns):
+def test_the_first_and_the_last_possible_timestamps_are_times(timestamp_ns):
     message = Message(0, 0, timestamp_ns, b"", b"")
     assert message.timestamp_ns == timestamp_ns
     assert message.timestamp.year == (1677 if timestamp_ns < 0 else 2262)
@@ -97,7 +97,7 @@ def test_its_repr_makes_it_again():
 @pytest.mark.parametrize(
     "name", ["partition", "offset", "timestamp_ns", "key", "value", "timestamp", "position"]
 )
-def test_nobody_changes_it(name):
+def test_a_message_cannot_be_changed(name):
     with pytest.raises(AttributeError):
         setattr(MESSAGE, name, 1)
     with pytest.raises(AttributeError):

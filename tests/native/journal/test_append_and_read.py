@@ -1,5 +1,5 @@
-# The compiled path of a journal. Law: what goes in comes out, in order, once; a record that says another
-# offset than the next one is not handed out; what the disk refuses is not in.
+# The compiled path of a journal. Law: messages come out as they went in, in order, once; a record with
+# another offset than the next one is not delivered; records whose write fails are not accepted.
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def loaded(data: bytes, first: int = 0) -> SejAhead:
     return ahead
 
 
-def test_messages_come_with_their_place():
+def test_messages_have_their_position():
     data = encode(ITEMS, 2**40)
     ahead = loaded(data, 2**40)
     assert ahead.take() is None, "nothing is admitted"
@@ -108,7 +108,7 @@ def test_it_skips_to_an_offset_and_to_a_moment():
 
 
 class FullDisk(RamFS):
-    """Takes so many bytes more, and then none."""
+    """Takes a given number of further bytes, and then none."""
 
     room = 10**9
 
@@ -148,23 +148,23 @@ class Rig:
         return found
 
 
-def told(items: Iterable[Item], first: int = 0) -> list[oracle.Message]:
+def expected(items: Iterable[Item], first: int = 0) -> list[oracle.Message]:
     return oracle.records(oracle.encoded(items, first))[0]
 
 
 def test_each_message_gets_the_next_offset():
     rig = Rig(first=5)
     assert [rig.write(v, k, t, kind) for k, t, kind, v in ITEMS] == list(range(5, 15))
-    assert rig.written == told(ITEMS, 5)
+    assert rig.written == expected(ITEMS, 5)
     assert (rig.buffer.next_offset, rig.buffer.written_offset) == (15, 15)
     assert rig.buffer.accepted_bytes == len(oracle.encoded(ITEMS))
 
 
-def test_what_is_not_told_is_now_and_nothing():
+def test_a_missing_time_is_now_and_a_missing_key_is_empty():
     rig = Rig()
     assert rig.write(b"value", "schlüssel") == 0
     assert rig.buffer.append_many([b"bare", (None, b"keyless"), (b"k", b"v", None, 3)], 0, Mode.STAGED) == 3
-    assert rig.written == told(
+    assert rig.written == expected(
         [
             ("schlüssel".encode(), NOW, 0, b"value"),
             (b"", NOW, 0, b"bare"),
@@ -174,10 +174,10 @@ def test_what_is_not_told_is_now_and_nothing():
     )
 
 
-def test_the_fast_path_lets_through_only_behind_others_and_while_there_is_room():
+def test_the_fast_path_accepts_only_after_others_and_while_space_is_left():
     rig = Rig()
     timed, counted = (rig.appender(Mode.STAGED, each) for each in (Admission.TIMED, Admission.COUNTED))
-    assert timed(b"first") is None, "nobody would write it"
+    assert timed(b"first") is None, "no task would write it"
     rig.buffer.is_awake = True
     assert counted(b"first") is None, "no room"
     rig.buffer.room = 8
@@ -187,7 +187,7 @@ def test_the_fast_path_lets_through_only_behind_others_and_while_there_is_room()
 
 
 @pytest.mark.parametrize("is_awake", [True, False])
-def test_what_is_staged_is_written_where_nobody_is_awake(is_awake):
+def test_staged_records_are_written_if_the_loop_is_not_awake(is_awake):
     rig = Rig()
     rig.buffer.attach_wal(bytearray(1 << 16))
     rig.buffer.is_awake = is_awake
@@ -221,7 +221,7 @@ def test_what_is_staged_is_written_where_nobody_is_awake(is_awake):
     ],
     ids=lambda odd: repr(odd)[:30],
 )
-def test_what_needs_judgement_is_not_taken(odd: Any):
+def test_items_that_need_checking_are_not_taken(odd: Any):
     rig = Rig()
     assert rig.buffer.first_odd([b"fine", (b"k", b"v"), odd]) == 2
     assert rig.buffer.first_odd([odd, b"fine"], 1) == -1
@@ -230,7 +230,7 @@ def test_what_needs_judgement_is_not_taken(odd: Any):
     assert (rig.buffer.next_offset, rig.fs.read(PATH)) == (0, b"")
 
 
-def test_a_file_is_left_behind_the_record_that_fills_it():
+def test_the_record_that_fills_a_file_is_its_last():
     rig = Rig(limit=60)
     assert rig.buffer.append_many([b"x" * 10] * 5, 0, Mode.STAGED) == 2
     assert (rig.full, rig.buffer.is_full, rig.buffer.flushed) == (1, True, 72)
@@ -258,7 +258,7 @@ def test_encoded_records_are_taken_as_they_are():
     ],
     ids=["torn", "corrupt", "a gap", "repeated"],
 )
-def test_of_encoded_bytes_that_do_not_follow_nothing_is_taken(data, why):
+def test_encoded_bytes_with_another_offset_are_not_taken(data, why):
     rig = Rig(first=3)
     with pytest.raises(ValueError, match=why):
         rig.buffer.append_encoded(data)
@@ -273,7 +273,7 @@ def test_blocks_end_at_records():
 
 
 @pytest.mark.parametrize("is_batch", [True, False])
-def test_what_the_disk_refuses_is_not_in(is_batch):
+def test_records_whose_write_fails_are_not_accepted(is_batch):
     rig = Rig()
     rig.write(b"before")
     rig.fs.room = 5

@@ -25,7 +25,7 @@ def add(records: RecordTable, *keys: int, is_hidden: bool = False) -> None:
     records.add(payloads, list(keys), 0, len(keys), is_hidden)
 
 
-def told(found: list[PriorityRecord]) -> list[tuple[int, int]]:
+def keys_and_ids(found: list[PriorityRecord]) -> list[tuple[int, int]]:
     assert all(record.payload == b"%d" % record.id for record in found)
     return [(record.priority, record.id) for record in found]
 
@@ -34,7 +34,7 @@ def drained(records: RecordTable) -> list[tuple[int, int]]:
     found = records.take(records.ready)
     assert records.begin_to_settle(found) == -1
     records.forget(found, 0, len(found))
-    return told(found)
+    return keys_and_ids(found)
 
 
 def frozen(records: RecordTable, at_least: int = 1) -> list[tuple[int, int]]:
@@ -94,7 +94,7 @@ def test_buckets_reach_from_end_to_end(low, high):
 
 
 def test_a_key_without_a_bucket_has_its_place_all_the_same():
-    """A queue in a snapshot may hold what its range forbids: limits are looked at when something is sent."""
+    """A queue in a snapshot may hold keys outside its range: limits are checked when a message is sent."""
     records = table((0, 3))
     add(records, 2, 99, -(2**63), 0, 2**63 - 1, -1)
     assert drained(records) == [(-(2**63), 3), (-1, 6), (0, 4), (2, 1), (99, 2), (2**63 - 1, 5)]
@@ -107,11 +107,11 @@ def test_too_many_buckets_are_refused(low, high):
 
 
 @BOTH
-def test_what_is_given_back_comes_before_what_is_behind_it(keys):
+def test_a_returned_record_comes_before_later_ones(keys):
     records = table(keys)
     add(records, 5, 5, 5, 1)
     taken = records.take(3)
-    assert told(taken) == [(1, 4), (5, 1), (5, 2)]
+    assert keys_and_ids(taken) == [(1, 4), (5, 1), (5, 2)]
     add(records, 5)
     assert records.begin_to_settle([taken[2], taken[1]]) == -1
     records.give_back([taken[2], taken[1]])
@@ -126,9 +126,9 @@ def test_hidden_records_take_their_place_when_they_are_revealed(keys):
     add(records, 2, 1)
     add(records, 0, is_hidden=True)
     assert (records.ready, records.hidden, records.stored) == (2, 3, 5)
-    assert told(records.peek(9)) == [(1, 4), (2, 3)]
+    assert keys_and_ids(records.peek(9)) == [(1, 4), (2, 3)]
     records.reveal(2)
-    assert told(records.peek(9)) == [(1, 1), (1, 4), (2, 2), (2, 3)]
+    assert keys_and_ids(records.peek(9)) == [(1, 1), (1, 4), (2, 2), (2, 3)]
     records.reveal(records.last_id)
     assert drained(records) == [(0, 5), (1, 1), (1, 4), (2, 2), (2, 3)]
 
@@ -136,7 +136,7 @@ def test_hidden_records_take_their_place_when_they_are_revealed(keys):
 # --- taking and settling --------------------------------------------------------------------------
 
 
-def test_bytes_bound_what_is_taken_but_for_the_first():
+def test_the_byte_bound_holds_for_all_but_the_first():
     records = table()
     records.add([bytes(10), bytes(5), bytes(5), bytes(1)], 0, 0, 4)
     assert [len(record.payload) for record in records.take(9, 3)] == [10]
@@ -163,7 +163,7 @@ def test_a_record_is_settled_once():
     assert (records.ready, records.taken) == (1, 1)
 
 
-def test_what_is_not_its_own_is_not_settled():
+def test_records_of_another_table_are_not_settled():
     records, other = table(), table()
     add(records, 1, 1)
     add(other, 1)
@@ -175,7 +175,7 @@ def test_what_is_not_its_own_is_not_settled():
         PriorityRecord()
 
 
-def test_a_record_tells_what_it_is():
+def test_a_record_has_a_repr():
     records = table()
     add(records, -4)
     (record,) = records.take(1)
@@ -214,7 +214,7 @@ def test_a_record_costs_less_than_a_hundred_bytes_beside_its_payload(order: KeyO
 # --- frozen ---------------------------------------------------------------------------------------
 
 
-def test_what_is_frozen_is_told_whatever_happens_meanwhile():
+def test_frozen_records_are_written_whatever_happens_meanwhile():
     records = table()
     add(records, 5, 4, 3, 2)
     add(records, 9, is_hidden=True)
@@ -225,7 +225,7 @@ def test_what_is_frozen_is_told_whatever_happens_meanwhile():
     records.forget(taken, 0, 2)
     add(records, 1, 1, 1)
     more = records.take(4)
-    assert told(more) == [(1, 6), (1, 7), (1, 8), (4, 2)]
+    assert keys_and_ids(more) == [(1, 6), (1, 7), (1, 8), (4, 2)]
     assert records.begin_to_settle(more) == -1
     records.forget(more, 0, 4)
     assert frozen(records) == [(2, 4), (3, 3), (4, 2), (9, 5)]
@@ -270,7 +270,7 @@ def test_a_snapshot_is_loaded_in_any_order_and_the_log_after_it():
     assert drained(records) == [(-1, 11), (0, 9), (1, 3), (1, 5)]
 
 
-def test_what_is_loaded_is_laid_in_the_order_in_which_it_comes_out():
+def test_loaded_records_are_stored_in_the_order_of_delivery():
     random.seed(4)
     records = table()
     for _ in range(20_000):
@@ -285,11 +285,11 @@ def test_what_is_loaded_is_laid_in_the_order_in_which_it_comes_out():
     assert laid == drained(records)
 
 
-def test_what_was_read_ahead_may_be_gone():
+def test_a_prefetched_record_may_be_gone():
     records = table()
     for turn in range(3):
         add(records, *[number % 3 for number in range(20_000)])
-        found = records.take(6_000 + turn * 400)  # into a lane, and far behind its head
+        found = records.take(6_000 + turn * 400)  # into a lane, and far after its head
         records.begin_to_settle(found)
         records.forget(found, 0, len(found))
         assert len(drained(records)) == 20_000 - len(found)
@@ -298,7 +298,7 @@ def test_what_was_read_ahead_may_be_gone():
         assert len(drained(records)) == 2
 
 
-def test_the_same_id_twice_is_told():
+def test_a_duplicate_id_is_reported():
     records = table()
     data = struct.pack(">Qqi", 7, 1, 0)
     records.load(data * 2, 0, 2)
@@ -307,8 +307,8 @@ def test_the_same_id_twice_is_told():
 
 
 @pytest.mark.parametrize("number", [NO_NUMBER, 2**63, 2**64 - 1], ids=hex)
-def test_an_id_that_nobody_counts_to_is_refused(number):
-    """The next one would have an id that an earlier one had."""
+def test_an_id_past_the_bound_is_refused(number):
+    """The next record would get the id of an earlier one."""
     with pytest.raises(ValueError, match="an impossible id"):
         table().load(struct.pack(">Qqi", number, 1, 0), 0, 1)
 
@@ -318,7 +318,7 @@ def test_a_length_below_zero_is_refused():
         table().load(struct.pack(">Qqi", 7, 1, -1), 0, 1)
 
 
-# --- whatever is done with it -----------------------------------------------------------------------
+# --- random operations ------------------------------------------------------------------------------
 
 
 class Model(RuleBasedStateMachine):
@@ -332,8 +332,8 @@ class Model(RuleBasedStateMachine):
         self.ready: list[tuple[int, int]] = []
         self.hidden: list[tuple[int, int]] = []
         self.taken: list[PriorityRecord] = []
-        self.to_be_told: list[tuple[int, int]] | None = None
-        self.told: list[tuple[int, int]] = []
+        self.frozen_records: list[tuple[int, int]] | None = None
+        self.written: list[tuple[int, int]] = []
 
     @rule(keys=st.lists(st.integers(-5, 5), max_size=9), is_hidden=st.booleans())
     def add(self, keys: list[int], is_hidden: bool) -> None:
@@ -354,13 +354,13 @@ class Model(RuleBasedStateMachine):
     @rule(most=st.integers(0, 6))
     def take(self, most: int) -> None:
         found = self.records.take(most)
-        assert told(found) == self.ready[:most]
+        assert keys_and_ids(found) == self.ready[:most]
         del self.ready[:most]
         self.taken += found
 
     @rule(most=st.integers(0, 6))
     def peek(self, most: int) -> None:
-        assert told(self.records.peek(most)) == self.ready[:most]
+        assert keys_and_ids(self.records.peek(most)) == self.ready[:most]
 
     @precondition(lambda self: self.taken)
     @rule(data=st.data(), is_ack=st.booleans())
@@ -375,28 +375,28 @@ class Model(RuleBasedStateMachine):
                 bisect.insort(self.ready, (record.priority, record.id))
         self.taken = [record for record in self.taken if record not in chosen]
 
-    @precondition(lambda self: self.to_be_told is None)
+    @precondition(lambda self: self.frozen_records is None)
     @rule()
     def freeze(self) -> None:
         everything = self.ready + self.hidden + [(record.priority, record.id) for record in self.taken]
         assert self.records.freeze() == len(everything)
-        self.to_be_told, self.told = sorted(everything), []
+        self.frozen_records, self.written = sorted(everything), []
 
-    @precondition(lambda self: self.to_be_told is not None)
+    @precondition(lambda self: self.frozen_records is not None)
     @rule(at_least=st.integers(1, 200))
     def write(self, at_least: int) -> None:
         piece = parsed(self.records.write_frozen(at_least))
-        self.told += piece
+        self.written += piece
         if not piece:
-            assert sorted(self.told) == self.to_be_told
+            assert sorted(self.written) == self.frozen_records
             self.records.thaw()
-            self.to_be_told = None
+            self.frozen_records = None
 
-    @precondition(lambda self: self.to_be_told is not None)
+    @precondition(lambda self: self.frozen_records is not None)
     @rule()
     def give_up(self) -> None:
         self.records.thaw()
-        self.to_be_told = None
+        self.frozen_records = None
 
     @invariant()
     def counts(self) -> None:

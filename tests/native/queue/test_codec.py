@@ -1,5 +1,5 @@
-# The NSQ codec against `struct`. Law: the two agree on every input there is; nothing is read past the
-# buffer; END, TORN and CORRUPT are kept apart.
+# The NSQ codec against `struct`. Law: the two agree on every input; no byte is read past the buffer; END,
+# TORN and CORRUPT are distinguished.
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def one(body: bytes) -> bytes:
 
 
 def found(data: Any, *limits: int) -> tuple[list[bytes], int, str]:
-    """What `scan` says, `count` and `columns` agreeing."""
+    """Return the result of `scan`, after checking that `count` and `columns` agree."""
     scanned = scan(data, *limits)
     assert count(data, *limits) == (len(scanned.bodies), scanned.valid_end, scanned.stop)
     least, most = limits or (0, MAX_BODY)
@@ -83,11 +83,11 @@ noise = st.lists(pieces, max_size=8).map(b"".join)
 
 
 @given(bodies)
-def test_encode_lays_down_what_the_oracle_does(bodies):
+def test_encode_agrees_with_the_oracle(bodies):
     assert encode(bodies) == b"".join(map(one, bodies))
 
 
-def test_nothing_makes_nothing():
+def test_no_messages_make_no_bytes():
     assert encode([]) == b""
 
 
@@ -95,7 +95,7 @@ def test_an_empty_message_is_a_record_of_four_bytes():
     assert encode([b""]) == bytes(4)
 
 
-def test_what_may_change_under_us_is_copied():
+def test_mutable_buffers_are_copied():
     body = bytearray(b"abc")
     data = encode([body, memoryview(body)])
     body[:] = b"xyz"
@@ -126,7 +126,7 @@ def test_scan_agrees_with_struct_on_anything(data, limits):
 
 
 @given(bodies)
-def test_cut_anywhere_it_is_torn_behind_the_last_whole_record(bodies):
+def test_bytes_cut_anywhere_are_torn_after_the_last_whole_record(bodies):
     data = encode(bodies)
     ends = [0]
     for body in bodies:
@@ -138,15 +138,15 @@ def test_cut_anywhere_it_is_torn_behind_the_last_whole_record(bodies):
 
 
 @given(noise, st.binary(max_size=20), st.binary(max_size=20), limits)
-def test_what_lies_around_the_buffer_is_not_looked_at(data, before, behind, limits):
-    view = memoryview(before + data + behind)[len(before) : len(before) + len(data)]
+def test_bytes_around_the_buffer_are_not_read(data, before, after, limits):
+    view = memoryview(before + data + after)[len(before) : len(before) + len(data)]
     assert found(view, *limits) == judged(data, *limits)
 
 
-@pytest.mark.parametrize("behind", [b"", b"whatever lies behind"])
+@pytest.mark.parametrize("after", [b"", b"any bytes after it"])
 @pytest.mark.parametrize("size", [-1, -4, -(2**31), 2**31, 2**32 - 1, 2**32 - 4])
-def test_a_negative_length_is_corrupt(size, behind):
-    assert found(one(b"a") + length(size) + behind) == ([b"a"], 5, "CORRUPT")
+def test_a_negative_length_is_corrupt(size, after):
+    assert found(one(b"a") + length(size) + after) == ([b"a"], 5, "CORRUPT")
 
 
 @pytest.mark.parametrize("size", [11, 12, 2**24, 2**31 - 1])
@@ -173,7 +173,7 @@ def test_a_length_word_that_is_not_whole_is_torn():
         assert found(one(b"a") + length(-1)[:size]) == ([b"a"], 5, "TORN")
 
 
-def test_nothing_ends_at_once():
+def test_an_empty_buffer_is_at_its_end():
     assert found(b"") == ([], 0, "END")
 
 
@@ -198,7 +198,7 @@ def test_a_framing_knows_its_limits():
 
 
 @pytest.mark.parametrize("limits", [(-1, 10), (5, 4), (0, MAX_BODY + 1), (2**40, 2**40)])
-def test_limits_that_the_format_cannot_say_are_refused(limits):
+def test_limits_that_the_format_cannot_hold_are_refused(limits):
     with pytest.raises(ValueError, match="min_size"):
         NsqFraming(*limits)
 
@@ -223,7 +223,7 @@ def test_a_column_costs_no_object_for_each_message():
     assert made.records == 10_000
 
 
-def test_a_column_is_not_made_on_the_word_of_a_length():
+def test_a_false_length_allocates_no_column():
     tracemalloc.start()
     try:
         assert columns(length(2**31 - 1)).stop == "TORN"
@@ -232,11 +232,11 @@ def test_a_column_is_not_made_on_the_word_of_a_length():
         tracemalloc.stop()
 
 
-# --- the read-ahead that hands out columns ----------------------------------------------------
+# --- the read-ahead that delivers columns -----------------------------------------------------
 
 
 def ahead_of(data: bytes, min_size: int = 0) -> ReadAhead:
-    """All of it is loaded and admitted."""
+    """Load and admit all bytes."""
     fs = RamFS({"/q/data": data})
     ahead = ReadAhead(fs, NsqFraming(min_size, 100), Gate())
     ahead.load(fs.open("/q/data"), 0, len(data))

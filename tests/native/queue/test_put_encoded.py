@@ -1,4 +1,4 @@
-# The stream's door, for records that are encoded already: what it writes is what the other doors write.
+# The stream's fast path for encoded records: it writes the same files as the other ways to send.
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.engine.streams import Triple, data, disk, failing_disk, held, index, 
 
 
 def put_all(stream, encoded: bytes, partition: int = 0) -> int:
-    """How many calls it took."""
+    """Return the number of calls."""
     calls = at = 0
     while at < len(encoded):
         after = stream.steps.router.append_encoded(partition, encoded, at)
@@ -45,7 +45,7 @@ def test_one_call_is_one_write_at_most():
 
 
 @pytest.mark.parametrize("end", ["torn", "corrupt"])
-def test_of_bytes_that_are_no_records_nothing_is_taken(end):
+def test_bytes_that_are_not_records_are_not_taken(end):
     encoded = encode(triples(5)).data
     bad = encoded[:-1] if end == "torn" else encoded + b"\0" * 12 + b"\xff" * 8
     fs = disk()
@@ -58,7 +58,7 @@ def test_of_bytes_that_are_no_records_nothing_is_taken(end):
     assert held(fs)[0] == [(b"k", 1, b"before"), *triples(5)]
 
 
-def test_what_the_disk_refuses_is_not_in():
+def test_records_whose_write_fails_are_not_accepted():
     fs = failing_disk()
     messages = triples(3000, length=500)
     encoded = encode(messages).data

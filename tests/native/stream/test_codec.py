@@ -1,5 +1,5 @@
-# The triplet codec against `struct`. Law: the two agree on every input there is, in both encodings;
-# nothing is read past the buffer; END, TORN and CORRUPT are kept apart.
+# The triplet codec against `struct`. Law: the two agree on every input, in both encodings; no byte is read
+# past the buffer; END, TORN and CORRUPT are distinguished.
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diskq._native.core.message import Message
-from diskq._native.stream import codec as triplet
+from diskq._native.stream import codec as stream_codec
 from diskq._native.stream.codec import (
     INDEX_ROW_SIZE,
     MAX_KEY,
@@ -53,7 +53,7 @@ def laid_down(triples: list[Triple], varuint: bool) -> bytes:
 
 
 def found(data: Any, varuint: bool) -> tuple[list[Triple], int, str]:
-    """What `scan` says, every other way to read agreeing."""
+    """Return the result of `scan`, after checking that every other reader agrees."""
     messages, valid_end, stop = scan(data, 3, 70, varuint)
     triples = [(m.key, m.timestamp_ns, m.value) for m in messages]
     assert [m.position for m in messages] == [(3, 70 + i) for i in range(len(messages))]
@@ -68,8 +68,8 @@ def found(data: Any, varuint: bool) -> tuple[list[Triple], int, str]:
     return triples, valid_end, stop
 
 
-def cut_out(found: triplet.Slices, data: bytes) -> list[Triple]:
-    """What lies at those places."""
+def cut_out(found: stream_codec.Slices, data: bytes) -> list[Triple]:
+    """Return the bytes at those places."""
     whens, *places = ([number for (number,) in struct.iter_unpack("=q", column)] for column in found[1:6])
     assert [len(numbers) for numbers in (whens, *places)] == [found.records] * 5
     return [
@@ -78,7 +78,7 @@ def cut_out(found: triplet.Slices, data: bytes) -> list[Triple]:
     ]
 
 
-def rejoined(found: triplet.StreamColumns) -> list[Triple]:
+def rejoined(found: stream_codec.StreamColumns) -> list[Triple]:
     """Columns taken apart by `struct`."""
     number = "i" if found.offset_width == 4 else "q"
     timestamps = [when for (when,) in struct.iter_unpack("=q", found.timestamps)]
@@ -122,7 +122,7 @@ noise = st.lists(pieces, max_size=8).map(b"".join)
 @given(triples, st.integers(0, 2**62), st.integers(0, 2**62), encodings)
 @example(ODD, 0, 0, False)
 @example(ODD, 12, 345, True)
-def test_encode_lays_down_what_the_oracle_does(messages, first_offset, position, varuint):
+def test_encode_agrees_with_the_oracle(messages, first_offset, position, varuint):
     data, index, timeindex = encode(messages, first_offset, position, varuint)
     files = oracle.segment(messages, first_offset, varuint=varuint)
     assert (data, timeindex) == (files["data"], files["timeindex"])
@@ -130,7 +130,7 @@ def test_encode_lays_down_what_the_oracle_does(messages, first_offset, position,
     assert index_rows(index) == [(offset, position + at, size) for offset, at, size in of_the_oracle]
 
 
-def test_nothing_makes_nothing():
+def test_no_messages_make_no_bytes():
     assert encode([]) == (b"", b"", b"")
 
 
@@ -144,7 +144,7 @@ def test_any_iterable_of_triples_will_do():
     assert encode([list(ONE)]) == encode([ONE])  # type: ignore[list-item]
 
 
-def test_what_may_change_under_us_is_copied():
+def test_mutable_buffers_are_copied():
     key, value = bytearray(b"abc"), bytearray(b"xyz")
     data = encode([(key, 1, memoryview(value))]).data
     key[:] = value[:] = b"???"
@@ -166,7 +166,7 @@ def test_only_whole_numbers_are_timestamps(timestamp):
 
 
 @pytest.mark.parametrize("timestamp", [2**63, -(2**63) - 1])
-def test_a_timestamp_that_the_format_cannot_say_is_refused(timestamp):
+def test_a_timestamp_that_the_format_cannot_hold_is_refused(timestamp):
     with pytest.raises(OverflowError):
         encode([ONE, (b"key", timestamp, b"value")])
 
@@ -198,7 +198,7 @@ def test_every_reader_agrees_with_struct_on_anything(data, varuint):
 
 @in_both_encodings
 @pytest.mark.parametrize("messages", [ODD[:4], [ONE] * 3, [(b"k" * 130, IN_1968, b"v" * 130)]])
-def test_cut_anywhere_it_is_torn_behind_the_last_whole_record(messages, varuint):
+def test_bytes_cut_anywhere_are_torn_after_the_last_whole_record(messages, varuint):
     data = laid_down(messages, varuint)
     ends = [len(laid_down(messages[:n], varuint)) for n in range(len(messages) + 1)]
     for cut in range(len(data) + 1):
@@ -208,8 +208,8 @@ def test_cut_anywhere_it_is_torn_behind_the_last_whole_record(messages, varuint)
 
 
 @given(noise, st.binary(max_size=40), st.binary(max_size=40), encodings)
-def test_what_lies_around_the_buffer_is_not_looked_at(data, before, behind, varuint):
-    view = memoryview(before + data + behind)[len(before) : len(before) + len(data)]
+def test_bytes_around_the_buffer_are_not_read(data, before, after, varuint):
+    view = memoryview(before + data + after)[len(before) : len(before) + len(data)]
     assert found(view, varuint) == oracle.records(data, varuint=varuint)
 
 
@@ -233,7 +233,7 @@ def test_a_message_knows_its_place():
 
 
 @in_both_encodings
-def test_nothing_ends_at_once(varuint):
+def test_an_empty_buffer_is_at_its_end(varuint):
     assert found(b"", varuint) == ([], 0, "END")
 
 
@@ -281,17 +281,17 @@ absurd = pytest.mark.parametrize("varuint, data, stop", ABSURD)
 
 
 @absurd
-@pytest.mark.parametrize("behind", [b"", b"whatever lies behind"])
-def test_an_absurd_length_is_torn_or_corrupt_and_what_lies_before_it_is_read(varuint, data, stop, behind):
+@pytest.mark.parametrize("after", [b"", b"any bytes after it"])
+def test_an_absurd_length_is_torn_or_corrupt_and_what_lies_before_it_is_read(varuint, data, stop, after):
     before = oracle.record(*ONE, varuint=varuint)
-    data = before + data + (behind if stop == "CORRUPT" else b"")
+    data = before + data + (after if stop == "CORRUPT" else b"")
     assert found(data, varuint) == ([ONE], len(before), stop)
     assert oracle.records(data, varuint=varuint) == ([ONE], len(before), stop)
 
 
 @absurd
 @pytest.mark.parametrize("read", [scan, columns, count, slices])
-def test_nothing_is_made_on_the_word_of_a_length(varuint, data, stop, read: Callable[..., Any]):
+def test_a_false_length_allocates_nothing(varuint, data, stop, read: Callable[..., Any]):
     tracemalloc.start()
     try:
         assert read(data, varuint=varuint).stop == stop
@@ -300,7 +300,7 @@ def test_nothing_is_made_on_the_word_of_a_length(varuint, data, stop, read: Call
         tracemalloc.stop()
 
 
-def test_a_length_told_in_more_bytes_than_it_needs_is_a_length():
+def test_a_length_in_more_bytes_than_needed_is_valid():
     data = b"\x83\x80\x00" + b"key" + bytes(8) + b"\x85\x00" + b"value"
     assert found(data, True) == ([(b"key", 0, b"value")], len(data), "END")
     assert oracle.records(data, varuint=True) == ([(b"key", 0, b"value")], len(data), "END")
@@ -410,12 +410,12 @@ def test_the_overhead_is_what_the_smallest_record_takes():
 
 
 @pytest.mark.parametrize("limits", [(-1, 10), (5, 4), (0, MAX_VALUE + 1)])
-def test_sizes_that_the_format_cannot_say_are_refused(limits):
+def test_sizes_that_the_format_cannot_hold_are_refused(limits):
     with pytest.raises(ValueError, match="min_size"):
         TripletFraming(*limits)
 
 
 @pytest.mark.parametrize("size", [-1, MAX_KEY + 1])
-def test_key_sizes_that_the_format_cannot_say_are_refused(size):
+def test_key_sizes_that_the_format_cannot_hold_are_refused(size):
     with pytest.raises(ValueError, match="max_key_size"):
         TripletFraming(max_key_size=size)

@@ -1,5 +1,5 @@
-# Columns into records, against `struct`. Law: of a batch all rows are in or none; what lies is that which
-# the oracle lays down, where StreamDoor would put it; nothing is read that the buffers do not have.
+# Columns into records, against `struct`. Law: all rows of a batch are accepted or none; the records are
+# those of the oracle, in the partitions that StreamRouter would choose; no byte is read past the buffers.
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def binary(rows: Sequence[bytes | None], width: int = 4, before: int = 0) -> Bin
         offsets.append(len(data))
         data += row or b""
     packed = struct.pack(f"={len(offsets) + 1}{'i' if width == 4 else 'q'}", *offsets, len(data))
-    return BinaryColumn(bits(rows, before), before, packed, width, data + b"behind")
+    return BinaryColumn(bits(rows, before), before, packed, width, data + b"more")
 
 
 def numbers(rows: Sequence[int | None], kind: str, before: int = 0) -> NumberColumn:
@@ -78,7 +78,7 @@ def parts(rows: Sequence[int | None], before: int = 0) -> NumberColumn:
 
 
 def taken(encoder: ColumnEncoder, varuint: bool = False) -> list[list[oracle.Triple]]:
-    """What waits, by partition, as the oracle reads it."""
+    """Return the waiting records by partition, as the oracle reads them."""
     found = []
     for partition in range(encoder.partition_count):
         size, records = encoder.waiting(partition), encoder.records(partition)
@@ -98,12 +98,12 @@ rows_of_it = st.lists(st.tuples(keys, whens, values, st.one_of(st.none(), st.int
 widths = st.sampled_from([4, 8])
 slices = st.integers(0, 19)
 
-# --- what is laid down ------------------------------------------------------------------------
+# --- encoding ---------------------------------------------------------------------------------
 
 
 @given(rows_of_it, widths, widths, slices, slices, st.booleans())
 @example([(None, None, b"v", None)] * 9, 4, 8, 7, 9, False)
-def test_rows_are_laid_down_as_the_oracle_does_where_their_keys_belong(
+def test_rows_go_where_their_keys_belong_as_the_oracle_encodes_them(
     rows, key_width, value_width, before, before_keys, varuint
 ):
     rows = [(key, when, b"%d: %b" % (i, value), to) for i, (key, when, value, to) in enumerate(rows)]
@@ -162,7 +162,7 @@ def test_microseconds_become_nanoseconds_on_both_sides_of_1970():
     assert [when for _, when, _ in taken(made)[0]] == [when * 1000 for when in ends]
 
 
-def test_much_is_taken_in():
+def test_many_rows_are_taken_in():
     made = encoder(5)
     rows = [b"%d" % i * (i % 300) for i in range(5000)]
     made.add(5000, binary(rows), binary(rows), times(range(5000)))
@@ -174,18 +174,18 @@ def test_much_is_taken_in():
     assert [[one for one in triples if one[2]] for triples in found] == expected
 
 
-def test_nothing_is_nothing():
+def test_a_batch_without_rows_is_empty():
     made = encoder()
     nothing = BinaryColumn(None, 0, None, 4, None)
     made.add(0, nothing, nothing, NumberColumn(None, 0, None), NumberColumn(None, 0, None))
     assert taken(made) == [[]]
 
 
-# --- keys that are made -----------------------------------------------------------------------
+# --- generated keys ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keys", [None, binary([None] * 2000), binary([b""] * 2000)])
-def test_who_has_no_key_gets_a_random_uuid_of_his_own(keys):
+def test_a_row_without_a_key_gets_a_random_uuid(keys):
     source = Source()
     made = encoder(1, source=source)
     made.add(2000, binary([b"v"] * 2000), keys)
@@ -196,8 +196,8 @@ def test_who_has_no_key_gets_a_random_uuid_of_his_own(keys):
     assert {digit for key in found for digit in key} == {*b"0123456789abcdef"}
 
 
-def test_keys_that_are_made_are_the_same_for_the_same_random_bytes_only():
-    """A file system that is a disk of tests draws the same numbers each time."""
+def test_generated_keys_are_equal_only_for_equal_random_bytes():
+    """A file system for tests draws the same numbers each time."""
     found = []
     for drawn in (SEED, SEED, SEED[1:] + b"x", bytes(32)):
         made = encoder(source=Source(drawn))
@@ -207,7 +207,7 @@ def test_keys_that_are_made_are_the_same_for_the_same_random_bytes_only():
     assert len({key for keys in found for key in keys}) == 6
 
 
-def test_random_bytes_of_another_number_are_refused():
+def test_a_wrong_number_of_random_bytes_is_refused():
     with pytest.raises(ValueError, match="32 random bytes"):
         encoder(source=Source(b"few")).add(1, binary([b"v"]))
 
@@ -230,9 +230,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("batch, row, reason, number, text", REFUSED)
-def test_a_row_that_cannot_be_a_message_is_named_and_nothing_of_its_batch_is_in(
-    batch, row, reason, number, text
-):
+def test_a_row_that_cannot_be_a_message_is_named_and_its_batch_is_refused(batch, row, reason, number, text):
     made = encoder(2, LIMITS)
     made.add(*FINE)
     with pytest.raises(RowError, match=f"^row {row}: .*{text}") as refused:
@@ -314,24 +312,24 @@ def test_buffers_that_are_too_short_for_the_rows_are_refused(rows, columns):
         (ColumnBatch(2, GOOD, unit=0), "unit of 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(batch, text):
+def test_invalid_arguments_are_refused(batch, text):
     with pytest.raises(ValueError, match=text):
         encoder().add(*batch)
 
 
-def test_there_are_values():
+def test_a_batch_needs_values():
     with pytest.raises(TypeError, match="not None"):
         encoder().add(1, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("partition", [1, 2**32 - 1])
-def test_a_partition_that_there_is_not_is_refused(partition):
+def test_a_missing_partition_is_refused(partition):
     for ask in (encoder().take, encoder().waiting, encoder().records):
         with pytest.raises(IndexError):
             ask(partition)
 
 
-def test_a_stream_has_a_partition():
+def test_a_stream_has_at_least_one_partition():
     with pytest.raises(ValueError, match="at least 1"):
         encoder(0)
 
@@ -339,7 +337,7 @@ def test_a_stream_has_a_partition():
 def test_buffers_are_given_back():
     column = bytearray(b"value")
     encoder().add(1, BinaryColumn(None, 0, struct.pack("=ii", 0, 5), 4, column))
-    column += b"grows: nobody holds it any more"
+    column += b"grows: no caller holds it any more"
 
 
 # --- Arrow's own ------------------------------------------------------------------------------

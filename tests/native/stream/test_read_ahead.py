@@ -1,5 +1,5 @@
-# The stream's read-ahead. Law: what is admitted is what rows and records agree on, and each message
-# gets the offset behind the one before it.
+# The stream's read-ahead. Law: records are admitted as far as index rows agree with them, and each message
+# gets the offset after the previous one.
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def messages(triples: Iterable[Triple], first: int = 0) -> list[Message]:
 
 
 @both_encodings
-def test_messages_come_with_their_place(varuint):
+def test_messages_have_their_position(varuint):
     ahead, rows = loaded(TRIPLES, varuint=varuint, first=2**40)
     assert ahead.take() is None, "nothing is admitted"
     assert ahead.admit_rows(rows) == 10
@@ -65,7 +65,7 @@ def test_loading_nothing_needs_no_memory():
 
 @both_encodings
 @given(st.data())
-def test_rows_hold_up_to_the_record_before_the_first_byte_that_is_rotten(varuint, data):
+def test_rows_agree_up_to_the_record_before_the_first_corrupt_byte(varuint, data):
     ahead, whole = loaded(TRIPLES, varuint=varuint, first=5)
     rotten = bytearray(whole)
     at = data.draw(st.integers(0, len(whole) - 1))
@@ -85,7 +85,7 @@ def test_the_last_of_several_is_held_back_where_the_next_one_is_not_known(varuin
 
 
 @both_encodings
-def test_of_what_is_loaded_only_whole_records_are_admitted(varuint):
+def test_only_whole_records_of_the_loaded_bytes_are_admitted(varuint):
     sizes = [len(encode([triple], 0, 0, varuint).data) for triple in TRIPLES]
     for size in range(sum(sizes)):
         ahead, rows = loaded(TRIPLES, varuint=varuint, size=size)
@@ -96,8 +96,8 @@ def test_of_what_is_loaded_only_whole_records_are_admitted(varuint):
 
 
 def test_rows_may_lag_behind_by_some_bytes():
-    ahead, _ = loaded([(b"", 0, b"scraps"), *TRIPLES])
-    fragments = len(encode([(b"", 0, b"scraps")]).data)
+    ahead, _ = loaded([(b"", 0, b"fragments"), *TRIPLES])
+    fragments = len(encode([(b"", 0, b"fragments")]).data)
     fs_rows = encode(TRIPLES).index_rows
     assert ahead.find(1, len(encode(TRIPLES[:1]).data)) == fragments
     ahead.admit(fragments, fragments)
@@ -141,7 +141,7 @@ def test_columns_hold_as_much_as_they_may_and_one_record_at_least(varuint, max_r
     assert ahead.records == 10
 
 
-def test_where_the_lengths_are_rotten_columns_end_and_say_why():
+def test_at_corrupt_lengths_columns_end_and_say_why():
     ahead, _ = loaded(TRIPLES)
     end = len(encode(TRIPLES).data)
     ahead.admit(0, end - 1, is_verified=True)

@@ -1,5 +1,5 @@
-# Moments in buffers, against a look at each row in Python. Law: the two agree on every input there is, and
-# nothing is read past the buffer.
+# Timestamps in buffers, against a Python loop over the rows. Law: the two agree on every input, and no byte
+# is read past the buffer.
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq._native.stream import codec as triplet
+from diskq._native.stream import codec as stream_codec
 from diskq._native.stream import times as timeindex
 from diskq._native.stream.codec import TripletFraming
 from diskq._native.stream.times import MARK_SIZE, ROWS_IN_A_MARK, SEALED_SIZE
@@ -30,13 +30,13 @@ def rows(times: list[int], first: int = 0) -> bytes:
 
 
 @given(st.lists(nearby | timestamps), nearby | timestamps)
-def test_the_first_row_from_a_moment_on(times, bound):
+def test_the_first_row_from_a_time_on(times, bound):
     judged = next((number for number, time in enumerate(times) if time >= bound), -1)
     assert timeindex.first_from(rows(times), bound) == judged
 
 
 @pytest.mark.parametrize("bound", [EARLIEST, -1, 0, 1, LATEST])
-def test_a_moment_is_found_at_every_place(bound):
+def test_a_time_is_found_at_every_place(bound):
     for place in range(600):
         times = [bound - 1 if bound > EARLIEST else EARLIEST] * 600
         times[place] = bound
@@ -50,7 +50,7 @@ def test_half_a_row_is_no_row():
 
 
 @given(st.lists(nearby, max_size=600), st.integers(0, 2**62), st.none() | st.integers(0, 599))
-def test_rows_count_up_or_one_of_them_is_told_to_be_wrong(times, first, wrong):
+def test_rows_must_have_consecutive_offsets(times, first, wrong):
     content = bytearray(rows(times, first))
     is_wrong = wrong is not None and wrong < len(times)
     if is_wrong:
@@ -70,20 +70,20 @@ def test_no_rows_have_no_extremes():
 
 
 @given(st.lists(timestamps | nearby, max_size=3 * ROWS_IN_A_MARK), timestamps | nearby)
-def test_a_survey_tells_running_maxima_at_each_256th(times, floor):
+def test_a_survey_has_running_maxima_at_each_256th(times, floor):
     running = list(accumulate(times, max, initial=floor))
-    told = timeindex.survey(rows(times, 7), 7, floor)
-    assert told is not None
-    assert told.least == min(times, default=LATEST)
-    assert told.greatest == running[-1]
-    assert told.maxima == running[ROWS_IN_A_MARK::ROWS_IN_A_MARK]
+    result = timeindex.survey(rows(times, 7), 7, floor)
+    assert result is not None
+    assert result.least == min(times, default=LATEST)
+    assert result.greatest == running[-1]
+    assert result.maxima == running[ROWS_IN_A_MARK::ROWS_IN_A_MARK]
 
 
 # --- marks ------------------------------------------------------------------------------------
 
 
 @given(st.lists(timestamps | nearby), timestamps | nearby)
-def test_the_first_mark_from_a_moment_on(times, bound):
+def test_the_first_mark_from_a_time_on(times, bound):
     running = list(accumulate(times, max))
     marks = b"".join(struct.pack("<qII", time, 0, 0) for time in running)
     judged = next((number for number, time in enumerate(running) if time >= bound), len(running))
@@ -111,7 +111,7 @@ def test_there_is_no_chain_of_nothing():
 
 
 @pytest.mark.parametrize("at", range(3 * SEALED_SIZE))
-def test_whatever_byte_of_them_is_wrong_they_are_not_believed(at):
+def test_segments_with_any_wrong_byte_are_not_believed(at):
     content = bytearray(CHAIN)
     content[at] ^= 0x10
     assert timeindex.sealed_chain(content, checksum) is None
@@ -153,17 +153,17 @@ def read(
     offset: int = 0,
     position: int = 0,
 ) -> tuple[bytes, int]:
-    """All there is to be read, through windows of that size: the rows, and where it ends."""
+    """Read everything through windows of that size: return the rows, and where it ends."""
     found, held, start = b"", b"", 0
     for _ in range(10_000):
-        told = timeindex.times_of(
+        result = timeindex.times_of(
             framing, held, start, len(data), index[offset * 24 :], offset, position, end_offset
         )
-        found += told.rows
-        offset, position = told.next_offset, told.position
-        if told.wanted is None:
+        found += result.rows
+        offset, position = result.next_offset, result.position
+        if result.wanted is None:
             return found, position
-        start, needed = told.wanted
+        start, needed = result.wanted
         assert 0 < needed <= len(data) - start
         held = data[start : start + max(needed, window)]
     raise AssertionError("it goes on for ever")
@@ -173,15 +173,15 @@ def read(
 @pytest.mark.parametrize("has_index", [False, True])
 @given(messages=messages, window=st.integers(1, 1000))
 def test_the_times_of_records_are_what_they_were_made_with(varuint, has_index, messages, window):
-    made = triplet.encode(messages, 0, 0, varuint)
+    made = stream_codec.encode(messages, 0, 0, varuint)
     framing = TripletFraming(varuint=varuint)
-    told = read(made.data, made.index_rows if has_index else b"", framing, len(messages), window)
-    assert told == (made.timeindex_rows, len(made.data))
+    result = read(made.data, made.index_rows if has_index else b"", framing, len(messages), window)
+    assert result == (made.timeindex_rows, len(made.data))
 
 
 @given(messages=messages, window=st.integers(1, 1000), skipped=st.integers(0, 29))
-def test_reading_begins_where_it_is_told_to(messages, window, skipped):
-    made = triplet.encode(messages)
+def test_reading_begins_at_the_given_offset(messages, window, skipped):
+    made = stream_codec.encode(messages)
     skipped = min(skipped, len(messages))
     position = sum(20 + len(key) + len(value) for key, _, value in messages[:skipped])
     rows, _ = read(made.data, made.index_rows, FIXED, len(messages), window, skipped, position)
@@ -191,14 +191,17 @@ def test_reading_begins_where_it_is_told_to(messages, window, skipped):
 FIXED = TripletFraming()
 
 
-def three() -> triplet.Encoded:
+def three() -> stream_codec.Encoded:
     """Three records of 51 bytes."""
-    return triplet.encode([(b"k", 10, b"a" * 30), (b"k", 20, b"b" * 30), (b"k", 30, b"c" * 30)])
+    return stream_codec.encode([(b"k", 10, b"a" * 30), (b"k", 20, b"b" * 30), (b"k", 30, b"c" * 30)])
 
 
-def test_what_go_diskq_leaves_between_records_is_passed_over():
+def test_bytes_that_go_diskq_leaves_between_records_are_skipped():
     made = three()
-    first, second = triplet.encode([(b"k", 10, b"a" * 30)]), triplet.encode([(b"k", 20, b"b")], 1, 68)
+    first, second = (
+        stream_codec.encode([(b"k", 10, b"a" * 30)]),
+        stream_codec.encode([(b"k", 20, b"b")], 1, 68),
+    )
     data = first.data + made.data[:17] + second.data
     rows, _ = read(data, first.index_rows + second.index_rows, FIXED, 2)
     assert rows == first.timeindex_rows + second.timeindex_rows
@@ -227,17 +230,17 @@ def test_a_record_that_cannot_be_read_costs_its_own_time_and_no_other():
     assert rows == made.timeindex_rows[:16] + made.timeindex_rows[32:]
 
 
-def test_of_a_long_record_only_the_beginning_is_asked_for():
-    made = triplet.encode([(b"k", 10, b"a" * 100_000), (b"k", 20, b"b" * 100_000)])
-    told = timeindex.times_of(FIXED, made.data[:64], 0, len(made.data), made.index_rows, 0, 0, 2)
-    assert told.rows == made.timeindex_rows[:16]
-    assert told.wanted == (100_021, 64)
+def test_only_the_beginning_of_a_long_record_is_asked_for():
+    made = stream_codec.encode([(b"k", 10, b"a" * 100_000), (b"k", 20, b"b" * 100_000)])
+    result = timeindex.times_of(FIXED, made.data[:64], 0, len(made.data), made.index_rows, 0, 0, 2)
+    assert result.rows == made.timeindex_rows[:16]
+    assert result.wanted == (100_021, 64)
 
 
-def test_of_a_long_key_all_is_asked_for():
-    made = triplet.encode([(b"k" * 100_000, 10, b"")])
-    told = timeindex.times_of(FIXED, made.data[:64], 0, len(made.data), made.index_rows, 0, 0, 1)
-    assert told.wanted == (0, 100_020)
+def test_all_of_a_long_key_is_asked_for():
+    made = stream_codec.encode([(b"k" * 100_000, 10, b"")])
+    result = timeindex.times_of(FIXED, made.data[:64], 0, len(made.data), made.index_rows, 0, 0, 1)
+    assert result.wanted == (0, 100_020)
 
 
 @given(st.binary(max_size=400), st.binary(max_size=200), st.booleans(), st.integers(1, 100))
