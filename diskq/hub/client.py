@@ -15,7 +15,7 @@ import grpc
 import trio
 
 from diskq._native.hub import wire as hubwire
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq._native.journal.codec import JournalColumns
 from diskq.errors import HubError
 from diskq.hub.access import Tls, is_loopback
@@ -119,7 +119,7 @@ class HubClient:
                 raise ValueError(f"message {another.offset} does not follow message {one.offset}")
         columns = None
         if batch:
-            data = sej.encode(
+            data = journal_codec.encode(
                 (
                     (
                         each.key,
@@ -131,7 +131,7 @@ class HubClient:
                 ),
                 batch[0].offset,
             )
-            columns = sej.columns(data, batch[0].offset)
+            columns = journal_codec.columns(data, batch[0].offset)
         there = await self.put_columns(journal, columns)
         return None if there is None else there.next
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq._native.journal.codec import JournalColumns
 from diskq.channels.core.retrying import Again, tries
 from diskq.channels.core.watch import listen
@@ -336,9 +336,9 @@ async def _take_all(copy: _Copy, source: Taking, follow: bool) -> None:
                 options.max_items, max_bytes=options.max_bytes, linger=options.linger
             ) as messages:
                 now = time.time_ns()
-                data = sej.encode([_converted(message, now) for message in messages], following)
+                data = journal_codec.encode([_converted(message, now) for message in messages], following)
                 try:
-                    there = await copy.put(sej.columns(data, following))
+                    there = await copy.put(journal_codec.columns(data, following))
                 except HubError as failure:
                     if failure.code != "ALREADY_EXISTS":
                         raise

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from diskq._native.queue import codec as nsq
+from diskq._native.queue import codec as queue_codec
 from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.snapshot import waiting_after
 from diskq.storage.checksums import Rows
@@ -54,7 +54,7 @@ def count_between(fs: FileSystem, files: QueueFiles, start: QueuePosition, end: 
 def count_waiting(fs: FileSystem, files: QueueFiles, end: QueuePosition) -> int:
     """The messages that were accepted and wait to be written behind `end`. Raises OSError."""
     waiting = waiting_after(fs, files, read_wal(fs, files.wal), end)
-    return 0 if waiting is None else nsq.count(waiting.records).records
+    return 0 if waiting is None else queue_codec.count(waiting.records).records
 
 
 def _count(fs: FileSystem, path: str, checksum_file: str, position: int, end: int) -> tuple[int, int]:
@@ -90,7 +90,7 @@ def _count(fs: FileSystem, path: str, checksum_file: str, position: int, end: in
 def _parse(fs: FileSystem, handle: int, position: int, end: int) -> tuple[int, int]:
     """How many records there are by their lengths, and the byte behind them; one window at most."""
     window = fs.pread(handle, min(_WINDOW, end - position), position)
-    counted = nsq.count(window)
+    counted = queue_codec.count(window)
     if counted.records or len(window) < _LENGTH:
         return counted.records, position + counted.valid_end
     # One that is larger than the window; or the beginning of one that is being written.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diskq import FifoQueue, QueueOptions
-from diskq._native.queue import codec as nsq
+from diskq._native.queue import codec as queue_codec
 from diskq.engine.queue.files import QueueMetadata, QueuePosition
 from tests.docs.documents import ROOT, blocks, hex_block, table_rows
 from tests.reference import nsq_oracle as oracle
@@ -63,8 +63,8 @@ def test_the_example_is_what_diskq_writes(tmp_path: Path) -> None:
 
 @files
 def test_our_codec_reads_the_example(name: str, bodies: list[bytes]) -> None:
-    assert nsq.scan(example(name)) == (bodies, len(example(name)), "END")
-    assert nsq.encode(bodies) == example(name)
+    assert queue_codec.scan(example(name)) == (bodies, len(example(name)), "END")
+    assert queue_codec.encode(bodies) == example(name)
 
 
 @files
@@ -108,7 +108,7 @@ def test_metadata_without_our_line_is_a_peers_and_with_a_wrong_one_is_nobodys() 
     "data, stop", [("00000001", "TORN"), ("000000", "TORN"), ("ffffffff", "CORRUPT"), ("", "END")]
 )
 def test_the_three_stops_are_kept_apart(data: str, stop: str) -> None:
-    assert nsq.scan(bytes.fromhex(data)) == ([], 0, stop)
+    assert queue_codec.scan(bytes.fromhex(data)) == ([], 0, stop)
 
 
 def test_every_fault_of_the_peer_has_its_row() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offset import JournalOffset, read_journal_offset
@@ -49,7 +49,7 @@ def test_two_readers_find_in_it_what_was_sent(tmp_path: Path) -> None:
 
 
 def test_a_message_is_26_bytes_and_its_key_and_its_value() -> None:
-    assert sej.RECORD_OVERHEAD == 26
+    assert journal_codec.RECORD_OVERHEAD == 26
     assert [len(oracle.record(0, k, t, kind, v)) for k, t, kind, v in SENT] == [32, 26, 40]
     assert f"{len(example(FILE))} bytes" in DOCUMENT.read_text(encoding="utf-8")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diskq._native.priority import codec as taskflux
+from diskq._native.priority import codec as priority_codec
 from diskq.engine.priority.files import StorePoint
 from diskq.engine.priority.store import PriorityStore
 from diskq.options import PriorityOptions
@@ -54,11 +54,11 @@ def test_its_log_says_what_the_text_says() -> None:
         oracle.remove("mail", 2),
     ]
     assert [record.command for record in oracle.records(EXAMPLE[SEGMENT])] == commands
-    assert taskflux.scan(EXAMPLE[SEGMENT][8:]).commands == [
-        (taskflux.CREATE, b"mail", 2, 1000, None, (0, 9)),
-        (taskflux.ADD, b"mail", 5, b"hello"),
-        (taskflux.ADD, b"mail", 1, b"now!"),
-        (taskflux.REMOVE, b"mail", 2),
+    assert priority_codec.scan(EXAMPLE[SEGMENT][8:]).commands == [
+        (priority_codec.CREATE, b"mail", 2, 1000, None, (0, 9)),
+        (priority_codec.ADD, b"mail", 5, b"hello"),
+        (priority_codec.ADD, b"mail", 1, b"now!"),
+        (priority_codec.REMOVE, b"mail", 2),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diskq._native.stream import codec as triplet
+from diskq._native.stream import codec as stream_codec
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.stream import Stream
 from diskq.engine.stream.transactions.roll_forward import intent_of, verified
@@ -45,7 +45,7 @@ def test_the_staged_file_is_what_diskq_writes(tmp_path: Path) -> None:
         tmp_path, sink="clicks", epoch=7, task=0, partition_count=2, encoding="fixed", fs=NumberOne()
     ) as writer:
         for partition, messages in OF_PARTITION.items():
-            writer.add_encoded(partition, triplet.encode(messages).data, len(messages))
+            writer.add_encoded(partition, stream_codec.encode(messages).data, len(messages))
         assert writer.finish() == STAGED
     assert (tmp_path / ".diskq/staging" / NAME).read_bytes() == hex_block(DOCUMENT, "hex staged")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq._native.stream import codec as triplet
+from diskq._native.stream import codec as stream_codec
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints
 from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
@@ -97,21 +97,21 @@ def test_the_oracle_reads_the_example_and_writes_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("partition", OF_PARTITION)
 def test_our_codec_reads_the_example_and_writes_it(partition: int) -> None:
     files = [example(f"parts/00000{partition}/{FIRST}.{suffix}") for suffix in SUFFIXES]
-    messages, valid_end, stop = triplet.scan(files[0], partition)
+    messages, valid_end, stop = stream_codec.scan(files[0], partition)
     assert [(m.key, m.timestamp_ns, m.value) for m in messages] == OF_PARTITION[partition]
     assert (valid_end, stop) == (len(files[0]), "END")
-    assert list(triplet.encode(OF_PARTITION[partition])) == files
+    assert list(stream_codec.encode(OF_PARTITION[partition])) == files
 
 
 def test_our_codec_reads_the_varuint_form_and_writes_it() -> None:
-    messages = triplet.scan(data(0, varuint=True), varuint=True).messages
+    messages = stream_codec.scan(data(0, varuint=True), varuint=True).messages
     assert [(m.key, m.timestamp_ns, m.value) for m in messages] == SENT[:3]
-    assert triplet.encode(SENT[:3], varuint=True).data == data(0, varuint=True)
+    assert stream_codec.encode(SENT[:3], varuint=True).data == data(0, varuint=True)
 
 
 def test_the_rows_of_the_example_are_those_of_its_records() -> None:
-    assert triplet.index_rows(example(FILES[1])) == [(0, 0, 26), (1, 26, 21), (2, 47, 32)]
-    assert triplet.timeindex_rows(example(FILES[2])) == [(0, EARLY), (1, -1), (2, LATE)]
+    assert stream_codec.index_rows(example(FILES[1])) == [(0, 0, 26), (1, 26, 21), (2, 47, 32)]
+    assert stream_codec.timeindex_rows(example(FILES[2])) == [(0, EARLY), (1, -1), (2, LATE)]
 
 
 # --- what the text says -----------------------------------------------------------------------
@@ -119,12 +119,12 @@ def test_the_rows_of_the_example_are_those_of_its_records() -> None:
 
 @in_both_forms
 def test_the_smallest_record_has_as_many_bytes_as_is_said(varuint: bool) -> None:
-    assert len(triplet.encode([(b"", 0, b"")], varuint=varuint).data) == (10 if varuint else 20)
+    assert len(stream_codec.encode([(b"", 0, b"")], varuint=varuint).data) == (10 if varuint else 20)
 
 
 def test_a_longer_varuint_than_is_needed_is_read() -> None:
     data = bytes.fromhex("838000") + b"key" + bytes(8) + b"\0"
-    assert triplet.count(data, varuint=True) == (1, len(data), "END")
+    assert stream_codec.count(data, varuint=True) == (1, len(data), "END")
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ def test_a_longer_varuint_than_is_needed_is_read() -> None:
     ],
 )
 def test_the_three_stops_are_kept_apart(varuint: bool, data: str, stop: str) -> None:
-    assert triplet.scan(bytes.fromhex(data), varuint=varuint) == ([], 0, stop)
+    assert stream_codec.scan(bytes.fromhex(data), varuint=varuint) == ([], 0, stop)
 
 
 def test_the_table_of_hashes_is_right() -> None:
     rows = table_rows(DOCUMENT, "## Partitions")
     assert len(rows) == 9
     for _, key, hashed, *of in rows:
-        assert triplet.key_hash(bytes.fromhex(key)) == int(hashed)
+        assert stream_codec.key_hash(bytes.fromhex(key)) == int(hashed)
         assert [int(hashed) % 3, int(hashed) % 7] == list(map(int, of))
     assert rows[6][0] == f"`{bytes.fromhex(rows[6][1]).decode()}`"
 

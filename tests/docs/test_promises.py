@@ -10,7 +10,7 @@ import pytest
 import trio
 
 import diskq
-from diskq._native.queue import codec as nsq
+from diskq._native.queue import codec as queue_codec
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.sync_policy import SyncPolicy
 from tests.engine.queues import (
@@ -154,7 +154,7 @@ def test_a_message_longer_than_the_length_word_can_say_is_refused():
     with pytest.raises(ValueError, match="max_message_size is at most 2147483647"):
         diskq.QueueOptions(max_message_size=2**31)
     with pytest.raises(ValueError, match="2147483647"):
-        nsq.NsqFraming(0, 2**31)
+        queue_codec.NsqFraming(0, 2**31)
 
 
 @pytest.mark.parametrize("senders", [2, 64, 256])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from diskq._native.stream import codec as triplet
+from diskq._native.stream import codec as stream_codec
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.time_lookup import TimeLookup
@@ -73,7 +73,7 @@ class Writer:
 
     def append(self, timestamps: Iterable[int]) -> None:
         messages = [(b"key", timestamp, self.value) for timestamp in timestamps]
-        made = triplet.encode(messages, self.next_offset, self.size, self.varuint)
+        made = stream_codec.encode(messages, self.next_offset, self.size, self.varuint)
         write_all(self.fs, self.data, made.data, self.size)
         write_all(self.fs, self.timeindex, made.timeindex_rows, self.entries * TIMEINDEX_ROW_SIZE)
         write_all(self.fs, self.index, made.index_rows, self.entries * INDEX_ROW_SIZE)
@@ -130,7 +130,7 @@ def messages(fs: FileSystem, files: PartitionFiles) -> Iterator[tuple[int, int]]
         handle = fs.open(files.data(base))
         content = fs.pread(handle, fs.size(handle), 0)
         fs.close(handle)
-        for message in triplet.scan(content, 0, base).messages:
+        for message in stream_codec.scan(content, 0, base).messages:
             yield message.offset, message.timestamp_ns
 
 

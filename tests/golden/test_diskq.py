@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diskq._native.core.message import Message
-from diskq._native.stream import codec as triplet
+from diskq._native.stream import codec as stream_codec
 from tests.golden.streams import (
     HERE,
     STREAMS,
@@ -41,7 +41,7 @@ def by_the_codec(stream: Path, partition: int) -> list[Message]:
     messages: list[Message] = []
     for base in oracle.bases(partition_directory(stream, partition)):
         data = (partition_directory(stream, partition) / f"{base:020}.data").read_bytes()
-        messages += triplet.scan(data, partition, base).messages
+        messages += stream_codec.scan(data, partition, base).messages
     return messages
 
 
@@ -129,7 +129,7 @@ def test_the_codec_lays_down_what_lies_there(name, tmp_path):
         messages = by_the_codec(stream, partition)
         for base, end in zip(bases, [*bases[1:], None], strict=True):
             chosen = [m for m in messages if m.offset >= base and (end is None or m.offset < end)]
-            made = triplet.encode([(m.key, m.timestamp_ns, m.value) for m in chosen], base)
+            made = stream_codec.encode([(m.key, m.timestamp_ns, m.value) for m in chosen], base)
             for suffix, content in zip(("data", "index", "timeindex"), made, strict=True):
                 path = partition_directory(stream, partition) / f"{base:020}.{suffix}"
                 assert content == path.read_bytes(), path.name
@@ -140,14 +140,14 @@ def test_the_codec_lays_down_what_lies_there(name, tmp_path):
 
 @pytest.mark.parametrize("key, hashed", hash_vectors())
 def test_a_key_has_the_hash_that_go_gives_it(key, hashed):
-    assert triplet.key_hash(key) == hashed
+    assert stream_codec.key_hash(key) == hashed
     assert oracle.fnv1(key) == hashed
 
 
 @every_stream
 def test_every_message_is_in_the_partition_of_its_key(name):
     count = case(name).settings.get("partition_count", 3)
-    assert all(triplet.key_hash(m.key) % count == m.partition for m in case(name).pushed)
+    assert all(stream_codec.key_hash(m.key) % count == m.partition for m in case(name).pushed)
 
 
 def test_markers_tell_the_last_offset_that_was_processed(tmp_path):
@@ -162,7 +162,9 @@ def test_the_peers_lookups_are_the_definition_except_in_segments_of_one_message(
         right = oracle.offset_after(oracle.read_partition(stream, partition), when)
         directory = partition_directory(stream, partition)
         alone = right is not None and (directory / f"{right:020}.timeindex").exists()
-        alone = alone and (directory / f"{right:020}.timeindex").stat().st_size == triplet.TIMEINDEX_ROW_SIZE
+        alone = (
+            alone and (directory / f"{right:020}.timeindex").stat().st_size == stream_codec.TIMEINDEX_ROW_SIZE
+        )
         assert offset == (0 if alone else right), f"after {when} in partition {partition}"
 
 
@@ -177,13 +179,13 @@ def test_the_owner_of_a_live_producer_is_sixteen_raw_bytes(tmp_path):
 
 def test_half_a_record_is_torn_behind_the_last_whole_one(tmp_path):
     data = (golden_stream("torn_data", tmp_path) / "parts/000000/00000000000000000000.data").read_bytes()
-    assert triplet.count(data) == (6, 306, "TORN")
+    assert stream_codec.count(data) == (6, 306, "TORN")
     assert len(data) == 306 + 17
 
 
 def test_half_a_row_does_not_keep_the_rows_before_it_from_being_read(tmp_path):
     index = (golden_stream("torn_index", tmp_path) / "parts/000000/00000000000000000000.index").read_bytes()
-    assert triplet.index_rows(index) == [(i, 51 * i, 51) for i in range(6)]
+    assert stream_codec.index_rows(index) == [(i, 51 * i, 51) for i in range(6)]
     assert len(index) == 6 * 24 + 10
 
 

@@ -7,7 +7,7 @@ from bisect import bisect_right
 
 import pytest
 
-from diskq._native.stream import codec as triplet
+from diskq._native.stream import codec as stream_codec
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.storage.fs import OsFileSystem
@@ -78,7 +78,7 @@ def push_as_go_diskq(stream, pushed) -> None:
         offset, position = index.stat().st_size // 24, data.stat().st_size
         assert offset == message["offset"]
         triple = (bytes.fromhex(message["key_hex"]), message["ts_ns"], bytes.fromhex(message["hex"]))
-        made = triplet.encode([triple], offset, position)
+        made = stream_codec.encode([triple], offset, position)
         for path, content in ((timeindex, made.timeindex_rows), (data, made.data), (index, made.index_rows)):
             path.chmod(0o644)
             with path.open("ab") as file:

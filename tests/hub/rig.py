@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from diskq._native.hub import wire as hubwire
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq.engine.journal.journal import Journal
 from diskq.hub.store import HubStore, Range
 from diskq.messages import NULL_TIMESTAMP, JournalMessage
@@ -40,12 +40,14 @@ def items(batch: Sequence[JournalMessage]) -> list[tuple[bytes, int, int, bytes]
 
 def records(batch: Sequence[JournalMessage]) -> bytes:
     """The bytes that a journal has for them."""
-    return sej.encode(items(batch), batch[0].offset if batch else 0)
+    return journal_codec.encode(items(batch), batch[0].offset if batch else 0)
 
 
 def put_request(batch: Sequence[JournalMessage], client: bytes = b"web1", journal: bytes = b"log") -> bytes:
     first = batch[0].offset if batch else 0
-    return hubwire.put_request(client, journal, sej.columns(records(batch), first) if batch else None)
+    return hubwire.put_request(
+        client, journal, journal_codec.columns(records(batch), first) if batch else None
+    )
 
 
 def store(fs: FileSystem, **options: Any) -> HubStore:

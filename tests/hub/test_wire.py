@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diskq._native.hub import wire as hubwire
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq.messages import NULL_TIMESTAMP, JournalMessage
 from tests.hub.rig import items, messages, put_request, records
 
@@ -70,19 +70,29 @@ def as_theirs(its: Any, first: int) -> list[Any]:
 
 @given(entries, st.integers(0, 2**61))
 def test_a_put_is_the_same_bytes(its, first):
-    ours = hubwire.put_request(b"web1", b"log", sej.columns(sej.encode(its, first), first))
+    ours = hubwire.put_request(
+        b"web1", b"log", journal_codec.columns(journal_codec.encode(its, first), first)
+    )
     theirs = HUB["PutRequest"](ClientID="web1", JournalDir="log", Messages=as_theirs(its, first))
     assert ours == theirs.SerializeToString()
     told = hubwire.read_put(ours)
     assert (told.client, told.journal, told.messages) == (b"web1", b"log", len(its))
-    assert hubwire.records(ours, hubwire.OF_PUT, first) == (sej.encode(its, first), len(its), 0, None)
+    assert hubwire.records(ours, hubwire.OF_PUT, first) == (
+        journal_codec.encode(its, first),
+        len(its),
+        0,
+        None,
+    )
 
 
 @given(entries, st.integers(0, 2**61))
 def test_an_answer_is_the_same_bytes(its, first):
-    ours = hubwire.get_response(sej.columns(sej.encode(its, first), first))
+    ours = hubwire.get_response(journal_codec.columns(journal_codec.encode(its, first), first))
     assert ours == HUB["GetResponse"](Messages=as_theirs(its, first)).SerializeToString()
-    assert hubwire.messages(ours, hubwire.OF_GET) == sej.scan(sej.encode(its, first), first).messages
+    assert (
+        hubwire.messages(ours, hubwire.OF_GET)
+        == journal_codec.scan(journal_codec.encode(its, first), first).messages
+    )
 
 
 @given(st.integers(0, 2**63 - 1))
@@ -119,7 +129,7 @@ def test_unknown_fields_are_skipped_and_the_last_one_counts():
     inside = unknown + b"\x08\x63\x08\x00" + unknown + b"\x2a\x01x\x2a\x01y"
     request = b"\x0a\x01z" + unknown + b"\x0a\x01c\x12\x01j" + b"\x1a" + bytes([len(inside)]) + inside
     assert hubwire.read_put(request) == (b"c", b"j", 1, 1, 0)
-    assert sej.scan(hubwire.records(request, hubwire.OF_PUT, 0).data).messages == [
+    assert journal_codec.scan(hubwire.records(request, hubwire.OF_PUT, 0).data).messages == [
         JournalMessage(0, 0, 0, 0, b"", b"y")
     ]
 

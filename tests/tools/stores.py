@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from diskq._native.stream import codec as triplet
+from diskq._native.stream import codec as stream_codec
 from diskq.engine.journal.journal import Journal
 from diskq.engine.priority.store import PriorityStore
 from diskq.engine.queue.fifo_queue import FifoQueue
@@ -48,7 +48,9 @@ def made(fs: FileSystem, kind: Format, path: str, messages: Iterable[Entry]) -> 
     elif kind == "triplet":
         with Stream(path, StreamOptions(partition_count=PARTITIONS), fs=fs) as stream:
             for message in messages:
-                encoded = triplet.encode([(message.key or b"", message.timestamp_ns or 0, message.value)])
+                encoded = stream_codec.encode(
+                    [(message.key or b"", message.timestamp_ns or 0, message.value)]
+                )
                 stream.steps.accept_encoded(message.partition or 0, encoded.data)
     elif kind == "sej":
         with Journal(path, fs=fs) as journal:

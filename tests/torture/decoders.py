@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from diskq._native.hub import wire as hubwire
-from diskq._native.journal import codec as sej
-from diskq._native.priority import codec as taskflux
-from diskq._native.priority import state_codec as taskstate
-from diskq._native.queue import codec as nsq
-from diskq._native.stream import codec as triplet
+from diskq._native.journal import codec as journal_codec
+from diskq._native.priority import codec as priority_codec
+from diskq._native.priority import state_codec
+from diskq._native.queue import codec as queue_codec
+from diskq._native.stream import codec as stream_codec
 from diskq._native.stream.codec import TripletFraming
 from diskq._native.stream.index_entries import rows_of
 from diskq.engine.log import timestamps
@@ -53,12 +53,12 @@ class Decoder(NamedTuple):
 
 
 def nsq_records(data: bytes) -> None:
-    scanned, counted, columns = nsq.scan(data), nsq.count(data), nsq.columns(data)
+    scanned, counted, columns = queue_codec.scan(data), queue_codec.count(data), queue_codec.columns(data)
     end = scanned.valid_end
     assert (len(scanned.bodies), end, scanned.stop) == counted
     assert (columns.records, columns.valid_end, columns.stop) == counted
     assert columns.values == b"".join(scanned.bodies)
-    assert nsq.encode(scanned.bodies) == data[:end]
+    assert queue_codec.encode(scanned.bodies) == data[:end]
 
 
 def nsq_metadata(data: bytes) -> None:
@@ -77,21 +77,21 @@ def _nsq_metadata(data: bytes) -> None:
 
 
 def triplet_records(data: bytes, *, varuint: bool = False) -> None:
-    scanned = triplet.scan(data, first_offset=7, varuint=varuint)
+    scanned = stream_codec.scan(data, first_offset=7, varuint=varuint)
     end = scanned.valid_end
     facts = (len(scanned.messages), end, scanned.stop)
-    assert triplet.count(data, varuint) == facts
-    columns = triplet.columns(data, varuint)
+    assert stream_codec.count(data, varuint) == facts
+    columns = stream_codec.columns(data, varuint)
     assert (columns.records, columns.valid_end, columns.stop) == facts
     assert columns.values == b"".join(message.value for message in scanned.messages)
     assert columns.keys == b"".join(message.key for message in scanned.messages)
-    slices = triplet.slices(data, varuint)
+    slices = stream_codec.slices(data, varuint)
     assert (slices.records, slices.valid_end, slices.stop) == facts
     rows = rows_of(TripletFraming(varuint=varuint), data, 7, 0)
     assert (rows.records, rows.valid_end, rows.stop) == facts
     if not varuint:
         parts = [(message.key, message.timestamp_ns, message.value) for message in scanned.messages]
-        again = triplet.encode(parts, 7)
+        again = stream_codec.encode(parts, 7)
         assert (again.data, again.index_rows, again.timeindex_rows) == (
             data[:end],
             rows.index_rows,
@@ -104,8 +104,8 @@ def triplet_varuint(data: bytes) -> None:
 
 
 def triplet_rows(data: bytes) -> None:
-    assert len(triplet.index_rows(data)) == len(data) // triplet.INDEX_ROW_SIZE
-    assert len(triplet.timeindex_rows(data)) == len(data) // triplet.TIMEINDEX_ROW_SIZE
+    assert len(stream_codec.index_rows(data)) == len(data) // stream_codec.INDEX_ROW_SIZE
+    assert len(stream_codec.timeindex_rows(data)) == len(data) // stream_codec.TIMEINDEX_ROW_SIZE
 
 
 def settings(data: bytes) -> None:
@@ -130,34 +130,34 @@ def intent(data: bytes) -> None:
 
 
 def sej_records(data: bytes) -> None:
-    scanned = sej.scan(data)
+    scanned = journal_codec.scan(data)
     end = scanned.valid_end
     facts = (len(scanned.messages), end, scanned.stop)
-    assert sej.count(data) == facts
-    columns = sej.columns(data)
+    assert journal_codec.count(data) == facts
+    columns = journal_codec.columns(data)
     assert (columns.records, columns.valid_end, columns.stop) == facts
     assert columns.values == b"".join(message.value for message in scanned.messages)
     if scanned.messages:
         first = scanned.messages[0].offset
         parts = [(each.key, each.timestamp_ns, each.type, each.value) for each in scanned.messages]
-        assert sej.encode(parts, first) == data[:end]
-        back = sej.scan_back(data[:end], scanned.messages[-1].offset + 1)
+        assert journal_codec.encode(parts, first) == data[:end]
+        back = journal_codec.scan_back(data[:end], scanned.messages[-1].offset + 1)
         assert back.start == 0
         assert list(reversed(back.messages)) == scanned.messages
 
 
 def sej_anywhere(data: bytes) -> None:
     for start in range(0, min(len(data), 64), 7):
-        found = sej.resume(data[start:], 0, may_be_torn=True)
+        found = journal_codec.resume(data[start:], 0, may_be_torn=True)
         if found is not None:
             at, offset = found
             assert start + at <= len(data)
             assert offset >= 0
     for end in (len(data), len(data) // 2):
-        sej.scan_back(data[:end])
-        sej.boundary(data[:end], 1)
+        journal_codec.scan_back(data[:end])
+        journal_codec.boundary(data[:end], 1)
     for size in (1, 64, 4096):
-        blocks = sej.blocks(data, -1, size)
+        blocks = journal_codec.blocks(data, -1, size)
         assert all(0 <= at <= len(data) for at, _ in blocks)
 
 
@@ -170,30 +170,30 @@ def taskflux_records(data: bytes) -> None:
 
 
 def _taskflux_records(data: bytes) -> None:
-    whole = taskflux.scan(data)
+    whole = priority_codec.scan(data)
     assert 0 <= whole.end <= len(data)
     assert len(whole.commands) == whole.records
     singly, at = 0, 0
     while True:
-        found = taskflux.scan(memoryview(data)[at:], len(data) - at, most=1)
+        found = priority_codec.scan(memoryview(data)[at:], len(data) - at, most=1)
         if not found.records:
             break
         singly, at = singly + 1, at + found.end
     assert (singly, at) == (whole.records, whole.end)
-    skimmed = taskflux.scan(data, only_records=True)
+    skimmed = priority_codec.scan(data, only_records=True)
     assert skimmed.records >= whole.records
-    taskflux.has_record(data)
+    priority_codec.has_record(data)
 
 
 def taskflux_state(data: bytes) -> None:
     for content in (data, vouching.metadata(data)):
         with contextlib.suppress(ValueError):
-            taskstate.decode_metadata(content)
-    for head in taskstate.decode_snapshot_heads(data, len(data)):
+            state_codec.decode_metadata(content)
+    for head in state_codec.decode_snapshot_heads(data, len(data)):
         assert head.start + head.length <= len(data)
     at = 0
     with contextlib.suppress(ValueError):
-        while (queue := taskstate.decode_queue_head(data, at)) is not None:
+        while (queue := state_codec.decode_queue_head(data, at)) is not None:
             assert at < queue.end <= len(data)
             at = queue.end
 
@@ -209,7 +209,7 @@ def hub_requests(data: bytes) -> None:
             assert request.journal in data
         with contextlib.suppress(ValueError):
             told = hubwire.records(data, field, 0)
-            assert sej.count(told.data, 0).stop == "END"
+            assert journal_codec.count(told.data, 0).stop == "END"
             messages = hubwire.messages(data, field)
             assert len(messages) >= told.taken
 
@@ -258,40 +258,46 @@ def times(data: bytes) -> None:
 def _journal() -> list[bytes]:
     messages = list(itertools.product(KEYS, [*TIMES, None], (0, 7, 255), BODIES))
     return [
-        sej.encode(messages[at : at + 5], first) for first in (0, 41) for at in range(0, len(messages), 9)
+        journal_codec.encode(messages[at : at + 5], first)
+        for first in (0, 41)
+        for at in range(0, len(messages), 9)
     ]
 
 
 def _stream(*, varuint: bool) -> list[bytes]:
     messages = list(itertools.product(KEYS, TIMES, BODIES))
-    return [triplet.encode(messages[at : at + 5], varuint=varuint).data for at in range(0, len(messages), 3)]
+    return [
+        stream_codec.encode(messages[at : at + 5], varuint=varuint).data for at in range(0, len(messages), 3)
+    ]
 
 
 def _commands() -> list[bytes]:
     found = []
     for document in (False, True):
         records = [
-            taskflux.encode(taskflux.create_command(b"mail", 2, 100, 1000, (-5, 5)), document=document),
-            taskflux.encode_adds(b"mail", BODIES, list(range(len(BODIES))), document=document)[0],
-            taskflux.encode_removes(b"mail", [1, 3], document=document)[0],
-            taskflux.encode(taskflux.delete_command(b"mail"), document=document),
+            priority_codec.encode(
+                priority_codec.create_command(b"mail", 2, 100, 1000, (-5, 5)), document=document
+            ),
+            priority_codec.encode_adds(b"mail", BODIES, list(range(len(BODIES))), document=document)[0],
+            priority_codec.encode_removes(b"mail", [1, 3], document=document)[0],
+            priority_codec.encode(priority_codec.delete_command(b"mail"), document=document),
         ]
-        found += [*records, b"".join(records), b"".join(records) + taskflux.END_MARKER]
+        found += [*records, b"".join(records), b"".join(records) + priority_codec.END_MARKER]
     return found
 
 
 def _state() -> list[bytes]:
-    queue = taskstate.encode_queue_head(b"mail", 2, 17, 100, 1000, (-5, 5), 2)
+    queue = state_codec.encode_queue_head(b"mail", 2, 17, 100, 1000, (-5, 5), 2)
     return [
-        taskstate.encode_metadata(3, 1),
-        taskstate.encode_metadata(3, 1, document=True),
-        taskstate.encode_snapshot_head(12, 3, len(queue)) + queue,
+        state_codec.encode_metadata(3, 1),
+        state_codec.encode_metadata(3, 1, document=True),
+        state_codec.encode_snapshot_head(12, 3, len(queue)) + queue,
         queue * 3,
     ]
 
 
 def _requests() -> list[bytes]:
-    columns = sej.columns(sej.encode([(b"k", 5, 1, body) for body in BODIES]))
+    columns = journal_codec.columns(journal_codec.encode([(b"k", 5, 1, body) for body in BODIES]))
     return [
         hubwire.put_request(b"web1", b"events", columns),
         hubwire.get_request(b"web1", b"events", 5),
@@ -311,10 +317,10 @@ _INTENT = Intent(
     (_STAGED,),
 )
 _LETTER = DeadLetter("epoch:0:30", "HTTP 400", 1_700_000_000, 3, b"body\nof two lines")
-_ROWS = triplet.encode([(b"k", 5, body) for body in BODIES])
+_ROWS = stream_codec.encode([(b"k", 5, body) for body in BODIES])
 
 DECODERS: dict[str, Decoder] = {
-    "nsq records": Decoder([nsq.encode(BODIES[at:]) for at in range(len(BODIES))], nsq_records),
+    "nsq records": Decoder([queue_codec.encode(BODIES[at:]) for at in range(len(BODIES))], nsq_records),
     "nsq metadata": Decoder(
         [b"3\n0,0\n0,40\n", QueueMetadata(3, QueuePosition(0, 8), QueuePosition(1, 40), True).render()],
         nsq_metadata,

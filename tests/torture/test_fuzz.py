@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diskq._native.priority import codec as taskflux
+from diskq._native.priority import codec as priority_codec
 from tests.torture.decoders import DECODERS, Decoder
 from tests.torture.directories import directories
 from tests.torture.fuzz import fuzz
@@ -59,6 +59,6 @@ def test_a_record_whose_command_changed_is_read_again_with_its_checksum_made_rig
     changed[20] ^= 0x55
     assert commands(content) == content
     assert (
-        taskflux.scan(bytes(changed), only_records=True).records
-        < taskflux.scan(commands(bytes(changed)), only_records=True).records
+        priority_codec.scan(bytes(changed), only_records=True).records
+        < priority_codec.scan(commands(bytes(changed)), only_records=True).records
     )

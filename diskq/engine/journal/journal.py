@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq.engine.journal.steps import Item, JournalSteps, Key, Value, When
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.exclusive import exclusive
@@ -121,7 +121,7 @@ class Journal(LogEngine):
         if len(data):
             self.steps.check_offset(int.from_bytes(data[:8], "big"))
         first = self.next_offset
-        found = sej.count(data, first)
+        found = journal_codec.count(data, first)
         if found.stop != "END":
             raise ValueError(f"no whole record that comes next at byte {found.valid_end} of {len(data)}")
         self.steps.accept_encoded(data, is_held=word == "memory")

@@ -11,7 +11,7 @@ from typing import Literal
 
 from diskq._native.core.gate import Gate
 from diskq._native.core.message import JournalMessage
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq._native.journal.codec import JournalColumns, SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
@@ -160,5 +160,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
         """A byte and the message there, not far before `offset`, by the sizes at the ends of records."""
         end = self.ahead.position if self.base == segment.base else segment.size
         start = max(0, end - STRETCH)
-        at, reached = sej.boundary(self._fs.pread(segment.blocks.handle, end - start, start), offset)
+        at, reached = journal_codec.boundary(
+            self._fs.pread(segment.blocks.handle, end - start, start), offset
+        )
         return (start + at, reached) if reached < offset else None

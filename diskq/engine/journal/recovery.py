@@ -13,7 +13,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from diskq._native.core.append_buffer import BLOCK_SIZE
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.walk import RecordStretch, Walk, walk
 from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, OpenRepairs
@@ -189,7 +189,7 @@ class _JournalJudge:
         size = _AT_ONCE
         while position < part.end:
             window = self.fs.pread(handle, min(size, part.end - position), position)
-            found = sej.blocks(window, offset, BLOCK_SIZE)
+            found = journal_codec.blocks(window, offset, BLOCK_SIZE)
             is_last = position + len(window) >= part.end
             if not is_last and len(found) > 1:
                 found.pop()  # it may be a small one

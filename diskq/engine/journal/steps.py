@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq._native.journal.append_buffer import SejBuffer
 from diskq._native.journal.codec import SejFraming
 from diskq.engine.journal.files import JournalFiles
@@ -137,11 +137,11 @@ class JournalSteps(DirectorySteps):
     def _append_again(self, displaced: Displaced) -> None:
         """Another writer has taken the place of accepted messages: append them again, durably."""
         path, waiting = displaced.path, displaced.waiting
-        messages = sej.scan(waiting.records).messages
+        messages = journal_codec.scan(waiting.records).messages
         first, point = self.next_offset, self._segment.point
         is_in_place = (point.base, point.end) == (waiting.file, waiting.start)
         again = ((its.key, its.timestamp_ns, its.type, its.value) for its in messages)
-        self.accept_encoded(sej.encode(again, first), is_held=False)
+        self.accept_encoded(journal_codec.encode(again, first), is_held=False)
         self.log.sync()
         if is_in_place:
             return
@@ -224,7 +224,10 @@ class JournalSteps(DirectorySteps):
         """
         value = as_body(value, "a message's value")
         key = as_key(key, self.options.max_key_size)
-        most = min(self.options.max_message_size, sej.MAX_RECORD - sej.RECORD_OVERHEAD - len(key or b""))
+        most = min(
+            self.options.max_message_size,
+            journal_codec.MAX_RECORD - journal_codec.RECORD_OVERHEAD - len(key or b""),
+        )
         if not self.options.min_message_size <= len(value) <= most:
             raise MessageSizeError(len(value), self.options.min_message_size, most)
         if isinstance(type, bool) or not isinstance(type, int):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq.storage.fs import FileSystem
 
 __all__ = ["Break", "Walk", "find_next", "records_in", "walk"]
@@ -60,7 +60,7 @@ def records_in(
     size = _WINDOW
     while position < end:
         window = fs.pread(handle, min(size, end - position), position)
-        found = sej.count(window, offset + records)
+        found = journal_codec.count(window, offset + records)
         position += found.valid_end
         records += found.records
         if found.stop == "CORRUPT" or (
@@ -100,7 +100,7 @@ def find_next(
         is_all = position + size == end
         window = fs.pread(handle, size, position)
         known = -1 if next_offset is None else next_offset
-        found = sej.resume(window, expected, known, may_be_torn)
+        found = journal_codec.resume(window, expected, known, may_be_torn)
         if found is not None:
             return position + found[0], found[1]
         if is_all or len(window) < size:

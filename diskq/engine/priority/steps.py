@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
-from diskq._native.priority import codec as taskflux
+from diskq._native.priority import codec as priority_codec
 from diskq._native.priority.record_table import PriorityRecord, RecordTable
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.message_checks import as_body
@@ -332,7 +332,7 @@ class PrioritySteps(DirectorySteps):
             raise ValueError("a queue of kind QA needs a key_range")
         queue = StoredQueue(name, IMPLEMENTATIONS[implementation], max_size, max_message_size, key_range)
         limits = (queue.implementation, max_size, max_message_size, key_range)
-        command = taskflux.create_command(queue.encoded_name, *limits)
+        command = priority_codec.create_command(queue.encoded_name, *limits)
 
         def apply(start: int, stop: int) -> None:
             self._queues[name] = queue
@@ -352,7 +352,7 @@ class PrioritySteps(DirectorySteps):
             del self._queues[name]
             self._hiding.pop(queue.table, None)
 
-        self._append_one(taskflux.delete_command(queue.encoded_name), apply, durability)
+        self._append_one(priority_codec.delete_command(queue.encoded_name), apply, durability)
         return queue
 
     # --- messages ---------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ class PrioritySteps(DirectorySteps):
         is_hidden = durability == "synced"
 
         def encode(start: int, room: int) -> tuple[bytes, int]:
-            return taskflux.encode_adds(name, batch, keys, start, room, self._term, self._document)
+            return priority_codec.encode_adds(name, batch, keys, start, room, self._term, self._document)
 
         def apply(start: int, stop: int) -> None:
             table.add(batch, keys, start, stop, is_hidden)
@@ -449,7 +449,7 @@ class PrioritySteps(DirectorySteps):
         done = 0
 
         def encode(start: int, room: int) -> tuple[bytes, int]:
-            return taskflux.encode_removes(name, ids, start, room, self._term, self._document)
+            return priority_codec.encode_removes(name, ids, start, room, self._term, self._document)
 
         def apply(start: int, stop: int) -> None:
             nonlocal done
@@ -481,7 +481,7 @@ class PrioritySteps(DirectorySteps):
         self, command: bytes, apply: Callable[[int, int], None], durability: Durability | None
     ) -> None:
         def encode(start: int, room: int) -> tuple[bytes, int]:
-            return taskflux.encode(command, self._term, self._document), 1
+            return priority_codec.encode(command, self._term, self._document), 1
 
         self._append(encode, 1, apply, self.log.durability(durability))
 
@@ -503,7 +503,7 @@ class PrioritySteps(DirectorySteps):
             try:
                 self._make_way(is_held)
                 data, stop = encode(done, max(0, self._segment.room - self._held.size))
-                size = len(data) - len(taskflux.END_MARKER)
+                size = len(data) - len(priority_codec.END_MARKER)
                 if self._document and self.next_lsn + stop - done > _LARGEST_NARROW:
                     raise UnsupportedFormatError(
                         self.path, f"record {_LARGEST_NARROW + 1}", "what 4 bytes can tell"
@@ -680,7 +680,7 @@ class PrioritySteps(DirectorySteps):
         if held.records:
             if not self._segment.is_open:
                 self.log.roll(self._segments)
-            self._write(b"".join((*held.data, taskflux.END_MARKER)), held.records)
+            self._write(b"".join((*held.data, priority_codec.END_MARKER)), held.records)
             self._held = _Held([])
 
     def cut_back(self) -> None:

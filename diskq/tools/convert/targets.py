@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 
 from diskq._native.core.message import NULL_TIMESTAMP
-from diskq._native.stream import codec as triplet
+from diskq._native.stream import codec as stream_codec
 from diskq.engine.journal.journal import Journal
 from diskq.engine.layouts import queue_names
 from diskq.engine.priority.state import DEFAULT, StoredQueue
@@ -163,7 +163,7 @@ class _Stream(Target):
         options = StreamOptions(
             partition_count=partitions,
             max_message_size=UNBOUNDED,
-            max_key_size=triplet.MAX_KEY,
+            max_key_size=stream_codec.MAX_KEY,
             sync_every=UNBOUNDED,
             sync_timeout=_A_YEAR,
             max_unsynced=UNBOUNDED,
@@ -188,7 +188,7 @@ class _Stream(Target):
                 parts.setdefault(partition, []).append(row)
         for partition, messages in parts.items():
             assert partition is not None
-            encoded = triplet.encode(messages, varuint=self._varuint)  # type: ignore[arg-type]
+            encoded = stream_codec.encode(messages, varuint=self._varuint)  # type: ignore[arg-type]
             self._stream.steps.accept_encoded(partition, encoded.data)
         self._stream.flush()
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq._native.queue.codec import MAX_BODY, NsqFraming
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TripletFraming
 from diskq._native.stream.index_entries import RowsOf, rows_of
@@ -149,7 +149,7 @@ def sej_blocks(fs: FileSystem, handle: int, piece: RecordRange) -> Iterator[tupl
         window = fs.pread(handle, min(size, piece.end - position), position)
         offset = int.from_bytes(window[:8], "big")
         end = 0
-        for end, records in sej.blocks(window, offset, BLOCK_SIZE):
+        for end, records in journal_codec.blocks(window, offset, BLOCK_SIZE):
             yield position + end, records
         assert end or len(window) < piece.end - position, "whole records"
         position += end

@@ -14,10 +14,10 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from diskq._native.journal import codec as sej
-from diskq._native.priority import codec as taskflux
-from diskq._native.queue import codec as nsq
-from diskq._native.stream import codec as triplet
+from diskq._native.journal import codec as journal_codec
+from diskq._native.priority import codec as priority_codec
+from diskq._native.queue import codec as queue_codec
+from diskq._native.stream import codec as stream_codec
 from diskq.tools.entries import Entry
 
 __all__ = ["Fragments", "jobs_fragments", "journal_fragments", "queue_fragments", "stream_fragments"]
@@ -46,7 +46,7 @@ def queue_fragments(content: bytes, name: str) -> Fragments:
     found = Fragments()
 
     def take(part: bytes) -> int:
-        scanned = nsq.scan(part)
+        scanned = queue_codec.scan(part)
         found.entries += [Entry(body, queue=name) for body in scanned.bodies]
         return scanned.valid_end
 
@@ -64,7 +64,7 @@ def stream_fragments(content: bytes, partition: int, is_varuint: bool) -> Fragme
     found = Fragments()
 
     def take(part: bytes) -> int:
-        scanned = triplet.scan(part, varuint=is_varuint)
+        scanned = stream_codec.scan(part, varuint=is_varuint)
         found.entries += [
             Entry(message.value, message.key, message.timestamp_ns, partition=partition)
             for message in scanned.messages
@@ -112,7 +112,7 @@ def journal_fragments(content: bytes) -> Fragments:
     found = Fragments()
     at = 0
     while at < len(content):
-        scanned = sej.scan(memoryview(content)[at:])
+        scanned = journal_codec.scan(memoryview(content)[at:])
         for message in scanned.messages:
             stamp, kind = message.timestamp_ns, message.type
             found.entries.append(Entry(message.value, message.key, stamp, kind, offset=message.offset))
@@ -125,7 +125,7 @@ def journal_fragments(content: bytes) -> Fragments:
 
 def _sej_record_behind(content: bytes, at: int) -> int:
     """Where the next whole record begins, from byte `at` on; the end, if there is none."""
-    for start in range(at, len(content) - sej.RECORD_OVERHEAD + 1):
+    for start in range(at, len(content) - journal_codec.RECORD_OVERHEAD + 1):
         key_size = _SEJ_HEAD.unpack_from(content, start)[3]
         value_at = start + _SEJ_HEAD.size + key_size + _SEJ_SIZE.size
         if key_size < 0 or value_at > len(content):
@@ -142,20 +142,20 @@ def _sej_record_behind(content: bytes, at: int) -> int:
 def jobs_fragments(content: bytes) -> Fragments:
     """Of a store's log. Messages that were acknowledged may be among them: a log tells it by number only."""
     found = Fragments()
-    at = len(taskflux.FILE_HEAD) if content.startswith(taskflux.FILE_HEAD) else 0
+    at = len(priority_codec.FILE_HEAD) if content.startswith(priority_codec.FILE_HEAD) else 0
     while 0 <= at < len(content):
-        scanned = taskflux.scan(memoryview(content)[at:])
+        scanned = priority_codec.scan(memoryview(content)[at:])
         for command in scanned.commands:
-            if command[0] == taskflux.ADD:
+            if command[0] == priority_codec.ADD:
                 _, name, priority, payload = command[:4]
                 found.entries.append(Entry(payload, priority=priority, queue=name.decode("latin-1")))
         at += scanned.end
-        if content.startswith(taskflux.END_MARKER, at) or not content[at:].strip(b"\0"):
+        if content.startswith(priority_codec.END_MARKER, at) or not content[at:].strip(b"\0"):
             found.unread += len(content[at:].strip(b"\0"))  # what is behind the end was written over once
             break
-        behind = content.find(taskflux.MARKER, at + 1)
-        while behind >= 0 and not taskflux.scan(memoryview(content)[behind:], most=1).records:
-            behind = content.find(taskflux.MARKER, behind + 1)
+        behind = content.find(priority_codec.MARKER, at + 1)
+        while behind >= 0 and not priority_codec.scan(memoryview(content)[behind:], most=1).records:
+            behind = content.find(priority_codec.MARKER, behind + 1)
         found.unread += (len(content) if behind < 0 else behind) - at
         at = behind
     return found

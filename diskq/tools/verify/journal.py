@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from diskq._native.core.gate import Gate
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq._native.journal.codec import SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
@@ -39,7 +39,7 @@ def verify_journal(fs: FileSystem, store: Store, report: Report) -> None:
 
 
 def _count(records: bytes) -> int:
-    return sej.count(records).records
+    return journal_codec.count(records).records
 
 
 def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
@@ -162,7 +162,9 @@ def _look_at_the_end(
     row = segment.blocks.rows.first_after(end)
     known = segment.blocks.rows.last_end if row is None else row.end
     if row is not None and row.end > segment.size:
-        held = sej.count(fs.pread(segment.blocks.handle, max(0, end - row.start), row.start)).records
+        held = journal_codec.count(
+            fs.pread(segment.blocks.handle, max(0, end - row.start), row.start)
+        ).records
         what = f"the data ends at byte {segment.size}, its checksums go on to {known}"
         if _is_unsynced(fs, files):
             report.torn(path, end, what)
@@ -213,7 +215,7 @@ def _tell_of_the_rest(
     if (waiting := read_wal(fs, files.wal)) is not None:
         size = fs.size_of(files.data(waiting.file))
         if size is not None and waiting.start <= size < waiting.start + len(waiting.records):
-            whole = sej.count(waiting.records[size - waiting.start :]).records
+            whole = journal_codec.count(waiting.records[size - waiting.start :]).records
             report.messages += whole
             report.note(files.wal, None, f"{whole} messages wait here: the next open writes them")
     tell_of_the_start(missing_start(bases, files.checksum_files(), files.data, noted=noted), report)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 from diskq._native.stream.codec import INDEX_ROW_SIZE
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader import JournalReader
@@ -180,7 +180,7 @@ class JournalGauge:
             size = self._fs.size(handle)
             window = min(size, _WINDOW)
             while window:
-                found = sej.scan_back(self._fs.pread(handle, window, size - window), max_records=1)
+                found = journal_codec.scan_back(self._fs.pread(handle, window, size - window), max_records=1)
                 if found.messages:
                     return found.messages[0].offset + 1
                 if found.stop != "TORN" or not window < found.claimed <= size:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from diskq._native.journal import codec as sej
-from diskq._native.priority import codec as taskflux
+from diskq._native.journal import codec as journal_codec
+from diskq._native.priority import codec as priority_codec
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.errors import LockedError
 from diskq.tools.repair.repair import repair
@@ -163,7 +163,7 @@ def test_a_stream_goes_on_behind_a_broken_record():
 
 
 def test_a_journal_goes_on_behind_each_broken_record():
-    encoded = [sej.encode([(b"k", 7, 1, b"v%d" % number)], number) for number in range(4)]
+    encoded = [journal_codec.encode([(b"k", 7, 1, b"v%d" % number)], number) for number in range(4)]
     content = encoded[0] + b"\x00\x01" + encoded[1] + b"\xff" * 30 + encoded[2] + encoded[3]
     found = journal_fragments(content)
     assert [(entry.offset, entry.value) for entry in found.entries] == [(n, b"v%d" % n) for n in range(4)]
@@ -171,10 +171,12 @@ def test_a_journal_goes_on_behind_each_broken_record():
 
 
 def test_a_store_goes_on_behind_each_broken_command():
-    adds = [taskflux.encode_adds(b"mail", [b"m%d" % number], number)[0][:-4] for number in range(3)]
+    adds = [priority_codec.encode_adds(b"mail", [b"m%d" % number], number)[0][:-4] for number in range(3)]
     broken = bytearray(adds[1])
     broken[-1] ^= 1
-    found = jobs_fragments(taskflux.FILE_HEAD + adds[0] + bytes(broken) + adds[2] + taskflux.END_MARKER)
+    found = jobs_fragments(
+        priority_codec.FILE_HEAD + adds[0] + bytes(broken) + adds[2] + priority_codec.END_MARKER
+    )
     assert [(entry.queue, entry.priority, entry.value) for entry in found.entries] == [
         ("mail", 0, b"m0"),
         ("mail", 2, b"m2"),
