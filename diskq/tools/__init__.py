@@ -1,4 +1,4 @@
-"""What whoever meets a directory asks: what is it, is it whole, how is it mended, how does it get elsewhere?
+"""Tools that identify, verify, repair, salvage, convert and watch stores of any kind.
 
-Law: looking locks, makes and changes nothing; what changes something says first what it would do.
+Law: looking takes no lock, and makes and changes nothing; a tool that changes something first shows its plan.
 """

@@ -1,5 +1,5 @@
-# What a disk and a machine can do at most, and what kind of disk it is. Law: measured through the door that
-# the engines use, on a file of its own; what looks too good to be true is said to look so.
+# The limits of a disk and a machine, and the kind of disk. Law: measured through the file system layer that
+# the engines use, on a file of its own; a figure that looks too good to be true gets a warning.
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_SYNCS = 2000
 
 
 class Spread(NamedTuple):
-    """Of several rounds."""
+    """The spread of a value over several rounds."""
 
     median: float
     low: float
@@ -41,7 +41,7 @@ class Spread(NamedTuple):
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    """Raises ValueError for none."""
+    """Return the spread of `values`. Raises ValueError if there are none."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
@@ -49,7 +49,7 @@ def spread_of(values: Sequence[float]) -> Spread:
 
 
 def quantile(values: Sequence[float], part: float) -> float:
-    """By nearest rank: one of the values."""
+    """Return the quantile by nearest rank: one of the values."""
     return sorted(values)[max(0, math.ceil(part * len(values)) - 1)]
 
 
@@ -58,24 +58,24 @@ def quantile(values: Sequence[float], part: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskLimits:
-    """One round. Rates are bytes per second."""
+    """The result of one round. Rates are bytes per second."""
 
     memcpy: float
     """Copying in memory."""
     write: float
-    """Into the page cache, which nothing but a power cut can empty."""
+    """Writing into the page cache, which survives a kill, but not a power cut."""
     write_synced: float
-    """The same, and to stable storage."""
+    """Writing into the page cache and syncing to stable storage."""
     read: float
-    """Out of the page cache."""
+    """Reading from the page cache."""
     syncs: tuple[float, ...]
-    """Seconds that each fdatasync took behind a write of 100 bytes."""
+    """Seconds that each fdatasync took after a write of 100 bytes."""
 
 
 def measure_limits(directory: AnyPath, *, size: int = 64 * _CHUNK, seconds: float = 0.5) -> DiskLimits:
-    """One round, with a file of `size` bytes (at least 1 MiB) in `directory`, which must be there.
+    """Measure one round, with a file of `size` bytes (at least 1 MiB) in `directory`, which must exist.
 
-    `seconds` is for the syncs. The file is empty, and still there, at the end. Raises OSError.
+    The syncs take `seconds`. At the end the file exists and is empty. Raises OSError.
     """
     disk = OsFileSystem()
     chunk = bytes(bytearray(range(256)) * (_CHUNK // 256))
@@ -109,7 +109,7 @@ def measure_limits(directory: AnyPath, *, size: int = 64 * _CHUNK, seconds: floa
 
 
 def _syncs(disk: FileSystem, handle: int, end: int, seconds: float) -> list[float]:
-    """At least one; appending, as a queue does."""
+    """Return the time of each sync, at least one; writes append, as a queue does."""
     record, barrier, found = b"x" * _RECORD, Barrier(files=(handle,)), list[float]()
     last = perf_counter() + seconds
     while not found or (len(found) < _MOST_SYNCS and perf_counter() < last):
@@ -133,7 +133,7 @@ def _memcpy(chunk: bytes, count: int) -> float:
 
 
 class Mount(NamedTuple):
-    """Where a directory is mounted from. `kind` is the file system's type, "unknown" where nobody tells."""
+    """The mount that a directory is on. `kind` is the file system's type, or "unknown"."""
 
     kind: str
     path: str
@@ -149,14 +149,14 @@ _NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre"
     "virtiofs",
 }
 
-# No disk, and no flash, is reached and left in this time; only memory is.
+# No disk, and no flash, answers in less than this; only memory does.
 _TOO_FAST = 10e-6
-# Only disks whose cache survives a power cut answer in this time.
+# Only disks whose cache survives a power cut answer in less than this.
 _VERY_FAST = 60e-6
 
 
 def mount_of(path: AnyPath) -> Mount:
-    """What `path` is on. Nothing but Linux tells."""
+    """Return the mount that `path` is on; its kind is known on Linux only."""
     disk = OsFileSystem()
     try:
         handle = disk.open(_MOUNTS)
@@ -172,7 +172,7 @@ def mount_of(path: AnyPath) -> Mount:
 
 
 def mount_in(mounts: str, path: str) -> Mount:
-    """By the mount that is nearest above an absolute path, in the lines of /proc/self/mounts."""
+    """Return the nearest mount above an absolute path, from the lines of /proc/self/mounts."""
     best = Mount("unknown", "")
     for line in mounts.splitlines():
         _, point, kind, *_ = line.split(" ")
@@ -184,7 +184,7 @@ def mount_in(mounts: str, path: str) -> Mount:
 
 
 def warnings_of(mount: Mount, median_sync: float) -> list[str]:
-    """What is to be known before anybody believes the figures. `median_sync` is in seconds."""
+    """Return warnings for readers of the figures. `median_sync` is in seconds."""
     found = []
     if mount.kind in _MEMORY:
         found.append(f"{mount.path} is {mount.kind}, which is memory: nothing on it survives a restart")

@@ -1,5 +1,5 @@
-# One message, whatever its files are like: what a tool carries from one format to another; and many of
-# them, by column. Law: what a format does not have is None, never a made-up value.
+# A message in no particular format, as tools convert it from one format to another; and batches of messages,
+# by column. Law: what a format does not have is None, never a made-up value.
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """A message, with what its format keeps of it."""
+    """A message, with the fields that its format stores."""
 
     value: bytes
     key: bytes | None = None
@@ -25,9 +25,9 @@ class Entry(NamedTuple):
     type: int | None = None
     """Journals; 0 to 255."""
     priority: int | None = None
-    """Jobs; the smallest is received first."""
+    """Priority queues; the smallest is received first."""
     queue: str | None = None
-    """Queues and jobs."""
+    """Queues and priority queues."""
     partition: int | None = None
     """Streams."""
     offset: int | None = None
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class EntryBatch:
-    """Messages that follow each other, by column. A column that is None: none of them has that."""
+    """Consecutive messages, by column. A column is None if none of them has that field."""
 
     values: list[bytes]
     keys: Sequence[bytes | None] | None = None
@@ -52,7 +52,7 @@ class EntryBatch:
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> EntryBatch:
-        """The same messages by column."""
+        """Return the same messages by column."""
         columns = list(zip(*entries, strict=True)) or [()] * len(Entry._fields)
         values, *others = columns
         return cls(
@@ -67,7 +67,7 @@ class EntryBatch:
         return len(self.values)
 
     def entries(self) -> Iterator[Entry]:
-        """One by one."""
+        """Yield the messages one by one."""
         columns = [getattr(self, name) for name in _COLUMNS]
         return map(
             Entry._make,
@@ -75,18 +75,18 @@ class EntryBatch:
         )
 
     def column(self, name: str) -> Sequence[Any] | None:
-        """What the messages have of a field of `Entry`."""
+        """Return the column of a field of `Entry`."""
         found: Sequence[Any] | None = getattr(self, _COLUMN_OF[name])
         return found
 
     def chosen(self, places: Sequence[int]) -> EntryBatch:
-        """Those at these places, in this order."""
+        """Return the messages at these places, in this order."""
         if len(places) == len(self.values):
             return self
         return self._each(_picker(places))
 
     def cut(self, start: int, end: int) -> EntryBatch:
-        """Those at start:end."""
+        """Return the messages at start:end."""
         return self._each(itemgetter(slice(start, end)))
 
     def _each(self, pick: Callable[[Any], Any]) -> EntryBatch:

@@ -1,5 +1,5 @@
-# What a look at files found. Law: what the next open mends without loss is not called damage, and what is
-# lost is counted as far as anybody can.
+# The findings of a verification. Law: what the next open repairs without loss is not called damage, and lost
+# messages are counted as far as that is possible.
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from diskq.tools.stores import Store
 __all__ = ["Finding", "Progress", "Severity", "Verdict", "Verification"]
 
 Severity = Literal["damage", "torn", "note"]
-"""Messages are lost, altered or unreachable; the end of a write that a crash cut off, which the next open
-cuts and keeps aside; something to know, which is not wrong."""
+"""`damage`: messages are lost, altered or unreachable. `torn`: the end of a write that a crash cut off, which
+the next open cuts and keeps aside. `note`: worth knowing, and not wrong."""
 
 Verdict = Literal["clean", "torn", "damaged"]
 
 Progress: TypeAlias = Callable[[int], object]
-"""Is told how many bytes more were looked at."""
+"""Called with the number of bytes that were looked at since the last call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it was written."""
+    """One difference from what was written."""
 
     severity: Severity
     path: str
     """The file."""
     at: int | None = None
-    """The byte in it; None: all of it, or there is no such file."""
+    """The byte in it; None: the whole file, or the file does not exist."""
     what: str
     lost: int = 0
     """Messages that cannot be read, as far as they can be counted."""
@@ -37,15 +37,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """A thing as it was found."""
+    """The result of a verification."""
 
     store: Store
     messages: int
-    """Those that can be read."""
+    """Messages that can be read."""
     size: int
     """Bytes that were looked at."""
     checksummed: int
-    """For so many of them a checksum vouches."""
+    """Bytes of these that are covered by a checksum."""
     findings: tuple[Finding, ...]
 
     @property

@@ -1,9 +1,9 @@
-# Offsets whose messages are gone for good, and known to be. Law: a gap is noted by who has looked for what
-# was in it, and kept all that could be read; what is not noted here is news.
+# Offsets whose messages are known to be gone for good. Law: a repair notes a gap after it has looked for the
+# messages and kept all that could be read; a gap that is not noted here is a finding.
 #
-# A stream's offsets, and a journal's, are never given twice: where a repair leaves a damaged stretch out, a
-# segment ends before it, and one begins behind it. Without a note nobody could tell that from a segment that
-# somebody took away. It is text: a line for each gap, and a checksum, in `.diskq/gaps`.
+# Offsets of streams and journals are never given twice: where a repair leaves out a damaged stretch, a
+# segment ends before it, and another one begins after it. Without a note that would look like a segment that
+# was removed. The file `.diskq/gaps` is text: one line for each gap, and a checksum.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST = 64 * 1024 * 1024
 
 
 class _GapFiles(Protocol):
-    """Where gaps are noted."""
+    """The files of a store, as far as gaps need them."""
 
     gaps: str
 
@@ -36,7 +36,7 @@ class Gap(NamedTuple):
 
 
 def known_gaps(fs: FileSystem, files: _GapFiles) -> list[Gap]:
-    """Those that are noted, in order; none where nobody can read them. Raises OSError."""
+    """Return the noted gaps in order, or none if the file cannot be read. Raises OSError."""
     content = read_small(fs, files.gaps, _LARGEST) or b""
     if not content.startswith(_HEAD):
         return []
@@ -48,13 +48,13 @@ def known_gaps(fs: FileSystem, files: _GapFiles) -> list[Gap]:
 
 
 def gaps_as(gaps: Iterable[Gap]) -> bytes:
-    """What the file is to say."""
+    """Return the content of the file."""
     lines = b"".join(b"%d %d %d\n" % gap for gap in _joined(gaps))
     return checked(_HEAD + lines)
 
 
 def unknown_parts(gap: Gap, known: Iterable[Gap]) -> list[Gap]:
-    """What of the gap is not noted."""
+    """Return the parts of the gap that are not noted."""
     parts, start = [], gap.start
     for other in sorted(each for each in known if each.partition == gap.partition):
         if other.start > start and start < gap.end:

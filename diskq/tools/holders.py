@@ -1,4 +1,4 @@
-# Who has something that keeps messages. Law: look, and take nothing: whoever has it does not notice.
+# The process that has a store open. Law: look without taking a lock, so that the process does not notice.
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["StoreOwner", "in_words", "owner_of", "writer_of"]
 
 
 def in_words(holder: Holder | None, is_open: bool | None) -> str | None:
-    """Who has it, by what `holder_of` found; None: nobody."""
+    """Return the holder that `holder_of` found in words, or None if the store is not open."""
     if is_open:
         return str(holder)
     return f"perhaps {holder}" if is_open is None and holder is not None else None
 
 
 def writer_of(fs: FileSystem, files: StreamFiles) -> str | None:
-    """Who writes to a stream, in words; None where nobody does. Raises OSError."""
+    """Return in words who writes to a stream, or None if no process does. Raises OSError."""
     holder, is_held = holder_of(fs, files.lock)
     if is_held:
         return str(holder)
@@ -33,14 +33,14 @@ def writer_of(fs: FileSystem, files: StreamFiles) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOwner:
-    """Who has a store."""
+    """The process that has a priority store open, as far as its files show it."""
 
     root: str
     """The directory of its files."""
     is_open: bool | None
-    """Does a process have it? None: it cannot be told from here."""
+    """True if a process has it open; None: not known from here."""
     holder: Holder | None
-    """Who has it, or had it last; None where diskq never had it."""
+    """The process that has it open, or had it last; None if diskq never had it."""
 
     def __str__(self) -> str:
         if self.is_open is None:
@@ -51,7 +51,7 @@ class StoreOwner:
 
 
 def owner_of(path: AnyPath, *, fs: FileSystem | None = None) -> StoreOwner:
-    """Who has the store at `path`. Raises FileNotFoundError where there is none, OSError."""
+    """Return the owner of the store at `path`. Raises FileNotFoundError if there is no store, OSError."""
     disk = fs or OsFileSystem()
     files = StoreFiles.existing(disk, path)
     holder, is_open = holder_of(disk, files.lock)

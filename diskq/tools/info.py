@@ -1,5 +1,5 @@
-# What is it, how much, how old, and whose? Law: nothing is locked or changed, and no message is read that
-# need not be: what would take reading all of it is told as far as it is known, and said to be so.
+# Kind, size, age and owner of a store. Law: nothing is locked or changed, and no message is read without
+# need: a figure that would take reading everything is given as far as it is known, and marked as such.
 
 from __future__ import annotations
 
@@ -30,45 +30,45 @@ __all__ = ["FORMATS", "Info", "info"]
 FORMATS: Mapping[Kind, str] = MappingProxyType(
     {"queue": "nsq", "spool": "nsq", "stream": "triplet", "journal": "sej", "jobs": "taskflux"}
 )
-"""Of what format the files of each kind are."""
+"""The file format of each kind."""
 
-# A store of more bytes is not read for a look.
+# A priority store with more bytes than this is not read for `info`.
 _READ_UP_TO = 64 * 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True)
 class Info:
-    """A thing at one moment, as its files show it. Sizes in bytes, times in nanoseconds since 1970."""
+    """A store at one moment, as its files show it. Sizes in bytes, times in nanoseconds since 1970."""
 
     store: Store
     format: str
     messages: int | None = None
-    """None: nobody knows without reading all of it."""
+    """None: not known without reading everything."""
     is_exact: bool = True
-    """Is it that many, rather than at least that many?"""
+    """True if the number is exact; else it is the least number."""
     bytes: int = 0
-    """Of all files, what is ours alone among them."""
+    """Bytes of all files, diskq's own ones included."""
     files: int = 0
     segments: int = 0
     """Files with messages."""
     oldest_ns: int | None = None
     newest_ns: int | None = None
     times_of: str = "messages"
-    """Whose times these are: "messages"; or, where those have none, "files": when they were written last."""
+    """The source of these times: "messages", or, if they have none, "files": the time of the last write."""
     holder: str | None = None
-    """Who has it open; None: nobody, as far as one can tell."""
+    """The process that has it open; None: none, as far as it is known."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What its kind alone has."""
+    """Facts that only its kind has."""
     leftovers: list[str] = field(default_factory=list)
-    """What was kept aside of bytes that could not be read, and what a crash left."""
+    """Files of bytes that could not be read, kept aside, and what a crash left."""
     next_open: list[str] = field(default_factory=list)
-    """What the next open would find, and mend; empty: nothing."""
+    """What the next open would find and repair; empty: nothing."""
 
 
 def info(store: Store, *, fs: FileSystem | None = None) -> Info:
-    """Look at it, whoever is at work there.
+    """Look at a store, which may be in use.
 
-    Raises OSError; UnsupportedFormatError and CorruptionError where nobody can read what it says of itself.
+    Raises OSError; UnsupportedFormatError and CorruptionError if its settings or metadata cannot be read.
     """
     found = Info(store=store, format=FORMATS[store.kind])
     _LOOKS[store.kind](fs or OsFileSystem(), store, found)
@@ -163,9 +163,9 @@ def _look_at_stream(fs: FileSystem, store: Store, found: Info) -> None:
     }
     found.leftovers = _kept(fs, store.path)
     if fs.size_of(files.intent) is not None:
-        found.next_open.append("a transaction is pending: it is finished, or taken back")
+        found.next_open.append("a transaction is pending: it is finished or rolled back")
     if found.holder is None and statistics.is_in_use:
-        found.next_open.append("the owner file of a producer that died is there: it is taken over")
+        found.next_open.append("the owner file of a producer that died exists: it is taken over")
 
 
 # --- journals -------------------------------------------------------------------------------------
@@ -238,14 +238,14 @@ def _held(is_open: bool | None, holder: str) -> str | None:
 
 
 def _below(fs: FileSystem, path: str) -> Iterator[str]:
-    """All files in the directory, and below it."""
+    """Yield all files in the directory and below it."""
     try:
         names = fs.list_directory(path)
     except NotADirectoryError:
         yield path
         return
     except FileNotFoundError:
-        return  # it went while we looked
+        return  # removed meanwhile
     for name in names:
         yield from _below(fs, join(path, name))
 
@@ -258,7 +258,7 @@ def _count_files(fs: FileSystem, paths: Iterator[str] | list[str], found: Info) 
 
 
 def _take_ages(fs: FileSystem, paths: list[str], found: Info) -> None:
-    """When files were written last: all that is known where messages have no times."""
+    """Take the times at which files were written last, if messages have no times."""
     found.times_of = "files"
     stamps = [stamp.modified_ns for path in paths if (stamp := fs.stamp_of(path)) is not None]
     stamps += [each for each in (found.oldest_ns, found.newest_ns) if each is not None]
@@ -266,7 +266,7 @@ def _take_ages(fs: FileSystem, paths: list[str], found: Info) -> None:
 
 
 def _kept(fs: FileSystem, path: str) -> list[str]:
-    """What repairs set aside."""
+    """Return the names of the files that repairs set aside."""
     return sorted(each for each in _below(fs, path) if ".bad" in each.rpartition("/")[2])
 
 

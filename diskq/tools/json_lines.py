@@ -1,14 +1,13 @@
-# Messages as lines of JSON, those of every kind. Law: what is written is read back exactly, and a line that
-# says anything else than a message is refused, by its number.
+# Messages of every kind as lines of JSON. Law: what is written is read back exactly, and a line that is not a
+# message is refused, by its number.
 #
 # Tools write one shape for all formats:
 #
 #   {"queue":"mail","partition":0,"offset":5,"id":7,"timestamp":"2013-07-04T10:00:00.5Z","type":1,
 #    "priority":3,"key":"aw==","value":"aGVsbG8="}
 #
-# Only `value` has to be there; what a message does not have is left out. `key` and `value` are base64;
-# `key_text` and `text` stand for them where they are UTF-8, and text was asked for. The grammar is in
-# docs/convert.md.
+# Only `value` is required; what a message does not have is left out. `key` and `value` are base64; if text
+# was asked for, `key_text` and `text` replace them where they are UTF-8. The grammar is in docs/convert.md.
 #
 # Commands write a shape for each kind, a stream's with go-diskq's names:
 #
@@ -16,8 +15,9 @@
 #   {"offset":5,"timestamp":"2013-07-04T10:00:00Z","type":1,"key":"aw==","value":"aGVsbG8="}
 #   {"queue":"mail","id":7,"priority":5,"data":"aGVsbG8="}
 #
-# JSON has no bytes: a stream's key is text, and where it is none `PartitionKeyBase64`, which go-diskq does
-# not have, tells it beside what can be shown of it. Tools read these shapes as well; a command reads its own.
+# JSON has no bytes: a stream's key is text. If it is not UTF-8, `PartitionKeyBase64`, which go-diskq does not
+# have, holds it exactly, and `PartitionKey` what can be shown of it. Tools read these shapes as well; a
+# command reads its own.
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ _WINDOW = 1024 * 1024
 
 
 class Names(NamedTuple):
-    """What lines of a shape call the parts of a message; None: they have no such part, or it is not read."""
+    """The names that lines of a shape use for a message's fields; None: no such field, or it is not read."""
 
     value: str
     text: str | None = None
-    """The value as text; and so with the key."""
+    """The value as text; `key_text` is the key as text."""
     key: str | None = None
     key_text: str | None = None
     timestamp: str | None = None
@@ -76,14 +76,14 @@ class Names(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the lines of a command look."""
+    """The layout of a command's lines."""
 
     about: str
-    """What is in them, for help."""
+    """Their content, for help texts."""
     example: str
     names: Names
     unread: frozenset[str] = frozenset()
-    """What is in them for others: a message gets a new one when it is written."""
+    """Names that are only for other programs: a message gets new values when it is written."""
     known: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ JOB = Shape(
 
 
 def stream_line(message: Message) -> bytes:
-    """Without its newline."""
+    """Return the line without its newline."""
     return b'{%b,"TimestampUTC":"%b","Data":"%b","PartitionIndex":%d,"Offset":%d}' % (
         _partition_key(message.key),
         as_text(message.timestamp_ns).encode(),
@@ -132,7 +132,7 @@ def _partition_key(key: bytes) -> bytes:
 
 
 def journal_line(message: JournalMessage) -> bytes:
-    """Without its newline. Where the message has no time, `timestamp` is null."""
+    """Return the line without its newline. If the message has no time, `timestamp` is null."""
     time = message.timestamp_ns
     return b'{"offset":%d,"timestamp":%b,"type":%d,"key":"%b","value":"%b"}' % (
         message.offset,
@@ -144,7 +144,7 @@ def journal_line(message: JournalMessage) -> bytes:
 
 
 def job_line(record: PriorityRecord) -> bytes:
-    """Without its newline."""
+    """Return the line without its newline."""
     return b'{"queue":%b,"id":%d,"priority":%d,"data":"%b"}' % (
         json.dumps(record.queue).encode(),
         record.id,
@@ -154,7 +154,7 @@ def job_line(record: PriorityRecord) -> bytes:
 
 
 def to_lines(batch: EntryBatch, *, text: bool = False) -> bytes:
-    """A line for each, with its newline. With `text` what is UTF-8 is written as it reads."""
+    """Return a line for each message, with its newline. With `text`, UTF-8 is written as text."""
     pieces: list[Iterable[str]] = []
     for name, render in _NUMBERS:
         if (column := batch.column(name)) is not None:
@@ -208,13 +208,13 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def entry_of(line: bytes, shape: Shape | None = None, when: Callable[[str], int] = from_text) -> Entry:
-    """The message that a line tells, of this shape, or of any. Raises ValueError for anything else.
+    """Return the message of a line of this shape, or of any. Raises ValueError for anything else.
 
-    `when`: the nanoseconds since 1970 that a time means. What it raises comes out.
+    `when` converts a time to nanoseconds since 1970; its exceptions are passed on.
     """
     told = _decode((line[3:] if line.startswith(_BOM) else line).decode())
     if type(told) is not dict:
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     names = _TOOLS if shape is None else shape.names
     if shape is not None:
         _check_names(told, shape.known)
@@ -229,10 +229,10 @@ def entry_of(line: bytes, shape: Shape | None = None, when: Callable[[str], int]
     if key is not None and key_text is not None:
         if shape is not STREAM:
             raise ValueError("it has both key_text and key")
-        key_text = None  # it is what can be shown of the other one
+        key_text = None  # what can be shown of PartitionKeyBase64
     queue = told.get(names.queue)
     if queue is not None and type(queue) is not str:
-        raise ValueError("its queue is no text")
+        raise ValueError("its queue is not text")
     return Entry(
         _bytes(names.value, value) if text is None else _encoded(names.text, text),
         None
@@ -250,7 +250,7 @@ def entry_of(line: bytes, shape: Shape | None = None, when: Callable[[str], int]
 
 _TOOLS = Names(*Names._fields)
 _KNOWN = frozenset(Names._fields)
-# What the lines of commands call it, which a tool reads whole.
+# The names in the lines of commands, which tools read as well.
 _OTHER_NAMES = {
     **{name: part for shape in (STREAM, JOB) for part, name in shape.names._asdict().items() if name},
     "PartitionIndex": "partition",
@@ -265,34 +265,34 @@ def _check_names(told: dict[str, Any], known: frozenset[str]) -> None:
 
 
 def _as_tools(told: dict[str, Any]) -> dict[str, Any]:
-    """The same with the names of a tool's lines."""
+    """Return the same object with the names of a tool's lines."""
     _check_names(told, _KNOWN_IN_ALL)
-    if told.get("PartitionKeyBase64") is not None:  # the other one is what can be shown of it
+    if told.get("PartitionKeyBase64") is not None:  # PartitionKey is what can be shown of it
         told = {name: cell for name, cell in told.items() if name != "PartitionKey"}
     if "Data" in told and told["Data"] is None:
         told = {**told, "Data": ""}
     ours = {_OTHER_NAMES.get(name, name): cell for name, cell in told.items()}
     if len(ours) < len(told):
-        raise ValueError("it says the same twice")
+        raise ValueError("it has a field twice")
     return ours
 
 
 def _bytes(name: str | None, cell: Any) -> bytes:
     if type(cell) is not str:
-        raise ValueError(f"its {name} is no text")
+        raise ValueError(f"its {name} is not text")
     try:
         return a2b_base64(cell, strict_mode=True)
     except (Base64Error, ValueError) as failure:
-        raise ValueError(f"its {name} is no base64 ({failure})") from None
+        raise ValueError(f"its {name} is not base64 ({failure})") from None
 
 
 def _encoded(name: str | None, cell: Any) -> bytes:
     if type(cell) is not str:
-        raise ValueError(f"its {name} is no text")
+        raise ValueError(f"its {name} is not text")
     try:
         return cell.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"its {name} is no UTF-8") from None
+        raise ValueError(f"its {name} is not UTF-8") from None
 
 
 def _moment(name: str | None, cell: Any, when: Callable[[str], int]) -> int | None:
@@ -301,7 +301,7 @@ def _moment(name: str | None, cell: Any, when: Callable[[str], int]) -> int | No
     if type(cell) is int:
         return as_timestamp(cell)
     if type(cell) is not str:
-        raise ValueError(f"its {name} is no time")
+        raise ValueError(f"its {name} is not a time")
     return when(cell)
 
 
@@ -309,12 +309,12 @@ def _whole(name: str, cell: Any, least: int, most: int) -> int | None:
     if cell is None:
         return None
     if type(cell) is not int or not least <= cell <= most:
-        raise ValueError(f"its {name} is no whole number of {least} to {most}")
+        raise ValueError(f"its {name} is not a whole number of {least} to {most}")
     return cell
 
 
 def from_lines(lines: Sequence[bytes], first: int = 1, path: str = "stdin") -> EntryBatch:
-    """Their messages; `first` is the number of the first line. Raises LineError, naming the line."""
+    """Return the messages of lines; the first has number `first`. Raises LineError, naming the line."""
     entries = []
     for number, line in enumerate(lines, first):
         try:
@@ -325,7 +325,8 @@ def from_lines(lines: Sequence[bytes], first: int = 1, path: str = "stdin") -> E
 
 
 def read_lines(path: AnyPath, *, fs: FileSystem | None = None, label: str = "") -> Iterator[EntryBatch]:
-    """The messages of a file of such lines, which errors call `label`. The last newline may be missing.
+    """Yield the messages of a file of such lines, which errors call `label`. The last newline may be missing.
+
 
     Raises LineError, OSError.
     """

@@ -1,10 +1,11 @@
-# What is built beside its place, and put there when it is whole. Law: under the final name there is nothing,
-# or all of it; who gives up leaves nothing, and what a killed process left is swept by the next one.
+# A target is built under another name, and renamed when it is whole. Law: under the final name there is
+# nothing or all of it; a conversion that gives up leaves nothing, and the next one removes what a killed one
+# left.
 #
 #   .NAME.converting        what is being built: a directory, or a file
 #   .NAME.converting.lock   locked while it is
 #
-# Both stand in the target's own directory: a name changes there in one step.
+# Both are in the target's own directory, where a rename is atomic.
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ __all__ = ["Place", "check_free"]
 
 
 def check_free(fs: FileSystem, target: str) -> None:
-    """May a thing be made at `target`? An empty directory is no obstacle.
+    """Check that a store can be made at `target`. An empty directory is no obstacle.
 
-    Raises FileExistsError, and FileNotFoundError where the directory that is to hold it is not there.
+    Raises FileExistsError, and FileNotFoundError if the parent directory does not exist.
     """
     above = directory_of(target.rstrip("/"))
     if fs.size_of(above) is None:
@@ -32,15 +33,15 @@ def check_free(fs: FileSystem, target: str) -> None:
     with suppress(NotADirectoryError):
         if not fs.list_directory(target):
             return
-    reason = "it is there already: append to it, or convert into another place"
+    reason = "it exists already: append to it, or convert into another place"
     raise FileExistsError(errno.EEXIST, reason, target)
 
 
 class Place:
-    """Where a target is built: at `path`, until it is `put`, or `given_up`."""
+    """The place where a target is built: at `path`, until `put` or `give_up`."""
 
     def __init__(self, fs: FileSystem, target: str, *, is_file: bool = False) -> None:
-        """Make room, and a directory unless it `is_file`. Raises LockedError, OSError, as `check_free`."""
+        """Remove remains; make a directory unless `is_file`. Raises LockedError, OSError, as `check_free`."""
         check_free(fs, target)
         self._fs = fs
         self._target = target.rstrip("/")
@@ -56,13 +57,13 @@ class Place:
             raise
 
     def put(self) -> None:
-        """It is whole, and durable: give it its name. Raises OSError, as `check_free`."""
+        """Give the target, which is whole and durable, its name. Raises OSError, as `check_free`."""
         check_free(self._fs, self._target)
         Barrier(installs=((self.path, self._target),), removals=(self._lock.path,)).execute(self._fs)
         self._lock.release()
 
     def give_up(self) -> None:
-        """Take away what was built. Raises OSError."""
+        """Remove what was built. Raises OSError."""
         try:
             remove_tree(self._fs, self.path)
             Barrier(removals=(self._lock.path,)).execute(self._fs)

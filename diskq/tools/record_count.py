@@ -1,5 +1,5 @@
-# How many messages lie between two places of a queue. Law: bytes that are vouched for by checksums are not
-# read, rows of checksums tell how many records they are of; and only what was asked for is looked at.
+# Counts the messages between two positions of a queue. Law: bytes that checksums cover are not read, as
+# entries of checksum files hold numbers of records; and only the range that was asked for is looked at.
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LENGTH = 4
 
 
 def bytes_between(start: QueuePosition, end: QueuePosition, sizes: Mapping[int, int]) -> int:
-    """Bytes from `start` to `end`, with files of these sizes between; what is gone counts nothing."""
+    """Return the bytes from `start` to `end`, given the files' sizes; removed files count nothing."""
     if start >= end:
         return 0
     between = sum(size for number, size in sizes.items() if start.file <= number < end.file)
@@ -29,16 +29,16 @@ def bytes_between(start: QueuePosition, end: QueuePosition, sizes: Mapping[int, 
 
 
 class Counted(NamedTuple):
-    """How many whole messages there are, and the place behind the last of them."""
+    """The number of whole messages, and the position after the last of them."""
 
     records: int
     end: QueuePosition
 
 
 def count_between(fs: FileSystem, files: QueueFiles, start: QueuePosition, end: QueuePosition) -> Counted:
-    """The messages from `start`, where one begins, to `end`. Raises OSError.
+    """Count the messages from `start`, where one begins, to `end`. Raises OSError.
 
-    Those in a file that has gone meanwhile are not counted.
+    Messages in a file that was removed meanwhile are not counted.
     """
     found, reached = 0, start
     for number in range(start.file, end.file + 1):
@@ -52,7 +52,7 @@ def count_between(fs: FileSystem, files: QueueFiles, start: QueuePosition, end: 
 
 
 def count_waiting(fs: FileSystem, files: QueueFiles, end: QueuePosition) -> int:
-    """The messages that were accepted and wait to be written behind `end`. Raises OSError."""
+    """Count the messages that were accepted and are to be written after `end`. Raises OSError."""
     waiting = waiting_after(fs, files, read_wal(fs, files.wal), end)
     return 0 if waiting is None else queue_codec.count(waiting.records).records
 
@@ -75,7 +75,7 @@ def _count(fs: FileSystem, path: str, checksum_file: str, position: int, end: in
                 records, position = rows.counting(position, end - position)
                 found += records
                 continue
-            # To where rows go on, where the position lies within a block, or somebody else wrote.
+            # Up to the next entry, if the position is inside a block, or another program wrote here.
             goal = end if row is None else min(end, row.start if row.start > position else row.end)
             records, behind = _parse(fs, handle, position, goal)
             if behind == position:
@@ -88,11 +88,11 @@ def _count(fs: FileSystem, path: str, checksum_file: str, position: int, end: in
 
 
 def _parse(fs: FileSystem, handle: int, position: int, end: int) -> tuple[int, int]:
-    """How many records there are by their lengths, and the byte behind them; one window at most."""
+    """Count records by their lengths, in one window at most; and return the byte after them."""
     window = fs.pread(handle, min(_WINDOW, end - position), position)
     counted = queue_codec.count(window)
     if counted.records or len(window) < _LENGTH:
         return counted.records, position + counted.valid_end
-    # One that is larger than the window; or the beginning of one that is being written.
+    # A record that is larger than the window; or the beginning of one that is being written.
     behind = position + _LENGTH + int.from_bytes(window[:_LENGTH], "big")
     return (1, behind) if counted.stop == "TORN" and behind <= end else (0, position)

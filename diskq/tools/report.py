@@ -1,5 +1,5 @@
-# What whoever looks over a thing writes down. Law: what two looks do not agree on was in motion, and is no
-# finding: somebody may be writing, or taking away what is consumed, while we look.
+# The findings of a verification. Law: only what two looks agree on is a finding: another process may be
+# writing, or removing what is consumed, at the same time.
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Report", "settled", "tell_of_a_repair", "tell_of_rows", "tell_of_the
 
 _LOOKS = 5
 _MOMENT = 0.02
-"""Seconds between two looks: a write that was under way is over by then, mostly."""
+"""Seconds between two looks: by then a write that was in progress has usually ended."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What was found so far. `progress` is told of bytes."""
+    """What was found so far. `progress` is called with the number of bytes of each step."""
 
     progress: Progress | None = None
     messages: int = 0
@@ -32,7 +32,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
 
     def saw(self, size: int) -> None:
-        """So many bytes more were looked at."""
+        """Add `size` to the bytes that were looked at."""
         self.size += size
         if self.progress is not None and size:
             self.progress(size)
@@ -50,7 +50,7 @@ class Report:
         self.findings.append(Finding(severity=severity, path=path, at=at, what=what, lost=lost))
 
     def take(self, part: Report) -> None:
-        """Add what a look at a part of the thing has found. Its progress was told already."""
+        """Add what a look at a part of the store has found. Its progress was reported already."""
         self.messages += part.messages
         self.size += part.size
         self.checksummed += part.checksummed
@@ -62,49 +62,47 @@ class Report:
         return sum(finding.lost for finding in self.findings)
 
     def count_lost(self, count: int) -> None:
-        """So many messages are lost, and the first damage has them."""
+        """Add `count` lost messages to the first damage."""
         for number, finding in enumerate(self.findings):
             if finding.severity == "damage":
                 self.findings[number] = replace(finding, lost=count)
                 count = 0
 
     def limit_lost(self, most: int) -> None:
-        """No more than these are lost: of what several findings tell, the first ones have them."""
+        """Limit the lost messages of all findings to `most`; the first findings keep theirs."""
         for number, finding in enumerate(self.findings):
             self.findings[number] = replace(finding, lost=min(finding.lost, most))
             most -= self.findings[number].lost
 
     @property
     def troubles(self) -> set[tuple[str, str, int | None, str]]:
-        """What is wrong, without what can be another number a moment later."""
+        """Return what is wrong, without the numbers that may change a moment later."""
         wrong = (each for each in self.findings if each.severity != "note")
         return {(each.severity, each.path, each.at, each.what) for each in wrong}
 
 
 def tell_of_rows(fs: FileSystem, checksum_file: str, bare: int, report: Report) -> None:
-    """Where `bare` bytes of a file have no checksum: is that because rows of its checksum file rotted?"""
+    """Report rotten entries of a checksum file, if `bare` bytes of the data have no checksum."""
     if bare > 0 and (rotten := corrupt_rows(fs, checksum_file)):
-        what = f"{len(rotten)} of its rows are torn or rotten: {bare} bytes of the data have no checksum"
+        what = f"{len(rotten)} of its entries are torn or rotten: {bare} bytes of the data have no checksum"
         report.note(checksum_file, rotten[0], what)
 
 
 def tell_of_a_repair(fs: FileSystem, root: str, name: str, report: Report) -> None:
-    """Was one begun at `root` under this name, and cut short?"""
+    """Report a repair that was begun at `root` under this name and cut short."""
     plan = plan_path(private_path(root, name))
     if fs.size_of(plan) is not None:
-        report.note(
-            plan, None, "a repair was cut short, of which this is the rest: the next open finishes it"
-        )
+        report.note(plan, None, "this is the rest of a repair that was cut short: the next open finishes it")
 
 
 def tell_of_the_start(missing: Repair | None, report: Report) -> None:
-    """Was there more before the first segment than there is?"""
+    """Report messages that are missing before the first segment."""
     if missing is not None:
         report.damage(missing.path, None, missing.reason, missing.records or 0)
 
 
 def settled(look: Callable[[Report], None], progress: Progress | None) -> Report:
-    """What `look` writes down. Where something is wrong it looks again, and only what stays counts."""
+    """Return what `look` reports. If something is wrong it looks again, and keeps what both looks found."""
     found = Report(progress)
     look(found)
     for _ in range(_LOOKS):

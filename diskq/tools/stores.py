@@ -1,5 +1,5 @@
-# What keeps messages at a path: of which kind it is, and what it is called. Law: names decide, and nothing
-# is opened; what we do not know is not guessed at.
+# The stores at a path: their kinds and names. Law: file names decide, and nothing is opened; unknown files
+# are not guessed at.
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ __all__ = ["KINDS", "Kind", "Store", "stores_at", "stores_below", "stores_found"
 Kind = Literal["queue", "spool", "stream", "journal", "jobs"]
 KINDS: tuple[Kind, ...] = ("queue", "spool", "stream", "journal", "jobs")
 
-# So far above a file the directory is that it belongs to: <stream>/parts/000000/<name>.
+# A file's store is up to this many levels above it: <stream>/parts/000000/<name>.
 _DEEPEST = 4
-# So many levels below a directory things are looked for, where somebody only knows that they are there.
+# Stores are looked for up to this many levels below a directory, if their place is not known.
 _FURTHEST = 5
 
 
 class Store(NamedTuple):
-    """Something that keeps messages."""
+    """A store of messages, of any kind."""
 
     kind: Kind
     path: str
     """Its directory."""
     name: str = ""
-    """Of a queue, of which a directory may hold several."""
+    """The name of a queue, of which a directory may hold several."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.path}" + (f" {self.name}" if self.name else "")
 
 
 def stores_at(path: AnyPath, *, fs: FileSystem | None = None) -> list[Store]:
-    """What keeps messages at `path`, by name; empty: nothing that we know.
+    """Return the stores at `path`, sorted by name; empty if there is none.
 
-    That is what is in the directory and in those directly below it, of every kind; and where `path` is a
-    file, what it belongs to.
+    They are the stores in the directory and in those directly below it, of every kind; if `path` is a file,
+    the store that it belongs to.
 
     Raises OSError.
     """
@@ -51,12 +51,12 @@ def stores_at(path: AnyPath, *, fs: FileSystem | None = None) -> list[Store]:
 
 
 def stores_below(path: AnyPath, *, fs: FileSystem | None = None) -> list[Store]:
-    """As `stores_at`, and further below as well, but for hidden directories. Raises OSError."""
+    """Return what `stores_at` does, and stores further below, but in no hidden directory. Raises OSError."""
     return _stores(fs or OsFileSystem(), as_path(path), _FURTHEST)
 
 
 def stores_found(path: AnyPath, *, fs: FileSystem | None = None) -> list[Store]:
-    """As `stores_below`. Raises FileNotFoundError also where there is nothing that we know."""
+    """Return what `stores_below` does. Raises FileNotFoundError also if there is no store."""
     found = stores_below(path, fs=fs)
     if not found:
         raise FileNotFoundError(errno.ENOENT, "there is nothing here that diskq knows", as_path(path))
@@ -74,7 +74,7 @@ def _stores(fs: FileSystem, path: str, levels: int) -> list[Store]:
 
 
 def _in_and_below(fs: FileSystem, path: str, names: list[str], levels: int) -> list[Store]:
-    """Every kind at every level: what lies in a directory hides nothing beside it or below it."""
+    """Look for every kind at every level: a store in a directory hides no others there or below it."""
     found = _in(fs, path)
     own = _own_directories(fs, found)
     for name in sorted(names) if levels else ():
@@ -87,7 +87,7 @@ def _in_and_below(fs: FileSystem, path: str, names: list[str], levels: int) -> l
 
 
 def _own_directories(fs: FileSystem, stores: list[Store]) -> set[str]:
-    """Those in which these things have their files: nothing else is looked for there."""
+    """Return the directories in which these stores have their files: no others are looked for there."""
     own: set[str] = set()
     for store in stores:
         if store.kind == "stream":
@@ -104,7 +104,7 @@ def _own_directories(fs: FileSystem, stores: list[Store]) -> set[str]:
 
 
 def _in(fs: FileSystem, path: str) -> list[Store]:
-    """What is in the directory `path` itself."""
+    """Return the stores in the directory `path` itself."""
     queues = queue_names(fs, path)
     stores = []
     if SPOOL in queues and fs.size_of(SpoolFiles(path).state) is not None:
@@ -114,7 +114,7 @@ def _in(fs: FileSystem, path: str) -> list[Store]:
     if fs.size_of(StreamFiles(fs, path).parts) is not None:
         stores.append(Store("stream", path))
     with contextlib.suppress(JournalNotFoundError):
-        # Also one that has no segment (any more).
+        # Also a store that has no segment (any more).
         JournalFiles(fs, path).bases()
         stores.append(Store("journal", path))
     if StoreFiles.found(fs, path).are_there:
@@ -123,7 +123,7 @@ def _in(fs: FileSystem, path: str) -> list[Store]:
 
 
 def _around(fs: FileSystem, file: str) -> list[Store]:
-    """What the file at `file` belongs to."""
+    """Return the stores that the file at `file` belongs to."""
     path, name = directory_of(file), base_name(file)
     for _ in range(_DEEPEST):
         if stores := _in(fs, path):

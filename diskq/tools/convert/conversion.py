@@ -1,5 +1,6 @@
-# From one format to another. Law: what would be lost is told before anything is written, and refused unless
-# it may be; a new thing appears whole or not at all; an old one is appended to under its lock.
+# Converts messages from one format to another. Law: losses are reported before anything is written, and
+# refused unless they are allowed; a new store appears whole or not at all; an old one is appended to under
+# its lock.
 
 from __future__ import annotations
 
@@ -27,33 +28,33 @@ from diskq.tools.stores import Store
 __all__ = ["Conversion", "Progress", "convert", "tell_losses"]
 
 Progress = Callable[[int, "int | None"], object]
-"""Is told how many messages were passed, of how many in all; None: nobody knows. The second time they pass,
-to be written, they count again."""
+"""Called with the number of messages that were processed, and of all messages, or None if that is not known.
+Messages that are first looked at and then written are counted twice."""
 
-# What a target may have no place for.
+# Fields that a target may be unable to store.
 _LOSABLE = frozenset({"key", "timestamp_ns", "type", "priority"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """What was carried; of a dry run, what would have been."""
+    """The result of a conversion; of a dry run, what it would be."""
 
     sources: tuple[str, ...]
     target: str
     to: Format
     messages: int
     bytes: int
-    """Of their values."""
+    """Bytes of their values."""
     lost: dict[str, int]
-    """What the target has no place for, and how many messages had it."""
+    """The fields that the target cannot store, and how many messages had each."""
     invented: dict[str, int]
-    """What had to be made up, and for how many messages."""
+    """The fields that had to be made up, and for how many messages."""
     unreadable: tuple[SkippedBytes, ...]
-    """What of the sources could not be read."""
+    """The parts of the sources that could not be read."""
     is_dry: bool
 
     def told(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the result for programs."""
         return {
             "sources": list(self.sources),
             "target": self.target,
@@ -77,16 +78,16 @@ def convert(
     progress: Progress | None = None,
     warn: Callable[[Mapping[str, int]], object] | None = None,
 ) -> Conversion:
-    """Carry the messages of `sources`, one after the other, to a new thing at `target`, or to what is there.
+    """Convert the messages of `sources`, one source after the other, into a new or existing `target`.
 
-    LinesFile of JSON may go to whoever takes them: `target` is called with whole lines. Returns when all is
-    durable. `warn` is told what will be lost, before anything is written. Nothing of a source changes; after
-    an error, or Ctrl-C, there is nothing at `target`, and of what was to be appended a part may be there. A
-    process that is killed leaves what it has built beside the target, under a name that begins with a dot;
-    the next conversion sweeps it.
+    For lines of JSON `target` may be a function, which is called with whole lines. Returns when everything
+    is durable. `warn` is called with the losses before anything is written. Sources do not change. After an
+    error, or Ctrl-C, a new target does not exist, and an existing one may have a part of the messages. A
+    killed process leaves what it has built next to the target, under a name that begins with a dot; the next
+    conversion removes it.
 
-    Raises ConversionLossError where something would be lost and `options.lossy` does not allow it,
-    ConversionError for a message that the target cannot hold, FileExistsError, FileNotFoundError, ValueError
+    Raises ConversionLossError if something would be lost and `options.lossy` does not allow it,
+    ConversionError for a message that the target cannot store, FileExistsError, FileNotFoundError, ValueError
     for options that make no sense, and what reading the sources and writing the target raise.
     """
     given = [sources] if isinstance(sources, Store | LinesFile) else sources
@@ -99,7 +100,7 @@ def convert(
 
 
 def tell_losses(losses: Mapping[str, int]) -> str:
-    """In words: "key (12,345 messages have one), type (1 message has one)"."""
+    """Return the losses in words: "key (12,345 messages have one), type (1 message has one)"."""
     return ", ".join(f"{what} ({_told(what, count)})" for what, count in losses.items())
 
 
@@ -107,12 +108,12 @@ def _told(what: str, count: int) -> str:
     if what == "queue":
         return f"{count:,} messages of several queues come into one"
     if what == "messages":
-        return f"{count:,} cannot be read" if count else "nobody knows how many cannot be read"
+        return f"{count:,} cannot be read" if count else "an unknown number cannot be read"
     return f"{count:,} messages have one" if count != 1 else "1 message has one"
 
 
 def _chosen(sources: Sequence[Source], options: ConvertOptions) -> list[Source]:
-    """Without the queues that are not wanted. Raises QueueNotFoundError where nothing is left."""
+    """Return the sources without queues that are not wanted. Raises QueueNotFoundError if none is left."""
     wanted = options.selection.queues
     chosen = [source for source in sources if not wanted or _has_any(source, wanted)]
     if not chosen and sources:
@@ -122,7 +123,7 @@ def _chosen(sources: Sequence[Source], options: ConvertOptions) -> list[Source]:
 
 
 def _has_any(source: Source, wanted: Sequence[str]) -> bool:
-    """May one of these queues be there? Who has none says so when it is opened."""
+    """True if the source may have one of these queues; otherwise opening it raises."""
     if isinstance(source, LinesFile) or source.kind not in ("queue", "spool"):
         return True
     return bool({source.name} & {*wanted} if source.kind == "queue" else {SPOOL, DEAD} & {*wanted})
@@ -151,7 +152,7 @@ class _Conversion(ExitStack):
         self._take = target if callable(target) else None
         self._path = "" if callable(target) else as_path(target)
         if self._take is not None and (to != "jsonl" or options.append):
-            raise ValueError("only lines of JSON go to who takes them, and there is nothing to append to")
+            raise ValueError("a function as the target is for new lines of JSON only, not for append")
         self._check_target()
         self._readings = [
             self.enter_context(open_reading(source, options.selection, fs=fs)) for source in sources
@@ -237,7 +238,7 @@ class _Conversion(ExitStack):
             raise
 
     def _is_to_be_looked_at(self) -> bool:
-        """Is it only known from the messages what would be lost, and what is needed?"""
+        """True if only the messages show what would be lost, and what is needed."""
         kinds = [kind_of(reading.source) for reading in self._readings]
         may_lose = any((reading.fields & _LOSABLE) - CARRIES[self._to] for reading in self._readings)
         may_merge = len(kinds) > 1 or bool({"spool", "jobs"} & {*kinds})
@@ -262,19 +263,20 @@ class _Conversion(ExitStack):
         )
 
     def _carrier_queue(self) -> str:
-        """What the queue is called where there is no message."""
+        """Return the name of the queue that exists even without a message."""
         names = [getattr(reading.source, "name", "") for reading in self._readings]
         return names[0] if names and names[0] else self._default_queue()
 
     def _settle_partitions(self) -> None:
-        """How many a new stream is to have."""
+        """Choose the number of partitions of a new stream."""
         if self._mapper.partitions is None:
             counts = [reading.partitions for reading in self._readings if reading.partitions is not None]
             most = max(0, self._mapper.highest_partition + 1, *counts)
             self._mapper.partitions = most or StreamSettings().partitions
 
     def _partitions_there(self) -> None:
-        """How many the stream has that is appended to. Raises ValueError where others are asked for."""
+        """Return the existing stream's number of partitions. Raises ValueError if another is asked for."""
+
         settings = settings_at(self._path, fs=self._fs)
         assert settings is not None
         if self._options.partitions not in (None, settings.partitions):
@@ -284,7 +286,7 @@ class _Conversion(ExitStack):
     # --- passing over the messages --------------------------------------------------------------------
 
     def _look(self, target: Target | None, *, is_first: bool = False) -> None:
-        """Count what there is; `is_first`: and raise ConversionLossError for what must not be lost."""
+        """Count the messages; with `is_first`, raise ConversionLossError for losses that are not allowed."""
         self._passes += is_first
         if self._to == "triplet" and self._options.append:
             self._partitions_there()

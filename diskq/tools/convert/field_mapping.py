@@ -1,6 +1,6 @@
-# From one model to another: what a format carries of a message, what it loses, and what has to be made up.
-# Law: nothing is lost, and nothing is made up, without being counted; and a message that has no place in
-# the target is refused by its number.
+# Maps the fields of messages from one format to another: what the target keeps, loses, and needs made up.
+# Law: every field that is lost or made up is counted; and a message that the target cannot store is refused
+# by its number.
 #
 #             key     timestamp  type  priority  queue  partition
 #   nsq       -       -          -     -         its    -
@@ -9,7 +9,7 @@
 #   taskflux  -       -          -     its       its    -
 #   jsonl     its     its        its   its       its    its
 #
-# Offsets, ids and the order between partitions are places, not messages: a target gives its own.
+# Offsets, ids and the order between partitions are not mapped: a target gives its own.
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CARRIES: Mapping[Format, frozenset[str]] = {
     "taskflux": frozenset({"priority", "queue"}),
     "jsonl": frozenset({"key", "timestamp_ns", "type", "priority", "queue", "partition"}),
 }
-"""What each keeps of a message beside its value."""
+"""The fields that each format keeps of a message, besides its value."""
 
 _LARGEST: Mapping[Format, int] = {
     "nsq": MAX_BODY,
@@ -59,35 +59,35 @@ _LEAST, _LARGEST_NUMBER = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertOptions:
-    """How messages are carried. `json:FIELD` is a field of the object of JSON that the value is."""
+    """How messages are converted. `json:FIELD` is a field of the JSON object in the value."""
 
     selection: Selection = field(default_factory=Selection)
     append: bool = False
-    """To what is there, under its lock; else the target is new."""
+    """Append to the existing target, under its lock; else the target is new."""
     lossy: bool = False
-    """What the target has no place for may be left out: else nothing is written, and it is told."""
+    """Allow that fields are lost; otherwise a loss raises `ConversionLossError`, and nothing is written."""
     dry_run: bool = False
-    """Count, and write nothing."""
+    """Count messages, and write nothing."""
     into: str | None = None
-    """The queue in the target, for all messages; None: each its own."""
+    """The queue in the target for all messages; None: the queue of each message."""
     key: str | None = None
-    """For messages that have none: `json:FIELD`, or `random` also where it is empty. None: random."""
+    """The key of messages without one: `json:FIELD`, or `random`, also if it is empty. None: random."""
     timestamp: str | None = None
-    """For messages that have none: `now`, `none` (journals), or `json:FIELD`. None: what is possible, of
-    `none` and `now`."""
+    """The time of messages without one: `now`, `none` (journals), or `json:FIELD`. None: `none` if possible,
+    else `now`."""
     priority: int | str | None = None
-    """For messages that have none: a number, `key`, or `json:FIELD`. None: 0."""
+    """The priority of messages without one: a number, `key`, or `json:FIELD`. None: 0."""
     partitions: int | None = None
-    """So many, by the hash of the key. None: as they were, or else 3."""
+    """The number of partitions, chosen by the hash of the key. None: as they were, or else 3."""
     text: bool = False
-    """Lines of JSON: what is UTF-8 as it reads."""
+    """In lines of JSON, write UTF-8 as text."""
     min_message_size: int = 0
-    """Smaller values are refused: some peers cannot read them."""
+    """Smaller values are refused, as some peers cannot read them."""
     max_message_size: int | None = None
-    """Larger ones are."""
+    """Larger values are refused."""
 
     def check(self, to: Format) -> None:
-        """Raises ValueError where it asks for what messages of the target do not have, or for nonsense."""
+        """Raise ValueError for values without sense, or fields that the target's messages do not have."""
         needs = {
             "key": (self.key, "key"),
             "timestamp": (self.timestamp, "timestamp_ns"),
@@ -97,7 +97,8 @@ class ConvertOptions:
         }
         for name, (given, what) in needs.items():
             if given is not None and (what not in CARRIES[to] or (to == "jsonl" and name == "partitions")):
-                raise ValueError(f"{name} is nothing that messages of {to} have: leave it out")
+                raise ValueError(f"{name} is of no use for messages of {to}: leave it out")
+
         if self.text and to != "jsonl":
             raise ValueError(f"text is for jsonl, not for {to}")
         _one_of("key", self.key, ("random",))
@@ -123,7 +124,7 @@ def _one_of(name: str, given: str | None, words: tuple[str, ...]) -> None:
 
 
 class FieldMapper:
-    """Takes batches as they were read, and gives them as the target takes them. Counts as it goes."""
+    """Maps batches as they were read to batches for the target, and counts messages and fields."""
 
     def __init__(
         self,
@@ -134,13 +135,13 @@ class FieldMapper:
         new_key: Callable[[], bytes],
         default_queue: str,
     ) -> None:
-        """`now_ns` is the time of what has none, `default_queue` the queue. Raises ValueError."""
+        """`now_ns` and `default_queue` are for messages without a time or a queue. Raises ValueError."""
         options.check(to)
         self.to = to
         self.source = ""
-        """What is read, for errors."""
+        """The source, for errors."""
         self.partitions = options.partitions
-        """So many are written to; None: not known yet."""
+        """The number of partitions that are written to; None: not known yet."""
         self._options = options
         self._carries = CARRIES[to]
         self._now_ns = now_ns
@@ -150,25 +151,25 @@ class FieldMapper:
         self.restart()
 
     def restart(self) -> None:
-        """Count from the beginning."""
+        """Start counting anew."""
         self.messages = 0
         self.bytes = 0
-        """Of values."""
+        """Bytes of values."""
         self.highest_partition = -1
         self.invented: Counter[str] = Counter()
-        """What was made up, and for how many messages."""
+        """The fields that were made up, and for how many messages."""
         self._lost: Counter[str] = Counter()
-        self._named: dict[str, Counter[str | None]] = {}  # by queue in the target: those that went there
+        self._named: dict[str, Counter[str | None]] = {}  # by queue in the target: the source queues
 
     @property
     def lost(self) -> dict[str, int]:
-        """What has no place in the target, and how many messages have it."""
+        """Return the fields that the target cannot store, and how many messages have each."""
         lost = dict(self._lost)
         merged = sum(names.total() for names in self._named.values() if len(names) > 1)
         return lost | {"queue": merged} if merged else lost
 
     def carry(self, batch: EntryBatch) -> EntryBatch:
-        """The same messages, with all that the target needs. Raises ConversionError where it has no place."""
+        """Return the messages with what the target needs. Raises ConversionError for one it cannot store."""
         self._check_sizes(batch)
         documents = _Documents(batch)
         carried = EntryBatch(values=batch.values)
@@ -187,7 +188,7 @@ class FieldMapper:
     # --- what cannot be -------------------------------------------------------------------------------
 
     def refuse(self, batch: EntryBatch, at: int, reason: str) -> ConversionError:
-        """Of the message at this place of the batch that is being carried."""
+        """Return the error for the message at place `at` of the batch that is being mapped."""
         where = f"message {self.messages + at + 1}"
         places = [
             f"{word} {column[at]!r}"
@@ -328,7 +329,7 @@ class FieldMapper:
             found = int(key)
             if b"%d" % found == key and _LEAST <= found <= _LARGEST_NUMBER:
                 return found
-        raise self.refuse(batch, at, "its key is no number of 64 bits, and is to be the priority")
+        raise self.refuse(batch, at, "its key is to be the priority, and is not a number of 64 bits")
 
     def _carry_queues(self, batch: EntryBatch, carried: EntryBatch) -> None:
         queues = batch.queues
@@ -350,7 +351,7 @@ class FieldMapper:
         return self._named.setdefault(target, Counter())
 
     def _name_of(self, batch: EntryBatch, name: str | None) -> str:
-        """What a queue is called in the target."""
+        """Return the name of a queue in the target."""
         if self._options.into is not None:
             return self._options.into
         if name is None or (self.to == "nsq" and name == DEFAULT):
@@ -374,7 +375,7 @@ class FieldMapper:
                 self.highest_partition, *(each for each in partitions if each is not None), -1
             )
         if self.partitions is None:
-            return  # they are counted first
+            return  # the partitions are counted first
         if self._options.partitions is not None or partitions is None:
             carried.partitions = self._hashed(carried.keys or ())
             return
@@ -392,13 +393,13 @@ class FieldMapper:
         carried.partitions = partitions
 
     def _hashed(self, keys: Sequence[bytes | None]) -> list[int]:
-        """Where a producer would put them."""
+        """Return the partitions that a producer would choose."""
         count = self.partitions or 1
         return [key_hash(key or b"") % count for key in keys]
 
 
 def _all(column: Sequence[Any] | None, batch: EntryBatch) -> Any:
-    """Places and cells."""
+    """Yield places and cells."""
     return enumerate([None] * len(batch) if column is None else column)
 
 
@@ -410,7 +411,7 @@ def _count_told(column: Sequence[int | None]) -> int:
 
 
 class _Documents:
-    """The values of a batch as JSON, if anybody asks."""
+    """The values of a batch as JSON, parsed when they are asked for."""
 
     def __init__(self, batch: EntryBatch) -> None:
         self._batch = batch
@@ -419,7 +420,7 @@ class _Documents:
     def picking(
         self, name: str, refuse: Callable[[EntryBatch, int, str], ConversionError]
     ) -> Callable[[int, Callable[[Any], Any]], Any]:
-        """What finds the field of this name of the message at a place, and has it read."""
+        """Return a function that finds the field `name` of the message at a place, and reads it."""
 
         def pick(at: int, read: Callable[[Any], Any]) -> Any:
             try:
@@ -435,7 +436,7 @@ class _Documents:
         if at not in self._read:
             told = json.loads(self._batch.values[at].decode())
             if not isinstance(told, dict):
-                raise ValueError("the value is no object of JSON")
+                raise ValueError("the value is not a JSON object")
             self._read[at] = told
         return self._read[at]
 
@@ -447,7 +448,7 @@ def _key_of(pick: Callable[..., Any], at: int) -> bytes:
 
 def _as_key(cell: Any) -> bytes:
     if isinstance(cell, bool) or not isinstance(cell, str | int):
-        raise ValueError("it is no text, and no whole number")
+        raise ValueError("it is not text, and not a whole number")
     return str(cell).encode()
 
 
@@ -460,7 +461,7 @@ def _as_moment(cell: Any) -> int:
     if isinstance(cell, str):
         return from_text(cell)
     if isinstance(cell, bool) or not isinstance(cell, int):
-        raise ValueError("it is no time: RFC 3339, or nanoseconds since 1970")
+        raise ValueError("it is not a time: RFC 3339, or nanoseconds since 1970")
     return as_timestamp(cell)
 
 
@@ -471,5 +472,5 @@ def _number_of(pick: Callable[..., Any], at: int) -> int:
 
 def _as_number(cell: Any) -> int:
     if isinstance(cell, bool) or not isinstance(cell, int) or not _LEAST <= cell <= _LARGEST_NUMBER:
-        raise ValueError("it is no whole number of 64 bits")
+        raise ValueError("it is not a whole number of 64 bits")
     return cell

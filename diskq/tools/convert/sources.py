@@ -1,10 +1,10 @@
-# What a thing holds, read to be carried elsewhere. Law: look, and take nothing: no lock is taken, no file is
-# changed, no message leaves. What is read is settled when the reading is opened: read again, it is the same,
-# whatever was written meanwhile.
+# Reads the messages of a store for a conversion. Law: no lock is taken, no file is changed, no message is
+# consumed. What is read is fixed when the source is opened: reading again gives the same messages, whatever
+# was written meanwhile.
 #
-# Messages come in batches, by column, and no more of them is in memory; but for a store of priority queues,
-# whose state is in memory whenever anybody reads it. Each comes in its order: a queue from its head on, a
-# stream partition by partition, a journal by offset, a store queue by queue as they would be received.
+# Messages come in batches, by column, and only one batch is in memory; but a store of priority queues keeps
+# its whole state in memory. A queue is read from its head on, a stream partition by partition, a journal by
+# offset, a priority store queue by queue in the order of delivery.
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LinesFile(NamedTuple):
 
     path: str
     label: str = ""
-    """What it is called, if not by its path."""
+    """Its name in texts; empty: its path."""
 
     def __str__(self) -> str:
         return self.label or f"JSON lines {self.path}"
@@ -71,28 +71,28 @@ FIELDS: dict[str, frozenset[str]] = {
     "jobs": frozenset({"priority", "queue", "id"}),
     "lines": frozenset(Entry._fields) - {"value"},
 }
-"""What messages of each kind have beside their value; those of lines may have it."""
+"""The fields that messages of each kind have, besides their value; messages of lines may have them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which of the messages are wanted. Moments are nanoseconds since 1970; what is None bounds nothing."""
+    """The messages that are wanted. Times are nanoseconds since 1970; None bounds nothing."""
 
     since: int | None = None
-    """Not earlier; then a message without a time is not wanted."""
+    """From this time on; excludes messages without a time."""
     until: int | None = None
-    """Earlier than this; the same."""
+    """Before this time; excludes messages without a time."""
     start: int | None = None
     """From this offset on, in each partition."""
     end: int | None = None
     """Before this offset."""
     limit: int | None = None
-    """So many at most, the first ones."""
+    """Up to this many messages, the first ones."""
     queues: tuple[str, ...] = ()
-    """Of these queues; (): of all."""
+    """Only messages of these queues; (): of all."""
 
     def check(self, source: Source) -> None:
-        """Raises ValueError where it speaks of what the messages of `source` do not have."""
+        """Raise ValueError if it selects by fields that the messages of `source` do not have."""
         kind = kind_of(source)
         has = FIELDS[kind]
         if "timestamp_ns" not in has and (self.since, self.until) != (None, None):
@@ -100,7 +100,7 @@ class Selection:
                 f"{source}: its messages have no times: since and until are for streams, journals"
             )
         if "offset" not in has and (self.start, self.end) != (None, None):
-            raise ValueError(f"{source}: its messages have no offsets: say how many, with a limit")
+            raise ValueError(f"{source}: its messages have no offsets: choose their number with a limit")
         if "queue" not in has and self.queues:
             raise ValueError(f"{source}: it has no queues to choose from")
 
@@ -113,40 +113,40 @@ def kind_of(source: Source) -> str:
 
 
 class MessageSource(Closing):
-    """The messages that a thing had when this was made: `batches` may be called again and again."""
+    """The messages that a store had when this was made: `batches` may be called repeatedly."""
 
     def __init__(self, source: Source, fs: FileSystem) -> None:
         self.source = source
         self.fs = fs
         self.losses: list[SkippedBytes] = []
-        """What the last `batches` could not read, in order."""
+        """The losses of the last `batches`, in order."""
 
     @property
     def fields(self) -> frozenset[str]:
-        """What its messages may have beside their value."""
+        """The fields that its messages may have, besides their value."""
         return FIELDS[kind_of(self.source)]
 
     @property
     def queues(self) -> Sequence[QueueInfo]:
-        """Of a store: its queues, and what they allow."""
+        """The queues of a priority store, and what they allow."""
         return ()
 
     @property
     def partitions(self) -> int | None:
-        """Of a stream: so many."""
+        """The number of partitions of a stream, else None."""
         return None
 
     @property
     def total(self) -> int | None:
-        """How many messages there are at most; None: nobody knows."""
+        """The largest possible number of messages; None: not known."""
         return None
 
     @abstractmethod
     def batches(self) -> Iterator[EntryBatch]:
-        """All of them, in order, from the first one on. One of these is under way at a time.
+        """Yield all messages in order, from the first one on. Only one call may be in progress at a time.
 
-        Raises DiskqError and OSError; QueueMovedError, OffsetOutOfRangeError where they were taken out, or
-        removed, meanwhile.
+        Raises DiskqError and OSError; QueueMovedError and OffsetOutOfRangeError if messages were consumed or
+        removed meanwhile.
         """
 
     def close(self) -> None:
@@ -156,9 +156,9 @@ class MessageSource(Closing):
 def open_reading(
     source: Source, selection: Selection = _ALL, *, fs: FileSystem | None = None
 ) -> MessageSource:
-    """A reading of what `source` holds now, as far as `selection` wants it. A spool's queues are two.
+    """Open the messages that `source` holds now and `selection` wants. A spool has two queues.
 
-    Raises ValueError for a selection that speaks of what it does not have, QueueNotFoundError, and as
+    Raises ValueError for a selection by fields that the messages do not have, QueueNotFoundError, and as
     `MessageSource.batches`.
     """
     disk = fs or OsFileSystem()
@@ -192,7 +192,7 @@ def entries(
     fs: FileSystem | None = None,
     losses: list[SkippedBytes] | None = None,
 ) -> Iterator[Entry]:
-    """The messages of `source`, one by one. What cannot be read is told in `losses`, at the end.
+    """Yield the messages of `source` one by one. Unreadable messages are added to `losses` at the end.
 
     Raises as `open_reading`.
     """
@@ -207,7 +207,7 @@ def entries(
 
 
 class _QueueReading(MessageSource):
-    """One queue, or several, one after the other."""
+    """One or several queues, read one after the other."""
 
     def __init__(self, source: Store, names: Sequence[str], fs: FileSystem) -> None:
         super().__init__(source, fs)
@@ -296,7 +296,7 @@ class _StreamReading(MessageSource):
 
 
 def _taken(reader: LogReader[M, Any, Any], end: int) -> Iterator[list[M]]:
-    """What a log has before offset `end`, batch by batch; it may lose some, and step over `end` with them."""
+    """Yield the messages of a log before offset `end`, in batches; losses may make it step over `end`."""
     while reader.position < end:
         found = reader.read_many(min(_MANY, end - reader.position), _BYTES)
         if not found:
@@ -370,7 +370,7 @@ class _StoreReading(MessageSource):
         if look is None:
             look = look_at_store(self._path, fs=self.fs, until=self._lsn)
             if look.lsn != self._lsn:
-                reason = "a snapshot was taken meanwhile, and what the store held before cannot be told"
+                reason = "a snapshot was taken meanwhile: the store's earlier state cannot be read any more"
                 raise QueueMovedError(self._path, reason)
         for info in self._infos:
             table = look.queues[info.name].table
@@ -383,7 +383,7 @@ class _StoreReading(MessageSource):
                 )
 
 
-# --- lines, and a part of what there is -----------------------------------------------------------
+# --- lines, and selections ------------------------------------------------------------------------
 
 
 class _LinesReading(MessageSource):
@@ -397,7 +397,7 @@ class _LinesReading(MessageSource):
 
 
 class _Selected(MessageSource):
-    """Of another reading what is wanted."""
+    """The wanted messages of another source."""
 
     def __init__(self, inner: MessageSource, selection: Selection) -> None:
         super().__init__(inner.source, inner.fs)
@@ -447,7 +447,7 @@ class _Selected(MessageSource):
 
 
 def _among(batch: EntryBatch, places: Iterable[int], wanted: Selection) -> Iterable[int]:
-    """Lines may give an offset and a queue, or none."""
+    """Yield the places that are wanted. Lines may have an offset and a queue, or none."""
     if wanted.queues:
         queues = batch.queues or [None] * len(batch)
         places = [at for at in places if queues[at] in wanted.queues]

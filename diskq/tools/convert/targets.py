@@ -1,5 +1,5 @@
-# What a conversion writes to, through the engines that everybody writes with. Law: messages are written as
-# they come, and synced once, at the end.
+# The targets of conversions, written by the usual engines. Law: messages are written as they come, and synced
+# once, at the end.
 
 from __future__ import annotations
 
@@ -40,22 +40,23 @@ from diskq.tools.stores import stores_at
 __all__ = ["LinesOut", "Target", "check_there", "open_target"]
 
 _LARGEST = 2**31 - 1
-# Nobody waits for a sync before the end.
+# No caller waits for a sync before the end.
 _A_YEAR = 365 * 86_400.0
 
 
 class Target(Closing):
-    """Takes what a `FieldMapper` gives. `close` syncs everything; `abandon` promises nothing."""
+    """Writes what a `FieldMapper` returns. `close` syncs everything; `abandon` promises nothing."""
 
     def admit(self, batch: EntryBatch, mapper: FieldMapper) -> None:
-        """Would it be taken, after what was admitted before? Raises ConversionError for what would not."""
+        """Check that the batch can be written after those admitted before. Raises ConversionError if not."""
 
     @abstractmethod
     def write(self, batch: EntryBatch) -> None:
-        """Raises DiskFullError, StorageFailedError, OSError: some of it may be in then."""
+        """Write a batch. Raises
+        DiskFullError, StorageFailedError, OSError: a part may be written then."""
 
     def abandon(self) -> None:
-        """Let go of it, whatever it says."""
+        """Close the target, and ignore errors."""
         with suppress(DiskqError, OSError):
             self.close()
 
@@ -70,7 +71,7 @@ def open_target(
     default_queue: str = DEFAULT,
     text: bool = False,
 ) -> Target:
-    """The thing at `path`, made where it is not there. Raises LockedError, OSError, and as the engines."""
+    """Open the store at `path`, or make it. Raises LockedError, OSError, and as the engines."""
     if to == "nsq":
         return _Queues(fs, path, default_queue)
     if to == "triplet":
@@ -83,10 +84,10 @@ def open_target(
 
 
 def check_there(fs: FileSystem, to: Format, path: str) -> None:
-    """Is there something at `path` to append to?
+    """Check that a store to append to exists at `path`.
 
     A directory may get a queue that it does not have yet. Raises FileNotFoundError, and FileExistsError
-    where it is of another kind.
+    for a store of another kind.
     """
     if fs.size_of(path) is None:
         raise FileNotFoundError(errno.ENOENT, "there is nothing to append to", path)
@@ -104,7 +105,7 @@ def check_there(fs: FileSystem, to: Format, path: str) -> None:
 
 
 def _by_name(batch: EntryBatch) -> Iterator[tuple[str, EntryBatch]]:
-    """By queue, each in its order."""
+    """Yield the messages of each queue, in their order."""
     queues = batch.queues or [DEFAULT] * len(batch)
     names = dict.fromkeys(queues)
     if len(names) == 1:
@@ -115,10 +116,10 @@ def _by_name(batch: EntryBatch) -> Iterator[tuple[str, EntryBatch]]:
 
 
 class _Queues(Target):
-    """The queues in a directory: each is opened when its first message comes."""
+    """The queues in a directory, each opened at its first message."""
 
     def __init__(self, fs: FileSystem, path: str, default: str) -> None:
-        """`default` is there also where no message comes."""
+        """The queue `default` is made even without a message."""
         self._fs = fs
         self._path = path
         self._default = default
@@ -137,7 +138,7 @@ class _Queues(Target):
         return self._queues[name]
 
     def admit(self, batch: EntryBatch, mapper: FieldMapper) -> None:
-        """Have the locks of those that are there."""
+        """Lock the queues that exist."""
         for name, _ in _by_name(batch):
             if name in queue_names(self._fs, self._path):
                 self._queue(name)
@@ -234,7 +235,7 @@ class _Store(Target):
             raise
 
     def _make(self, info: QueueInfo) -> None:
-        """A queue as one elsewhere is, if it is not there."""
+        """Make a queue like the source's, if it does not exist."""
         if info.name in self._there:
             return
         self._store.create_queue(
@@ -265,7 +266,7 @@ class _Store(Target):
             except (QueueFullError, MessageSizeError, ValueError) as failure:
                 at = self._first_bad(queue, part)
                 raise mapper.refuse(
-                    part, at, f"{failure}; the queue in the target does not take it"
+                    part, at, f"{failure}; the queue in the target does not accept it"
                 ) from None
 
     def _first_bad(self, queue: StoredQueue, part: EntryBatch) -> int:
@@ -286,7 +287,7 @@ class _Store(Target):
 
 
 class _LinesFile(Target):
-    """A file of lines of JSON: where it is there they are appended, or, if that fails, taken back."""
+    """A file of lines of JSON; lines appended to an existing file are removed again after an error."""
 
     def __init__(self, fs: FileSystem, path: str, *, text: bool) -> None:
         self._fs = fs
@@ -298,7 +299,7 @@ class _LinesFile(Target):
         self._is_locked = fs.try_lock(self._handle)
         if not self._is_locked:
             self.abandon()
-            raise FileExistsError(errno.EEXIST, "somebody else writes to it", path)
+            raise FileExistsError(errno.EEXIST, "another process writes to it", path)
         if not is_new and self._start and fs.pread(self._handle, 1, self._start - 1) != b"\n":
             self._put(b"\n")
 
@@ -326,7 +327,7 @@ class _LinesFile(Target):
 
 
 class LinesOut(Target):
-    """Lines of JSON that somebody takes: what was taken is out."""
+    """Lines of JSON that are passed to a function, and cannot be taken back."""
 
     def __init__(self, take: Callable[[bytes], object], *, text: bool) -> None:
         self._take = take

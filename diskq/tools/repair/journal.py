@@ -1,8 +1,8 @@
-# Mending a journal. Law: see log.py. What an open mends, an open mends.
+# Repairs a journal. Law: see log.py. What an open repairs is left to an open.
 #
-# sej's records say their offsets, and its scanner stops for good at one that is not the next. So nothing in
-# its files can stand for messages that are lost: there is a gap between two segments, which our readers step
-# over, and tell of; a scanner of sej's is to begin behind it.
+# sej's records hold their offsets, and its scanner stops for good at one that is not the next. So nothing in
+# its files can stand for lost messages: a gap between two segments remains, which diskq's readers step over
+# and report; a scanner of sej's has to begin after it.
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["repair_journal"]
 
 
 def repair_journal(fs: FileSystem, path: str, *, is_dry: bool) -> list[Repair]:
-    """Mend the journal in `fs`; with `is_dry` only what an open of it mends, the rest is told.
+    """Repair the journal in `fs`; with `is_dry` only as an open does, and the rest is reported.
 
     Raises LockedError, DiskqError, OSError.
     """
@@ -46,7 +46,7 @@ def repair_journal(fs: FileSystem, path: str, *, is_dry: bool) -> list[Repair]:
 
 
 def _mend_readers(fs: FileSystem, path: str) -> list[Repair]:
-    """Who has an offset that cannot be gets the nearest one that can. Raises LockedError, OSError."""
+    """Set readers' impossible offsets to the nearest possible ones. Raises LockedError, OSError."""
     repairs: list[Repair] = []
     for reader in read_journal_offsets(path, fs=fs):
         if reader.repair is not None:
@@ -56,14 +56,14 @@ def _mend_readers(fs: FileSystem, path: str) -> list[Repair]:
 
 
 class _JournalRebuild:
-    """What of the segments is to be written anew."""
+    """The segments that are to be rewritten."""
 
     def __init__(self, fs: FileSystem, files: JournalFiles, swap: Swap, next_offset: int) -> None:
         self._fs = fs
         self._files = files
         self._swap = swap
         self._next_offset = next_offset
-        self._is_renamed = False  # is a segment to have another name?
+        self._is_renamed = False  # a segment is to get another name
         self._repairs: list[Repair] = []
 
     def run(self) -> list[Repair]:
@@ -102,14 +102,14 @@ class _JournalRebuild:
             reader.close()
 
     def _write_anew(self, found: FoundMessages, *, is_last: bool) -> None:
-        """Its runs become segments; an empty one is the last where messages are missing at the end."""
+        """Make its runs segments; if messages are missing at the end, an empty segment is the last."""
         files, swap = self._files, self._swap
         path = files.data(found.base)
         asides = left_out(swap, path, files.kept(path), found)
         losses = told(path, found.losses, asides)
         if not losses:
             aside = next(iter(asides.values()), None)
-            reason = "it holds other messages than its name and its neighbours tell"
+            reason = "it holds other messages than its name and the next segment's say"
             losses = [
                 Repair(
                     path=path,

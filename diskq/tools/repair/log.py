@@ -1,6 +1,6 @@
-# Mending a log: what a partition of a stream and a journal have in common. Law: a message keeps its offset,
-# and an offset is given once. Where a damaged stretch is left out, a segment ends before it, and another one
-# begins behind it, named by its first message; what was in between is noted as gone.
+# Repairs a log: the part that partitions of streams and journals share. Law: a message keeps its offset, and
+# an offset is given once. Where a damaged stretch is left out, a segment ends before it, and another one
+# begins after it, named by its first message; what was in between is noted as gone.
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["FoundMessages", "MessageRun", "gaps_between", "left_out", "read_segm
 
 @dataclass(slots=True)
 class MessageRun:
-    """Messages first:end of a segment, which follow each other; and where their records are."""
+    """Consecutive messages first:end of a segment, and where their records are."""
 
     first: int
     end: int
@@ -29,17 +29,17 @@ class MessageRun:
 
 @dataclass(slots=True)
 class FoundMessages:
-    """What a reader gets of a segment, and what it passes over."""
+    """What a reader delivers of a segment, and what it skips."""
 
     base: int
     size: int
-    """Bytes of its data."""
+    """The size of its data, bytes."""
     runs: list[MessageRun] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
-        """Is all of it one run, with nothing else?"""
+        """True if the segment is one run, with nothing else."""
         if self.losses or len(self.runs) != 1:
             return not (self.losses or self.runs or self.size)
         return self.runs[0].first == self.base and self.runs[0].pieces == [RecordRange(0, self.size)]
@@ -61,13 +61,13 @@ class _RecordPlace(NamedTuple):
 
 
 def read_segment(reader: _Reader, ahead: Any, known_end: int | None) -> FoundMessages:
-    """Read a segment from its beginning. `known_end`: the offset behind it, where that is known."""
+    """Read a segment from its beginning. `known_end`: the offset after it, or None if that is not known."""
     found = FoundMessages(reader.base, reader.size)
     bound = UNBOUNDED if known_end is None else known_end
     while _fill(reader, ahead, found, known_end) and ahead.next_offset < bound:
         start, first = ahead.position, ahead.next_offset
         if ahead.skip_to(bound) == first:
-            ahead.take_now()  # one that is not whole is measured by who takes it
+            ahead.take_now()  # measures one that is not whole
         if ahead.next_offset > first:
             _add(found.runs, first, ahead.next_offset, RecordRange(start, ahead.position))
     if known_end is not None and (loss := reader.blocks.missing(found.size)) is not None:
@@ -79,7 +79,7 @@ def _fill(reader: _Reader, ahead: Any, found: FoundMessages, known_end: int | No
     while not ahead.is_ready or ahead.why != "END":
         if (loss := reader.read_on(found.size, known_end)) is not None:
             if loss.start < found.size:
-                found.losses.append(loss)  # else it is a gap, and `gaps_between` tells of it
+                found.losses.append(loss)  # else it is a gap, which `gaps_between` returns
         elif not ahead.is_ready:
             return False
     return True
@@ -98,7 +98,7 @@ def _add(runs: list[MessageRun], first: int, end: int, piece: RecordRange) -> No
 
 
 def gaps_between(partition: int, founds: Iterable[FoundMessages], next_offset: int) -> list[Gap]:
-    """The offsets that no message has, up to the next one that is given."""
+    """Return the offsets that no message has, up to `next_offset`."""
     gaps, expected = [], None
     for found in founds:
         expected = found.base if expected is None else expected
@@ -112,14 +112,14 @@ def gaps_between(partition: int, founds: Iterable[FoundMessages], next_offset: i
 
 
 def left_out(swap: Swap, path: str, beside: str, found: FoundMessages) -> dict[RecordRange, str]:
-    """The bytes of a segment's data that no run has are kept beside `beside`; where each stretch is."""
+    """Keep the bytes of a segment's data that no run has next to `beside`. Returns each one's file."""
     pieces = [piece for run in found.runs for piece in run.pieces]
     rest = between(pieces, 0, found.size)
     return {piece: swap.keep(path, beside, *piece) for piece in rest}
 
 
 def told(path: str, losses: Iterable[Loss], asides: Mapping[RecordRange, str]) -> list[Repair]:
-    """The same as repairs."""
+    """Return the losses as repairs."""
     return [
         Repair(
             path=path,

@@ -1,5 +1,5 @@
-# Mending a store of priority queues. Law: its log ends at the first damage; to go on behind it would be to
-# invent a state.
+# Repairs a store of priority queues. Law: its log ends at the first damage; going on after it would invent a
+# state.
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["repair_jobs"]
 
 
 def repair_jobs(fs: FileSystem, path: str) -> list[Repair]:
-    """Mend the store, which may be one in an overlay. Raises LockedError, DiskqError, OSError."""
+    """Repair the store, which may be one in an overlay. Raises LockedError, DiskqError, OSError."""
     return list(repair_store(path, fs=fs).repairs)

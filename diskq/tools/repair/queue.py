@@ -1,9 +1,9 @@
-# Mending a queue. Law: what an open mends, an open mends; a file in which something cannot be read is written
-# anew without it, and what points into it moves along. No message changes its place among the others.
+# Repairs a queue. Law: what an open repairs is left to an open; a file with bytes that cannot be read is
+# rewritten without them, and positions in it are moved. The messages keep their order.
 #
-# NSQ's files know no offsets: records follow each other, and a reader that meets one that is none leaves the
-# rest of the file. So a file without the damaged stretch is a good one, for every program. Of a file that is
-# missing between two others an empty one takes the place: readers go on behind it.
+# NSQ's files have no offsets: records follow each other, and a reader that meets something else skips the
+# rest of the file. So a file without the damaged stretch is valid for every program. If a file between two
+# others is missing, an empty one takes its place, and readers go on after it.
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from diskq.tools.repair.rewriting import RecordRange, between, copied, moved, ns
 
 __all__ = ["repair_queue"]
 
-# No message that is there is too large to be kept.
+# No existing message is too large to be kept.
 _ANY_SIZE = QueueOptions(max_message_size=MAX_BODY)
 
 
 def repair_queue(fs: FileSystem, directory: str, name: str, *, is_dry: bool) -> list[Repair]:
-    """Mend the queue in `fs`; with `is_dry` only what an open of it mends, the rest is told.
+    """Repair the queue in `fs`; with `is_dry` only as an open does, and the rest is reported.
 
     Raises LockedError, DiskqError, OSError.
     """
@@ -47,13 +47,13 @@ def repair_queue(fs: FileSystem, directory: str, name: str, *, is_dry: bool) -> 
 
 
 class _QueueRebuild:
-    """What of the files is to be written anew."""
+    """The files that are to be rewritten."""
 
     def __init__(self, fs: FileSystem, files: QueueFiles, swap: Swap) -> None:
         self._fs = fs
         self._files = files
         self._swap = swap
-        self._pieces: dict[int, list[RecordRange]] = {}  # of the files that are written anew
+        self._pieces: dict[int, list[RecordRange]] = {}  # of the files that are rewritten
         self._repairs: list[Repair] = []
 
     def run(self) -> list[Repair]:
@@ -103,7 +103,7 @@ class _QueueRebuild:
         return records
 
     def _scan(self, number: int, start: int, size: int, *, is_complete: bool) -> tuple[list[Loss], int]:
-        """What reading the file passes over, and how many records it delivers."""
+        """Read the file. Returns what it skips, and how many records it delivers."""
         any_size = NsqFraming(0, MAX_BODY)
         ahead = ReadAhead(self._fs, any_size, Gate(), any_size)
         checksum_file = self._files.checksum_file(number)
@@ -144,12 +144,12 @@ class _QueueRebuild:
         if number in self._files.marked():
             self._swap.remove(self._files.mark(number))
 
-    # --- what points into them --------------------------------------------------------------------
+    # --- positions in them ------------------------------------------------------------------------
 
     def _point(self, metadata: QueueMetadata, depth: int) -> None:
         read, write = self._moved(metadata.read), self._moved(metadata.write)
         if not self._repairs:
-            reason = f"it says {metadata.depth} messages, there are {depth}"
+            reason = f"it counts {metadata.depth} messages, and {depth} exist"
             self._repairs.append(Repair(path=self._files.metadata, kept=0, dropped=0, reason=reason))
         told = QueueMetadata(depth, read, write, True)
         self._swap.install(self._files.metadata, told.render())

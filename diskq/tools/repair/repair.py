@@ -1,9 +1,9 @@
-# Mending what is damaged. Law: what is to be done is found by the code that does it, over files that stay as
-# they are; nothing is cut, replaced or removed of which there is no durable copy; and whoever is killed on
-# the way leaves what was there, or what is to be.
+# Repairs a damaged store. Law: the plan is made by the code that carries it out, over an overlay of files
+# that do not change; nothing is cut, replaced or removed without a durable copy; and a killed repair leaves
+# the old state or the new one.
 #
-# What an open mends is mended by an open. Beyond that, what keeps a thing from being whole is taken out of
-# it: how, is its format's business (queue.py, log.py, priority.py).
+# What an open repairs is left to an open. Beyond that, damaged parts are taken out of the store: how, is in
+# the module of its format (queue.py, log.py, priority.py).
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from diskq.tools.verify.verification import verify
 
 __all__ = ["Repairs", "mend", "repair"]
 
-# What one round lays open the next one mends; more than a few there never are.
+# One round may uncover more damage, which the next one repairs; a few rounds are always enough.
 _MOST_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repairs:
-    """What was done, or would be."""
+    """What a repair did, or would do."""
 
     store: Store
     repairs: tuple[Repair, ...]
@@ -36,18 +36,18 @@ class Repairs:
 
     @property
     def lost(self) -> int:
-        """Messages that are not there any more, as far as they can be counted."""
+        """Messages that are lost, as far as they can be counted."""
         return sum(repair.records or 0 for repair in self.repairs)
 
 
 def repair(
     store: Store, *, apply: bool = False, take_over: bool = False, fs: FileSystem | None = None
 ) -> Repairs:
-    """Make the thing whole, if `apply`; else tell what that would do, and change nothing.
+    """Make the store whole, if `apply`; else return what that would do, and change nothing.
 
-    Where there is nothing to do nothing is touched. `take_over`: of a stream whose owner file a go-diskq
-    producer has left behind, which does not run. Raises LockedError where somebody has it, DiskFullError
-    (it is then as it was), DiskqError, OSError.
+    A whole store is not touched. `take_over`: a stream's owner file was left by a go-diskq producer that does
+    not run any more. Raises LockedError if a process has the store open, DiskFullError (the store is then as
+    before), DiskqError, OSError.
     """
     disk = fs or OsFileSystem()
     planned = _planned(disk, store, take_over)
@@ -55,7 +55,7 @@ def repair(
         return Repairs(store=store, repairs=tuple(planned), is_applied=False)
     done: list[Repair] = []
     if not planned and verify(store, fs=disk).verdict != "clean":
-        done += mend(disk, store, take_over=take_over)  # what an open mends, and does not tell
+        done += mend(disk, store, take_over=take_over)  # what an open repairs without a report
     for _ in range(_MOST_ROUNDS):
         if not planned:
             break
@@ -70,7 +70,7 @@ def _planned(disk: FileSystem, store: Store, take_over: bool) -> list[Repair]:
 
 
 def mend(fs: FileSystem, store: Store, *, take_over: bool = False, is_dry: bool = False) -> list[Repair]:
-    """Make the thing whole in `fs`, in one round; with `is_dry` only as far as an open does. What was done.
+    """Repair the store in `fs`, in one round; with `is_dry` only as an open does. Returns what was done.
 
     Raises as `repair`.
     """

@@ -1,5 +1,5 @@
-# Files of records, written anew without what nobody can read. Law: bytes are copied, never made; a block of
-# them that a checksum is to vouch for was just read as whole records.
+# Files of records, rewritten without what cannot be read. Law: bytes are copied, never made; a block that
+# gets a checksum was just read as whole records.
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MANY = 2**31
 
 Writer = Callable[[FileSystem, int], None]
 Blocks = Callable[[FileSystem, int, "RecordRange"], Iterator[tuple[int, int]]]
-"""Of a piece of an open file where each of its blocks ends, and how many records it has."""
+"""Yields, for a piece of an open file, where each of its blocks ends and how many records it has."""
 
 
 class RecordRange(NamedTuple):
@@ -52,7 +52,7 @@ def size_of(pieces: Iterable[RecordRange]) -> int:
 
 
 def between(pieces: Iterable[RecordRange], start: int, end: int) -> list[RecordRange]:
-    """What of bytes start:end is in none of the pieces."""
+    """Return the parts of bytes start:end that are in none of the pieces."""
     rest = []
     for piece in sorted(pieces):
         if start < piece.start:
@@ -64,7 +64,7 @@ def between(pieces: Iterable[RecordRange], start: int, end: int) -> list[RecordR
 
 
 def moved(byte: int, pieces: Iterable[RecordRange]) -> int:
-    """Where a byte is when nothing but the pieces is left: or, if it is in none, what follows it."""
+    """Return a byte's position when only the pieces are left; if it is in none, that of what follows it."""
     before = 0
     for start, end in pieces:
         if byte < end:
@@ -74,7 +74,7 @@ def moved(byte: int, pieces: Iterable[RecordRange]) -> int:
 
 
 def copied(path: str, pieces: Iterable[RecordRange]) -> Writer:
-    """Of a file that holds these pieces of the one at `path`, and nothing else."""
+    """Return the writer of a file that holds these pieces of the one at `path`, and nothing else."""
     pieces = list(pieces)
 
     def write(fs: FileSystem, handle: int) -> None:
@@ -93,7 +93,7 @@ def copied(path: str, pieces: Iterable[RecordRange]) -> Writer:
 
 
 def sums(path: str, pieces: Iterable[RecordRange], blocks: Blocks, *, is_sealed: bool) -> Writer:
-    """Of the checksums of that file."""
+    """Return the writer of the checksums of that file."""
     pieces = list(pieces)
 
     def write(fs: FileSystem, handle: int) -> None:
@@ -162,7 +162,7 @@ def sej_blocks(fs: FileSystem, handle: int, piece: RecordRange) -> Iterator[tupl
 def rows(
     fs: FileSystem, handle: int, piece: RecordRange, framing: TripletFraming, offset: int, shift: int = 0
 ) -> Iterator[RowsOf]:
-    """The records of a piece, some at a time, with the rows that they ask for `shift` bytes further on."""
+    """Yield the records of a piece, some at a time, with their index entries for `shift` bytes further on."""
     position, size = piece.start, _AT_ONCE
     while position < piece.end:
         window = fs.pread(handle, min(size, piece.end - position), position)
@@ -178,7 +178,7 @@ def rows(
 def indexed(
     path: str, pieces: Iterable[RecordRange], framing: TripletFraming, offset: int, *, by_time: bool
 ) -> Writer:
-    """Of the index of a file that holds these pieces of the one at `path`; or of its timeindex."""
+    """Return the writer of the index, or timeindex, of a file with these pieces of the one at `path`."""
     pieces = list(pieces)
 
     def write(fs: FileSystem, handle: int) -> None:

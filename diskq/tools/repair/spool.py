@@ -1,5 +1,5 @@
-# Mending a spool. Law: its messages are in its queues, which are mended as others are; what it notes beside
-# them may be lost, and then some messages are delivered again.
+# Repairs a spool. Law: its messages are in its queues, which are repaired like others; its own notes may be
+# lost, and then some messages are delivered again.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["repair_spool"]
 
 
 def repair_spool(fs: FileSystem, path: str, *, is_dry: bool) -> list[Repair]:
-    """Mend the spool in `fs`; with `is_dry` only what an open of it mends, the rest is told.
+    """Repair the spool in `fs`; with `is_dry` only as an open does, and the rest is reported.
 
     Raises LockedError, DiskqError, OSError.
     """
@@ -49,10 +49,10 @@ def _mend_notes(fs: FileSystem, path: str) -> list[Repair]:
                 aside = keep_copy(fs, handle, each)
             finally:
                 fs.close(handle)
-            reason = "nothing that a spool wrote: the first messages may be delivered again"
+            reason = "no spool wrote it: the first messages may be delivered again"
             repairs.append(Repair(path=each, kept=0, dropped=size, reason=reason, saved_as=aside))
-        # It begins anew what it cannot read.
+        # An open begins a file anew that it cannot read.
         with DeliveryCursor(fs, path, queue.steps) as box:
             if not box.barrier(box.found or SpoolStatus(), is_open=False).execute(fs):
-                raise OSError(errno.ENOSPC, "no room for the state of the spool", files.state)
+                raise OSError(errno.ENOSPC, "no space for the state of the spool", files.state)
     return repairs

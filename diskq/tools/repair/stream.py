@@ -1,8 +1,8 @@
-# Mending a stream. Law: see log.py. What an open mends, an open mends; index, timeindex and checksums
-# of a segment that is not as it should be are made again, from its records.
+# Repairs a stream. Law: see log.py. What an open repairs is left to an open; index, timeindex and checksums
+# of a damaged segment are rebuilt from its records.
 #
-# go-diskq's readers take offsets from the index, and go from a segment to the next one that there is: by its
-# source they step over a gap between two.
+# go-diskq's readers take offsets from the index, and go from a segment to the next existing one: according to
+# its source they step over a gap between two.
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _AT_ONCE = 1024 * 1024
 
 
 def repair_stream(fs: FileSystem, path: str, *, is_dry: bool, take_over: bool) -> list[Repair]:
-    """Mend the stream in `fs`; with `is_dry` only what an open of it mends, the rest is told.
+    """Repair the stream in `fs`; with `is_dry` only as an open does, and the rest is reported.
 
-    `take_over`: the go-diskq producer whose owner file is left behind does not run. Raises LockedError,
+    `take_over`: the go-diskq producer that left the owner file does not run any more. Raises LockedError,
     DiskqError, OSError.
     """
     files = StreamFiles(fs, path)
@@ -68,14 +68,14 @@ def repair_stream(fs: FileSystem, path: str, *, is_dry: bool, take_over: bool) -
 
 
 def _mend_settings(fs: FileSystem, files: StreamFiles, take_over: bool) -> list[Repair]:
-    """Settings that are no JSON are written anew, as the partitions tell. Raises as `repair_stream`."""
+    """Rewrite settings that are not JSON, from what the partitions show. Raises as `repair_stream`."""
     content = read_small(fs, files.settings, _LARGEST_SETTINGS) or b""
     try:
         read_settings(fs, files)
         return []
     except UnsupportedFormatError:
         if _is_json(content):
-            raise  # somebody meant it so: a newer program, perhaps
+            raise  # valid JSON: perhaps of a newer program
     make_directories(fs, files.private)
     lock = Lock(fs, files.lock, f"stream {files.path}")
     try:
@@ -91,7 +91,7 @@ def _mend_settings(fs: FileSystem, files: StreamFiles, take_over: bool) -> list[
         swap.carry_out()
     finally:
         lock.release()
-    reason = "no settings: they are what its files tell, and otherwise the defaults"
+    reason = "no settings: they are taken from its files, and otherwise from the defaults"
     return [Repair(path=files.settings, kept=0, dropped=len(content), reason=reason, saved_as=aside)]
 
 
@@ -101,12 +101,12 @@ def _is_json(content: bytes) -> bool:
     except ValueError:
         return False
     except RecursionError:
-        return True  # as far as was read; go-diskq's reader goes deeper
+        return True  # too deep for Python; go-diskq's reader goes deeper
     return True
 
 
 def _reach(fs: FileSystem, files: StreamFiles, *, varuint: bool) -> int:
-    """How many bytes of the partitions' first segments look like records."""
+    """Return how many bytes of the partitions' first segments look like records."""
     framing = TripletFraming(varuint=varuint)
     reach = 0
     for partition in map(files.partition, files.partitions()):
@@ -120,7 +120,7 @@ def _reach(fs: FileSystem, files: StreamFiles, *, varuint: bool) -> int:
 
 
 def _mend_groups(fs: FileSystem, files: StreamFiles) -> list[Repair]:
-    """Markers that nobody can believe, and those beyond the end. Raises LockedError, OSError."""
+    """Repair committed offsets that are damaged or beyond the end. Raises LockedError, OSError."""
     repairs: list[Repair] = []
     points = read_points(fs, files).partitions
     for group in groups(fs, files):
@@ -153,7 +153,7 @@ def _mend_groups(fs: FileSystem, files: StreamFiles) -> list[Repair]:
 
 
 class _StreamRebuild:
-    """What of the segments is to be written anew."""
+    """The segments that are to be rewritten."""
 
     def __init__(self, fs: FileSystem, files: StreamFiles) -> None:
         self._fs = fs
@@ -161,7 +161,7 @@ class _StreamRebuild:
         settings = read_settings(fs, files)
         self._framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
         self._swap = Swap(fs, files.path, files.swap)
-        self._changed: dict[int, int] = {}  # by partition the first segment that is written anew
+        self._changed: dict[int, int] = {}  # by partition: the first segment that is rewritten
         self._renamed: set[int] = set()  # partitions of which a segment is to have another name
         self._repairs: list[Repair] = []
 
@@ -196,7 +196,7 @@ class _StreamRebuild:
         return Repair(path=self._files.gaps, kept=0, dropped=0, reason=reason, records=gap.end - gap.start)
 
     def _look_over(self, files: PartitionFiles, next_offset: int) -> list[Gap]:
-        """Decide on the segments of a partition. Returns which offsets no message has."""
+        """Decide on the segments of a partition. Returns the offsets that no message has."""
         bases = files.bases()
         founds = []
         for number, base in enumerate(bases):
@@ -217,13 +217,13 @@ class _StreamRebuild:
             reader.close()
 
     def _problem(self, files: PartitionFiles, found: FoundMessages) -> str | None:
-        """What is wrong with a segment of which a reader gets everything; None: nothing."""
+        """Return what is wrong with a segment that a reader can read completely; None: nothing."""
         end = found.runs[-1].end if found.runs else found.base
         audit = audit_segment(self._files.path, AuditTask(files.index, found.base, end), self._fs)
         return None if audit is None else audit.problem
 
     def _write_anew(self, files: PartitionFiles, found: FoundMessages, next_offset: int | None) -> None:
-        """Its runs become segments. `next_offset`: it is the last one, of which more may be missing."""
+        """Make its runs segments. `next_offset` is given for the last one, where more may be missing."""
         swap, framing = self._swap, self._framing
         path = files.data(found.base)
         self._changed.setdefault(files.index, found.base)

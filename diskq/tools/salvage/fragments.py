@@ -1,12 +1,12 @@
-# Messages in bytes that were set aside. Law: a message is taken if it is whole, by its framing; behind bytes
-# of none the next one is looked for as far as the format allows to be sure, and no further.
+# Finds messages in bytes that were set aside. Law: a message is taken if its framing is whole; after other
+# bytes the next one is looked for as far as the format allows certainty, and no further.
 #
-#   sej        a record says its size twice: at any byte one can be told
+#   sej        a record has its size twice: it can be recognised at any byte
 #   TaskFlux   a record has a marker and a checksum: the same
-#   triplet,   lengths say where the next one begins, and nothing else. What was set aside ends where a
-#   NSQ        record ends, mostly: so a chain of records that leads to that very byte is believed
+#   triplet,   only lengths say where the next one begins. What was set aside usually ends where a record
+#   NSQ        ends: so a chain of records that leads exactly to the last byte is believed
 #
-# Which bytes of a record rotted cannot be told: in a queue's, and a stream's, its text may be altered.
+# Which bytes of a record rotted is not known: in a queue's, and a stream's, the value may be altered.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from diskq.tools.entries import Entry
 
 __all__ = ["Fragments", "jobs_fragments", "journal_fragments", "queue_fragments", "stream_fragments"]
 
-# A chain is looked for in so many of the last bytes.
+# A chain is looked for in this many of the last bytes.
 _MOST_LOOKED_AT = 1024 * 1024
 
 _NSQ = struct.Struct(">I")
@@ -34,15 +34,15 @@ _SEJ_SIZE = struct.Struct(">i")
 
 @dataclass(slots=True)
 class Fragments:
-    """What was found in some bytes."""
+    """The messages found in some bytes."""
 
     entries: list[Entry] = field(default_factory=list)
     unread: int = 0
-    """Bytes that hold no message that can be told."""
+    """Bytes in which no message can be recognised."""
 
 
 def queue_fragments(content: bytes, name: str) -> Fragments:
-    """Of a queue's data file."""
+    """Find the messages of a queue's data file."""
     found = Fragments()
 
     def take(part: bytes) -> int:
@@ -60,7 +60,7 @@ def queue_fragments(content: bytes, name: str) -> Fragments:
 
 
 def stream_fragments(content: bytes, partition: int, is_varuint: bool) -> Fragments:
-    """Of a partition's data file. Its records do not say their offsets."""
+    """Find the messages of a partition's data file. Its records do not hold their offsets."""
     found = Fragments()
 
     def take(part: bytes) -> int:
@@ -86,7 +86,7 @@ def stream_fragments(content: bytes, partition: int, is_varuint: bool) -> Fragme
 def _with_chain(
     content: bytes, found: Fragments, take: Callable[[bytes], int], size_at: Callable[[int], int | None]
 ) -> Fragments:
-    """What follows from the beginning; and the longest chain behind it that leads to the end."""
+    """Take the records from the beginning, and then the longest chain that leads to the end."""
     end = take(content)
     if end < len(content):
         begin = _chain(content, end + 1, size_at)
@@ -97,7 +97,7 @@ def _with_chain(
 
 
 def _chain(content: bytes, first: int, size_at: Callable[[int], int | None]) -> int:
-    """The first byte from which on records lead to the end; or the end, where none do."""
+    """Return the first byte from which records lead to the end; the end, if there is none."""
     end = len(content)
     leads = {end}
     for at in range(end - 1, max(first, end - _MOST_LOOKED_AT) - 1, -1):
@@ -108,7 +108,7 @@ def _chain(content: bytes, first: int, size_at: Callable[[int], int | None]) -> 
 
 
 def journal_fragments(content: bytes) -> Fragments:
-    """Of a journal's segment."""
+    """Find the messages of a journal's segment."""
     found = Fragments()
     at = 0
     while at < len(content):
@@ -124,7 +124,7 @@ def journal_fragments(content: bytes) -> Fragments:
 
 
 def _sej_record_behind(content: bytes, at: int) -> int:
-    """Where the next whole record begins, from byte `at` on; the end, if there is none."""
+    """Return where the next whole record begins, from byte `at` on; the end, if there is none."""
     for start in range(at, len(content) - journal_codec.RECORD_OVERHEAD + 1):
         key_size = _SEJ_HEAD.unpack_from(content, start)[3]
         value_at = start + _SEJ_HEAD.size + key_size + _SEJ_SIZE.size
@@ -140,7 +140,7 @@ def _sej_record_behind(content: bytes, at: int) -> int:
 
 
 def jobs_fragments(content: bytes) -> Fragments:
-    """Of a store's log. Messages that were acknowledged may be among them: a log tells it by number only."""
+    """Find the messages of a store's log, also acknowledged ones: a log has only their numbers."""
     found = Fragments()
     at = len(priority_codec.FILE_HEAD) if content.startswith(priority_codec.FILE_HEAD) else 0
     while 0 <= at < len(content):
@@ -151,7 +151,7 @@ def jobs_fragments(content: bytes) -> Fragments:
                 found.entries.append(Entry(payload, priority=priority, queue=name.decode("latin-1")))
         at += scanned.end
         if content.startswith(priority_codec.END_MARKER, at) or not content[at:].strip(b"\0"):
-            found.unread += len(content[at:].strip(b"\0"))  # what is behind the end was written over once
+            found.unread += len(content[at:].strip(b"\0"))  # the bytes after the end were written once
             break
         behind = content.find(priority_codec.MARKER, at + 1)
         while behind >= 0 and not priority_codec.scan(memoryview(content)[behind:], most=1).records:

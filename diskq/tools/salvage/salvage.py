@@ -1,9 +1,9 @@
-# What can still be read, carried out of a damaged thing. Law: the thing is left as it is; a message is told
-# once; and what is there and nobody can read is told, byte for byte.
+# Copies everything that can still be read out of a damaged store. Law: the store does not change; a message
+# is written once; and every byte that cannot be read is reported.
 #
-# A repair is carried out in memory: then everything is either where readers find it, or in a file whose name
-# ends in `.bad`, with those that earlier opens, earlier repairs, and go-diskqueue have left. In these, whole
-# messages are looked for: from the beginning, and behind what is broken, where the format allows to know
+# A repair is carried out in memory. Then everything is either where readers find it, or in a file whose name
+# ends in `.bad`, as are those that earlier opens, earlier repairs and go-diskqueue left. In these files,
+# whole messages are looked for: from the beginning, and after broken bytes, if the format makes them certain
 # (fragments.py).
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ _AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Bytes of which nobody can tell what they were."""
+    """Bytes that cannot be read as messages."""
 
     path: str
     size: int
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.size} bytes hold no message that can be told"
+        return f"{self.path}: {self.size} bytes hold no message that can be recognised"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Salvaged:
-    """What was carried out."""
+    """The result of a salvage."""
 
     store: Store
     messages: int
-    """Those that are where readers find them."""
+    """Messages where readers find them."""
     fragments: int
-    """Those that were found in what nobody reads any more. No checksum vouches for them."""
+    """Messages found in files that were set aside. No checksum covers them."""
     unread: tuple[Unread, ...]
 
 
 @dataclass(slots=True)
 class _Fragment:
-    """A file of bytes that were set aside, as it was taken apart."""
+    """A file that was set aside, and the messages found in it."""
 
     path: str
     found: Fragments
@@ -80,11 +80,11 @@ class _Fragment:
 def salvage(
     store: Store, write: Callable[[bytes], object], *, take_over: bool = False, fs: FileSystem | None = None
 ) -> Salvaged:
-    """Give `write` every message of the thing that can be read, as lines of JSON (json_lines.py).
+    """Pass every message of the store that can be read to `write`, as lines of JSON (json_lines.py).
 
-    First what its readers get, in order; then what is found in files set aside. Changes nothing. What is
-    written anew to leave damage out is held in memory. Raises LockedError where somebody has it, DiskqError,
-    OSError.
+    First come the messages that its readers get, in order; then those found in files set aside. Changes
+    nothing. Files that a repair rewrites are held in memory. Raises LockedError if a process has the store
+    open, DiskqError, OSError.
     """
     check_plain("write", write)
     disk = fs or OsFileSystem()
@@ -117,7 +117,7 @@ def salvage(
             entries = list(dict.fromkeys(entries))
             seen.update(entries)
         if is_store:
-            # What is whole of a damaged log is carried on with, and its file is kept aside as it was.
+            # The whole part of a damaged log stays in use, and its file was kept aside as it was.
             entries, is_read = _without(entries, is_read)
         for at in range(0, len(entries), _AT_ONCE):
             write(to_lines(EntryBatch.of(entries[at : at + _AT_ONCE])))
@@ -129,12 +129,12 @@ def salvage(
 
 
 def _as_in_a_log(entry: Entry) -> Entry:
-    """As a store's log tells of a message."""
+    """Return the entry with the fields that a store's log has."""
     return Entry(entry.value, priority=entry.priority, queue=entry.queue)
 
 
 def _without(entries: list[Entry], is_read: Counter[Entry]) -> tuple[list[Entry], Counter[Entry]]:
-    """The entries but for as many of each as were read; and of those that were, what is left."""
+    """Return the entries without as many of each as were read; and the read ones that remain."""
     rest = is_read.copy()
     left = []
     for entry in entries:
@@ -146,20 +146,20 @@ def _without(entries: list[Entry], is_read: Counter[Entry]) -> tuple[list[Entry]
 
 
 def _has_places(store: Store) -> bool:
-    """Do a message's time, or offset, tell it from another one that says the same?"""
+    """True if a message's time or offset distinguishes it from another one with the same value."""
     return store.kind in ("stream", "journal")
 
 
 def _placeless(entry: Entry, store: Store) -> Entry:
-    """As fragments tell it: in a stream's files a record does not say its offset."""
+    """Return the entry as fragments have it: in a stream's files a record has no offset."""
     return entry._replace(offset=None) if store.kind == "stream" else entry
 
 
 @contextlib.contextmanager
 def new_file(path: AnyPath) -> Iterator[Callable[[bytes], object]]:
-    """Makes a file, to which what is given is appended, and which is on stable storage in the end.
+    """Make a file, and yield a function that appends to it. The file is on stable storage at the end.
 
-    Where something goes wrong on the way there is none. Raises FileExistsError, OSError.
+    After an error there is no file. Raises FileExistsError, OSError.
     """
     disk, text = OsFileSystem(), as_path(path)
     handle = disk.open(text, write=True, create=True, exclusive=True)
@@ -183,7 +183,7 @@ def new_file(path: AnyPath) -> Iterator[Callable[[bytes], object]]:
 
 
 def _fragments_of(fs: FileSystem, store: Store) -> list[_Fragment]:
-    """The files that were set aside, taken apart; of several that are the same, one."""
+    """Return the files that were set aside with their messages; of several equal files, one."""
     seen: set[tuple[str, int]] = set()
     fragments = []
     for path, of, take_apart in _set_aside(fs, store):
@@ -196,7 +196,7 @@ def _fragments_of(fs: FileSystem, store: Store) -> list[_Fragment]:
 
 
 def _set_aside(fs: FileSystem, store: Store) -> Iterator[tuple[str, str, Callable[[bytes], Fragments]]]:
-    """Their paths, of which file each is, and how it is taken apart."""
+    """Yield their paths, the file that each is from, and the function that finds its messages."""
     if store.kind in ("queue", "spool"):
         names = (SPOOL, DEAD) if store.kind == "spool" else (store.name,)
         for path, of in _quarantined(fs, store.path):
@@ -223,7 +223,8 @@ def _set_aside(fs: FileSystem, store: Store) -> Iterator[tuple[str, str, Callabl
 
 
 def _quarantined(fs: FileSystem, directory: str) -> list[tuple[str, str]]:
-    """The files there that were set aside, and of which file each is."""
+    """Return the files there that were set aside, and the file that each is from."""
+
     if fs.size_of(directory) is None:
         return []
     matches = (_QUARANTINED.fullmatch(name) for name in sorted(fs.list_directory(directory)))

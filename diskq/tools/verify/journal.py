@@ -1,5 +1,5 @@
-# Is a journal whole? Law: a segment at a time, as a reader goes through it; what is missing is counted by
-# the offsets, which every record says.
+# Verifies a journal. Law: a segment at a time, as a reader reads it; missing messages are counted by their
+# offsets, which every record has.
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["verify_journal"]
 
 
 def verify_journal(fs: FileSystem, store: Store, report: Report) -> None:
-    """Raises JournalNotFoundError, OSError."""
+    """Verify a journal. Raises JournalNotFoundError, OSError."""
     files = JournalFiles(fs, store.path)
     staged = read_points(fs, files).staged
     with as_put_back(fs, files.lock, {0: files.staging}, _count, report, staged) as there:
@@ -65,7 +65,7 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
             what = f"messages {told - lost} to {told - 1}, of which there are checksums, are gone"
             report.damage(files.data(files.checksum_files()[-1]), None, what, lost)
     if point is not None and bases:
-        # Checksums that are not this segment's own tell of messages that never were.
+        # Checksums that are not this segment's own would count messages that never existed.
         first = min([bases[0], *files.checksum_files()])
         report.limit_lost(max(0, max([promised, *ends.values()]) - first - report.messages))
     report.take(settled(partial(_look_at_readers, fs, files), None))
@@ -74,15 +74,15 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
 
 
 def _tell_of_nothing(files: JournalFiles, base: int, promised: int, report: Report) -> None:
-    """No segment is there any more."""
+    """Report that no segment exists any more."""
     start = min(files.checksum_files(), default=base)
     if start < promised:
-        what = f"there is no segment: messages {start} to {promised - 1} are gone"
+        what = f"no segment exists: messages {start} to {promised - 1} are gone"
         report.damage(files.data(base), None, what, promised - start)
 
 
 def _believe_the_synced(part: Report, synced: int) -> None:
-    """After a power cut: what is wrong behind byte `synced` of a segment was promised to nobody."""
+    """Lower the findings after byte `synced` of a segment: before a power cut they were not promised."""
     for number, finding in enumerate(part.findings):
         if finding.severity == "damage" and finding.at is not None and finding.at >= synced:
             what = f"{finding.what}; not synced before the machine stopped: the next open cuts it"
@@ -98,16 +98,16 @@ def _look(
     ends: dict[int, int],
     report: Report,
 ) -> None:
-    """One segment. `behind`: the offset with which the next one begins; None: it is written to.
+    """Look at one segment. `behind`: the offset with which the next one begins; None: it is written to.
 
-    `ends` is told of the offset behind its last message.
+    The offset after its last message is put into `ends`.
     """
     path = files.data(base)
     ahead = SejAhead(fs, SejFraming(), Gate())
     try:
         segment = JournalSegmentReader(fs, ahead, files, base)
     except FileNotFoundError:
-        return  # somebody removed it meanwhile
+        return  # removed meanwhile
     try:
         size = segment.size
         position = 0
@@ -141,8 +141,8 @@ def _look(
 def _tell_of_a_gap(
     fs: FileSystem, files: JournalFiles, path: str, position: int, gap: Gap, report: Report
 ) -> None:
-    """Behind a segment that ends at `position` messages are missing: that is known, or it is news."""
-    what = f"messages {gap.start} to {gap.end - 1} are missing: the next segment is behind them"
+    """Report messages that are missing after a segment's end at `position`: as a note if that is known."""
+    what = f"messages {gap.start} to {gap.end - 1} are missing: the next segment begins after them"
     if unknown := unknown_parts(gap, known_gaps(fs, files)):
         report.damage(path, position, what, sum(part.end - part.start for part in unknown))
     else:
@@ -157,7 +157,7 @@ def _look_at_the_end(
     size: int,
     report: Report,
 ) -> None:
-    """Of the segment that is written to: what is behind its last whole record."""
+    """Look at what is after the last whole record of the segment that is written to."""
     path, end = segment.path, ahead.position
     row = segment.blocks.rows.first_after(end)
     known = segment.blocks.rows.last_end if row is None else row.end
@@ -172,7 +172,7 @@ def _look_at_the_end(
             report.damage(path, end, what, max(0, row.records - held))
     elif end < size and not holder_of(fs, files.lock)[1]:
         left = size - end
-        what = f"{left} bytes are no whole message: the next open cuts them, and keeps a copy"
+        what = f"{left} bytes are not a whole message: the next open cuts them, and keeps a copy"
         if segment.tail == "TORN" or not fs.pread(segment.blocks.handle, left, end).strip(b"\0"):
             report.torn(path, end, what)
         else:
@@ -180,7 +180,7 @@ def _look_at_the_end(
 
 
 def _is_unsynced(fs: FileSystem, files: JournalFiles) -> bool:
-    """True if the machine was restarted since a writer of ours was at work: not all it wrote may be there."""
+    """True if the machine was restarted since diskq wrote here: a part of what it wrote may be missing."""
     return was_restarted(fs, read_holder(fs, files.lock), [files.wal]) is True
 
 
@@ -211,7 +211,7 @@ def _tell_of_the_rest(
         return
     tell_of_a_repair(fs, files.path, files.swap, report)
     if not read_points(fs, files).is_readable:
-        report.note(files.points, 0, "nobody can read it: the next open looks at everything")
+        report.note(files.points, 0, "it cannot be read: the next open looks at everything")
     if (waiting := read_wal(fs, files.wal)) is not None:
         size = fs.size_of(files.data(waiting.file))
         if size is not None and waiting.start <= size < waiting.start + len(waiting.records):

@@ -1,5 +1,5 @@
-# Is a store of priority queues whole? Law: what the next open would refuse, or would have to leave out of
-# whole commands, is damage; what it cuts because nobody finished writing it is torn.
+# Verifies a store of priority queues. Law: what the next open would refuse, and whole commands that it would
+# have to leave out, are damage; what it cuts because it was not written completely is torn.
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def _is_being_written(fs: FileSystem, files: StoreFiles) -> bool:
 
 
 def _was_killed(fs: FileSystem, files: StoreFiles) -> bool:
-    """Did a process end without closing it, and no power cut come since? Its commands are then whole."""
+    """True if a process ended without closing it, and no power cut came since: its commands are whole."""
     trust = trust_of_store(fs, StorePoint.read(fs, files), read_holder(fs, files.lock))
     return trust is Trust.KILLED
 
 
 def _needs_an_open(fs: FileSystem, files: StoreFiles) -> bool:
-    """Does the log end elsewhere than it ended when it was closed, or is something behind its end?"""
+    """True if the log ends elsewhere than when it was closed, or something is after its end."""
     point, bases = StorePoint.read(fs, files), files.segments()
     if point is not None and (point.base not in bases or point.base != bases[-1]):
         return True
@@ -68,14 +68,14 @@ def _needs_an_open(fs: FileSystem, files: StoreFiles) -> bool:
 
 
 def _compare_with_an_open(fs: FileSystem, files: StoreFiles, report: Report) -> None:
-    """Open it over files in memory: what it would find and do is told, and counted."""
+    """Open it over files in memory, and report and count what that open finds and does."""
     with nothing_logged():
         opening = try_opening(files.root, fs=fs)
     refusal = opening.refusal
     if refusal is not None:
         if not any(each.severity == "damage" for each in report.findings):
             position = refusal.position if isinstance(refusal, CorruptionError) else None
-            report.damage(refusal.path, position, f"it is refused: {refusal}")
+            report.damage(refusal.path, position, f"the next open refuses it: {refusal}")
         return
     point = StorePoint.read(fs, files)
     report.messages = sum(queue.stored for queue in opening.queues)
@@ -94,7 +94,7 @@ def _compare_with_an_open(fs: FileSystem, files: StoreFiles, report: Report) -> 
 
 
 class _StoreVerification:
-    """Once through the store."""
+    """One pass through the store."""
 
     def __init__(self, fs: FileSystem, files: StoreFiles, report: Report) -> None:
         self._fs = fs
@@ -136,11 +136,11 @@ class _StoreVerification:
     # --- the log ----------------------------------------------------------------------------------
 
     def _may_be_unsynced(self, lsn: int) -> bool:
-        """May a power cut have taken this command, or the segment that begins with it?"""
+        """True if a power cut may have taken this command, or the segment that begins with it."""
         return not self._was_killed and self._point is not None and lsn >= self._point.base
 
     def _is_vouched(self, segment: SegmentReport) -> bool:
-        """Was all of it on stable storage?"""
+        """True if all of it was on stable storage."""
         point = self._point
         if point is None:
             return False
@@ -159,7 +159,7 @@ class _StoreVerification:
             else:
                 report.damage(segment.path, 0, segment.trouble)
         elif segment.has_more:
-            report.damage(segment.path, at, f"{what}, and whole commands are behind it")
+            report.damage(segment.path, at, f"{what}, and whole commands follow it")
         elif segment.is_refused or self._is_vouched(segment):
             report.damage(segment.path, at, what)
         elif is_last:
@@ -167,12 +167,12 @@ class _StoreVerification:
                 found_it = report.damage if self._was_killed else report.torn
                 found_it(segment.path, at, f"{what}: the next open cuts it, and keeps a copy")
         elif self._may_be_unsynced(segment.lsn):
-            report.torn(segment.path, at, f"{what}: the next open cuts it, and sets aside what is behind")
+            report.torn(segment.path, at, f"{what}: the next open cuts it, and sets aside what follows")
         else:
             report.damage(segment.path, at, what)
 
     def _tell_of_the_closed(self, found: StoreReport) -> None:
-        """Is the segment there in which the log was closed, with everything on stable storage?"""
+        """Report if the segment is gone in which the log was closed, with everything on stable storage."""
         point, there = self._point, {segment.lsn for segment in found.segments}
         covered = -1 if found.snapshot is None else found.snapshot.lsn
         if (
@@ -188,7 +188,7 @@ class _StoreVerification:
         is_begun = found.snapshot is None or found.snapshot.trouble is None
         for gap in found.gaps:
             if not is_begun and gap < found.segments[0].lsn:
-                continue  # nobody knows what the snapshot covered
+                continue  # what the snapshot covered is not known
             following = next((each for each in found.segments if each.lsn > gap), found.segments[-1])
             if self._may_be_unsynced(gap):
                 what = f"command {gap} should be before it: the next open sets it aside"

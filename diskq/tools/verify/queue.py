@@ -1,8 +1,8 @@
-# Is a queue whole? Law: what counts is what it would still deliver; what was received already is not
-# looked at.
+# Verifies a queue. Law: only what it would still deliver counts; messages that were received are not looked
+# at.
 #
-# What the next open would make of it the engine says (`fiforecovery.survey`): where it would read, where it
-# would go on, and what it would cut. All that lies between is then read as a reader does it, block by block.
+# The engine (`survey` in engine/queue/recovery.py) finds what the next open would do: where it would read and
+# write on, and what it would cut. Everything between is then read as a reader does it, block by block.
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["verify_queue"]
 
 
 def verify_queue(fs: FileSystem, store: Store, report: Report) -> None:
-    """Raises QueueMovedError, OSError."""
+    """Verify the store. Raises QueueMovedError, OSError."""
     files = QueueFiles(fs, store.path, store.name)
     with as_put_back(fs, files.lock, {0: files.staging}, _count, report) as there:
         files = QueueFiles(there, store.path, store.name)
@@ -39,7 +39,7 @@ def _count(records: bytes) -> int:
 
 
 class _QueueVerification:
-    """Once through the queue."""
+    """One pass through the queue."""
 
     def __init__(self, fs: FileSystem, files: QueueFiles, report: Report) -> None:
         self._fs = fs
@@ -80,7 +80,7 @@ class _QueueVerification:
             self._report.note(
                 self._files.metadata,
                 None,
-                f"{behind} messages were written behind what it says: the next open counts them",
+                f"{behind} messages were written after what it says: the next open counts them",
             )
         if (rest := waiting_after(self._fs, self._files, waiting, found.write)) is not None:
             whole = count(rest.records).records
@@ -95,7 +95,7 @@ class _QueueVerification:
     def _read(
         self, number: int, start: int, end: int, found: Recovered, *, is_complete: bool
     ) -> tuple[int, int]:
-        """Bytes start:end of a file: how many messages, and how many losses nothing has counted."""
+        """Read bytes start:end of a file. Returns the messages, and the losses that nothing has counted."""
         path = self._files.data(number)
         sums = None if number in found.unchecked else self._files.checksum_file(number)
         any_size = NsqFraming(0, MAX_BODY)
@@ -104,7 +104,7 @@ class _QueueVerification:
             reader = BlockReader(self._fs, ahead, path, sums, start)
         except FileNotFoundError:
             if not self._is_consumed(number):
-                self._report.damage(path, None, "the file has gone while it was looked at")
+                self._report.damage(path, None, "the file was removed while it was read")
             return 0, 0
         records = uncounted = 0
         try:
@@ -129,7 +129,7 @@ class _QueueVerification:
         return records, uncounted
 
     def _is_consumed(self, number: int) -> bool:
-        """Were its messages taken out meanwhile?"""
+        """True if its messages were consumed meanwhile."""
         content = self._files.read_metadata()
         metadata = None if content is None else QueueMetadata.parse(content)
         return metadata is not None and number < metadata.read.file
@@ -144,10 +144,10 @@ class _QueueVerification:
             self._report.torn(
                 path,
                 None,
-                "it is missing: the next open takes the positions from the data, and all is read again",
+                "it is missing: the next open takes the positions from the data: all is delivered again",
             )
         elif content is not None and metadata is None:
-            what = "no metadata that a writer wrote: the next open takes the positions from the data"
+            what = "no writer wrote this metadata: the next open takes the positions from the data"
             if content.strip(b"\0"):
                 self._report.damage(path, 0, what)
             else:
@@ -167,7 +167,7 @@ class _QueueVerification:
     def _tell_of_depth(
         self, content: bytes | None, metadata: QueueMetadata | None, known: int, uncounted: int
     ) -> None:
-        """The metadata knows how many there should be, if nobody has written it meanwhile."""
+        """Compare the count in the metadata with the messages found, unless it was written meanwhile."""
         if metadata is None or self._files.read_metadata() != content:
             return
         lost = sum(finding.lost for finding in self._report.findings)
@@ -184,7 +184,7 @@ class _QueueVerification:
     # --- tails, acknowledgements, leftovers -------------------------------------------------------
 
     def _tell_of_tails(self, found: Recovered) -> None:
-        """What lies behind the last whole record; the survey has left it out of account."""
+        """Report what is after the last whole record; the survey ignores it."""
         troubles = {(each.path, each.at) for each in self._report.findings if each.severity == "damage"}
         for number in self._files.numbers():
             if number < found.read.file:
@@ -195,7 +195,7 @@ class _QueueVerification:
                 self._report.torn(
                     path,
                     end,
-                    f"{size - end} bytes are no whole message: the next open cuts them, and keeps a copy",
+                    f"{size - end} bytes are not a whole message: the next open cuts them, and keeps a copy",
                 )
 
     def _is_being_written(self) -> bool:
@@ -218,11 +218,11 @@ class _QueueVerification:
                 self._report.note(
                     path,
                     broken[0],
-                    f"{len(broken)} of its rows are torn or rotten: what they say is lost",
+                    f"{len(broken)} of its rows are torn or rotten: their acknowledgements are lost",
                 )
 
     def _subtract(self, file: int, start: int, end: int) -> None:
-        """Acknowledged messages are not delivered."""
+        """Subtract acknowledged messages, which are not delivered."""
         path = self._files.data(file)
         try:
             handle = self._fs.open(path)
@@ -234,7 +234,7 @@ class _QueueVerification:
             self._fs.close(handle)
         if found.valid_end != end - start:
             self._report.damage(
-                path, start, f"bytes {start} to {end} are acknowledged, and are no whole messages"
+                path, start, f"bytes {start} to {end} are acknowledged, and are not whole messages"
             )
         self._report.messages -= found.records
 

@@ -1,4 +1,4 @@
-# Is a spool whole? Law: its messages are in its queues; its own files may be lost, and then some are
+# Verifies a spool. Law: its messages are in its queues; its own files may be lost, and then some messages are
 # delivered again.
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["verify_spool"]
 
 
 def verify_spool(fs: FileSystem, store: Store, report: Report) -> None:
-    """Raises QueueMovedError, OSError."""
+    """Verify the store. Raises QueueMovedError, OSError."""
     names = queue_names(fs, store.path)
     for name in (SPOOL, DEAD):
         if name in names:
@@ -26,11 +26,9 @@ def verify_spool(fs: FileSystem, store: Store, report: Report) -> None:
 
 def _look_at_notes(fs: FileSystem, files: SpoolFiles, report: Report) -> None:
     if fs.size_of(files.state) is not None and read_state(fs, files) is None:
-        report.damage(
-            files.state, 0, "no state that a spool wrote: the first messages may be delivered again"
-        )
+        report.damage(files.state, 0, "no spool wrote this state: the first messages may be delivered again")
     # It is written in place, without a sync.
     if fs.size_of(files.note) and read_note(fs, files) is None:
-        report.torn(files.note, 0, "no note that a spool wrote: the first messages may be delivered again")
+        report.torn(files.note, 0, "no spool wrote this note: the first messages may be delivered again")
     for path in files.leftovers(fs):
         report.note(path, None, "a crash left it: the next open removes it")

@@ -1,5 +1,5 @@
-# Is a stream whole? Law: a segment at a time, as the audit has it; and beside the segments all that tells
-# who has come how far.
+# Verifies a stream. Law: a segment at a time, with the audit; and the files that say how far each group, and
+# the writer, has come.
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from diskq.tools.view.killed import as_put_back, was_killed
 
 __all__ = ["verify_stream"]
 
-_MENDS = ": the next open mends it"
+_REPAIRS = ": the next open repairs it"
 _GONE = "were on stable storage, and are gone"
 
 
 def verify_stream(fs: FileSystem, store: Store, report: Report) -> None:
-    """Raises StreamNotFoundError, OSError."""
+    """Verify a stream. Raises StreamNotFoundError, OSError."""
     files = StreamFiles(fs, store.path)
     try:
         settings = read_settings(fs, files)
     except UnsupportedFormatError as refusal:
-        report.damage(files.settings, 0, f"no settings that can be read: {refusal}")
+        report.damage(files.settings, 0, f"the settings cannot be read: {refusal}")
         return
     found = _judged(fs, store, settings or StreamSettings(), report)
     if settings is None and found.lost:
-        # Nothing says how its records are encoded but they themselves.
+        # Only the records themselves show how they are encoded.
         other = _judged(fs, store, StreamSettings(encoding="varuint"), report)
         if other.messages > found.messages:
             found = other
@@ -59,7 +59,7 @@ def verify_stream(fs: FileSystem, store: Store, report: Report) -> None:
 
 
 def _judged(fs: FileSystem, store: Store, settings: StreamSettings, report: Report) -> Report:
-    """What is found where these are the settings."""
+    """Return what is found with these settings."""
     files = StreamFiles(fs, store.path)
     found = Report(report.progress)
     stagings = {index: files.partition(index).staging for index in files.partitions()}
@@ -70,9 +70,9 @@ def _judged(fs: FileSystem, store: Store, settings: StreamSettings, report: Repo
         _StreamVerification(there, StreamFiles(there, store.path), settings, found).run()
     state = owner_state(fs, files)
     if state == "garbage" and fs.size_of(files.owner):
-        found.torn(files.owner, 0, "no owner's id: the next open removes it, and keeps a copy")
+        found.torn(files.owner, 0, "it holds no owner's id: the next open removes it, and keeps a copy")
     if state in ("peer", "opening") and was_killed(fs, files.lock, stagings, staged):
-        what = "it names another producer, and a process of ours was killed here: the next open is refused"
+        what = "it names another producer, and a diskq process was killed here: the next open is refused"
         found.damage(files.owner, None, f"{what}, unless with take_over=True")
     if found.troubles and writer_of(fs, files) is None:
         _compare_with_an_open(fs, files, settings, found)
@@ -80,7 +80,7 @@ def _judged(fs: FileSystem, store: Store, settings: StreamSettings, report: Repo
 
 
 def _was_restarted(fs: FileSystem, files: StreamFiles) -> bool:
-    """True if the machine was restarted since the last process of ours had the stream."""
+    """True if the machine was restarted since the last diskq process had the stream."""
     wals = (files.partition(index).wal for index in files.partitions())
     return was_restarted(fs, read_holder(fs, files.lock), wals) is True
 
@@ -92,9 +92,9 @@ def _count(varuint: bool, records: bytes) -> int:
 def _compare_with_an_open(
     fs: FileSystem, files: StreamFiles, settings: StreamSettings, found: Report
 ) -> None:
-    """Open it over files in memory: what comes whole out of that is torn, and what does not is lost.
+    """Open it over files in memory: findings that the open repairs are torn, others are losses.
 
-    An open makes indexes again from the data, so a look at them tells of less than there is, or of more.
+    An open rebuilds indexes from the data, so the indexes alone may show too few messages, or too many.
     """
     behind = Report()
     options = StreamOptions(encoding=settings.encoding)
@@ -103,16 +103,16 @@ def _compare_with_an_open(
             with nothing_logged(), Stream(files.path, options, fs=overlay) as stream:
                 repairs = stream.repairs
         except (DiskqError, OSError):
-            return  # it is refused: what was seen stands
+            return  # the open is refused: the findings stay as they are
         _StreamVerification(overlay, StreamFiles(overlay, files.path), settings, behind).run()
     told = sum(repair.records or 0 for repair in repairs)
-    # A power cut may take what was not synced: nobody was promised that.
+    # A power cut may take what was not synced: that was never promised.
     is_restarted = _was_restarted(fs, files)
     lost = max(0, 0 if is_restarted else told, found.messages + found.lost - behind.messages)
     if all(repair.records is not None for repair in repairs):
         lost = min(lost, told + behind.lost)
     stays = {(each.path, each.at) for each in behind.findings if each.severity == "damage"}
-    # What the open calls lost, or cannot count, it could not mend.
+    # What the open reports as lost, or cannot count, it could not repair.
     unmended = {
         repair.path: repair
         for repair in repairs
@@ -124,10 +124,10 @@ def _compare_with_an_open(
         if each.severity != "damage":
             continue
         if not lost and (each.path, each.at) not in stays:
-            what = each.what.removesuffix(_MENDS)
+            what = each.what.removesuffix(_REPAIRS)
             if what.endswith(_GONE):
-                what = f"{what.removesuffix(_GONE)}have no rows in the index"
-            what = f"{what}{_MENDS}"
+                what = f"{what.removesuffix(_GONE)}have no entries in the index"
+            what = f"{what}{_REPAIRS}"
             found.findings[number] = replace(each, severity="torn", what=what, lost=0)
     damaged = {each.path for each in found.findings if each.severity == "damage"}
     for path, repair in unmended.items():
@@ -137,7 +137,7 @@ def _compare_with_an_open(
 
 
 class _StreamVerification:
-    """Once through the stream."""
+    """One pass through the stream."""
 
     def __init__(self, fs: FileSystem, files: StreamFiles, settings: StreamSettings, report: Report) -> None:
         self._fs = fs
@@ -158,7 +158,7 @@ class _StreamVerification:
         return bool(holder_of(self._fs, self._files.lock)[1])
 
     def _may_be_unsynced(self, base: int, points: RecoveryPoints, partition: int) -> bool:
-        """May a power cut have taken the end of this segment, of which nobody was promised anything?"""
+        """True if a power cut may have taken the end of this segment, which was never promised."""
         point = points.partitions.get(partition)
         is_older = point is not None and base < point.base
         return self._was_restarted and not is_older and not points.was_closed(partition)
@@ -183,7 +183,7 @@ class _StreamVerification:
             if noted and trouble.missing and len(trouble.missing) == noted:
                 report.note(trouble.path, trouble.at, f"{trouble.what}: a repair has left them out")
             elif trouble.is_torn or is_unsynced:
-                report.torn(trouble.path, trouble.at, f"{trouble.what}{_MENDS}")
+                report.torn(trouble.path, trouble.at, f"{trouble.what}{_REPAIRS}")
             else:
                 report.damage(trouble.path, trouble.at, trouble.what, left)
                 left = 0
@@ -195,7 +195,7 @@ class _StreamVerification:
                 report.damage(path, None, what, point.next_offset - found_end)
 
     def _noted(self, partition: int, troubles: list[Trouble]) -> int:
-        """So many of the missing offsets are known to be gone for good."""
+        """Return how many of the missing offsets are known to be gone for good."""
         noted = 0
         for missing in (trouble.missing for trouble in troubles if trouble.missing):
             gap = Gap(partition, missing.start, missing.stop)
@@ -204,7 +204,7 @@ class _StreamVerification:
         return noted
 
     def _synced(self, task: AuditTask, point: RecoveryPoint | None, path: str) -> int:
-        """So many bytes of this file of the segment are known to be on stable storage."""
+        """Return how many bytes of this file of the segment are known to be on stable storage."""
         if point is None or point.base != task.base:
             return 0
         data, index, _ = self._files.partition(task.partition).segment(task.base)
@@ -243,7 +243,7 @@ class _StreamVerification:
         fs, files, report = self._fs, self._files, self._report
         tell_of_a_repair(fs, files.path, files.swap, report)
         if not points.is_readable:
-            report.note(files.points, 0, "nobody can read it: the next open looks at everything")
+            report.note(files.points, 0, "it cannot be read: the next open looks at everything")
         if fs.size_of(files.private) is not None:
             for path in files.leftovers():
                 report.note(path, None, "a crash left it: the next open removes it")
@@ -265,7 +265,7 @@ class _StreamVerification:
         last = max(files.checksum_files(), default=-1)
         if last > max(bases, default=-1) and not self._was_restarted:
             told = checksummed_end(fs, files, bases)
-            # Up to the point they were counted with the segment before.
+            # Up to the recovery point they were counted with the segment before.
             first = max(last, point.next_offset) if bases and point is not None else last
             if told > last:
                 what = f"the segment is gone: messages {last} to {told - 1}, of which there are checksums"

@@ -1,5 +1,5 @@
-# Is it whole? Law: look at every byte that matters, change nothing, take nothing; raise no alarm over what
-# somebody writes or takes away at this moment, and keep quiet over nothing else.
+# Verifies a store of any kind. Law: look at every byte that matters, change nothing and take no lock; report
+# nothing that a running process writes or removes at this moment, and everything else.
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _LOOKS = MappingProxyType[Kind, Callable[[FileSystem, Store, Report], None]](
 
 
 def verify(store: Store, *, fs: FileSystem | None = None, progress: Progress | None = None) -> Verification:
-    """Look over all of it: checksums, every record, and whether its files agree with each other.
+    """Verify all of a store: checksums, every record, and whether its files agree with each other.
 
-    It may be in use meanwhile. `progress` is told of bytes as they are looked at. Damage is told, never
-    raised. Raises OSError where it cannot be looked at, and QueueMovedError where a queue is emptied faster
-    than that.
+    It may be in use meanwhile. `progress` is called with the bytes that were looked at. Damage is reported,
+    never raised. Raises OSError if the store cannot be read, and QueueMovedError if a queue is emptied faster
+    than it is read.
     """
     report = Report(None if progress is None else check_plain("progress", progress))
     _LOOKS[store.kind](fs or OsFileSystem(), store, report)

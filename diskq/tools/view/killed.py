@@ -1,5 +1,6 @@
-# What a killed process left, as the next open finds it. Law: nothing is changed; what the open would write,
-# report or append again is said, and the rest of a look goes over files as they are after that.
+# The state that a killed process left, as the next open finds it. Law: nothing is changed; what the open
+# would write, report or append again is reported, and the rest of a look reads the files as they are after
+# that.
 
 from __future__ import annotations
 
@@ -31,12 +32,12 @@ def as_put_back(
     report: Report,
     named: Sequence[int] = (),
 ) -> Iterator[FileSystem]:
-    """The files with what stands on write-ahead logs where it belongs; `report` gets what the open would say
-    of it.
+    """Return the files with the contents of write-ahead logs in their places, and add to `report` what the
+    open would report of that.
 
-    `counted` tells how many messages some records are. `named` are the write-ahead logs in use by another
-    file than the lock's, which a peer may empty. Where a process has the lock, and where no write-ahead log
-    tells anything, these are the files themselves. Raises OSError.
+    `counted` returns how many messages some records are. `named` are the write-ahead logs that another file
+    than the lock's says are in use, which a peer may empty. If a process has the lock, or no write-ahead log
+    holds anything, the files themselves are returned. Raises OSError.
     """
     holder, staged = _killed(fs, lock, stagings, named)
     if staged is None:
@@ -57,16 +58,14 @@ def as_put_back(
 
 
 def was_killed(fs: FileSystem, lock: str, stagings: Mapping[int, Staging], named: Sequence[int] = ()) -> bool:
-    """Has the process that had the lock last died, and nobody opened it since? As `as_put_back`."""
+    """True if the last process with the lock died, and none opened it since. Arguments as `as_put_back`."""
     return _killed(fs, lock, stagings, named)[1] is not None
 
 
 def _killed(
     fs: FileSystem, lock: str, stagings: Mapping[int, Staging], named: Sequence[int]
 ) -> tuple[Holder | None, Sequence[int] | None]:
-    """The process that was killed, and the write-ahead logs that it had in use; None for these where none
-    was.
-    """
+    """Return the process that was killed, and the write-ahead logs that it used; None if none was."""
     holder, is_held = holder_of(fs, lock)
     staged = named if holder is None or not holder.pid else holder.staged
     is_recovering = holder is not None and holder.recovering_since > 0
@@ -82,7 +81,7 @@ def _tell(
     if done.displaced is not None:
         count = counted(done.displaced.records)
         report.messages += count
-        what = f"{count} messages wait here, and their place is taken: the next open appends them at the end"
+        what = f"{count} messages wait here, but their place is taken: the next open appends them at the end"
         report.note(staging.path, None, what)
         return
     waiting = read_wal(fs, staging.path)

@@ -1,8 +1,8 @@
-# A queue as its files show it. Law: look, and touch nothing: no lock is taken, no file is changed,
-# whoever has the queue open does not notice.
+# A queue as its files show it. Law: no lock is taken and no file is changed; a process that has the queue
+# open does not notice.
 #
-# The price is that it is what was last recorded: while somebody has the queue, its metadata is as
-# old as the last full barrier.
+# So it shows what was last recorded: while a process has the queue open, its metadata is as old as the last
+# full barrier.
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ __all__ = ["QueueView", "look", "queue_names"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
-    """What the files of a queue say. Sizes in bytes."""
+    """What the files of a queue show. Sizes in bytes."""
 
     name: str
     depth: int | None
-    """Messages, as last recorded; None where nothing is recorded."""
+    """Messages, as last recorded; None if nothing is recorded."""
     is_exact: bool
-    """Is nothing written behind what is recorded, so that `depth` is right?"""
+    """True if nothing was written after what is recorded, so that `depth` is right."""
     bytes: int
     """All data files and their checksums."""
     files: int
     read: QueuePosition
     write: QueuePosition
-    """Behind the last byte that there is."""
+    """The position after the last byte."""
     is_open: bool | None
-    """Does a process have it? None: it cannot be told from here."""
+    """True if a process has it open; None: not known from here."""
     holder: Holder | None
-    """Who has it, or had it last; None where diskq never had it."""
+    """The process that has it open, or had it last; None if diskq never had it."""
     problems: tuple[str, ...]
-    """What the next open will find, and mend."""
+    """What the next open will find and repair."""
     aside: tuple[str, ...]
     """Files of bytes that could not be read, kept for `diskq repair`."""
 
@@ -47,12 +47,12 @@ class QueueView:
 
 
 def queue_names(directory: str, *, fs: FileSystem | None = None) -> list[str]:
-    """The queues that have files in `directory`, sorted. Raises OSError."""
+    """Return the names of the queues that have files in `directory`, sorted. Raises OSError."""
     return layouts.queue_names(fs or OsFileSystem(), directory)
 
 
 def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueView:
-    """The queue as it is now, or was a moment ago. Raises OSError, QueueNameError."""
+    """Return the queue as it is now, or was a moment ago. Raises OSError, QueueNameError."""
     fs = fs or OsFileSystem()
     files = QueueFiles(fs, directory, name)
     content = files.read_metadata()
@@ -87,7 +87,7 @@ def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueVie
 
 
 def _add_what_waits(fs: FileSystem, wal: str, sizes: dict[int, int]) -> None:
-    """What was accepted and not yet written counts as if it were: the next open would write it."""
+    """Count what was accepted and not yet written as if it were: the next open would write it."""
     waiting = read_wal(fs, wal)
     if waiting is not None and waiting.start <= sizes.get(waiting.file, -1):
         sizes[waiting.file] = max(sizes[waiting.file], waiting.start + len(waiting.records))

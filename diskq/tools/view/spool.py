@@ -1,8 +1,7 @@
-# A spool as its files show it. Law: look, and touch nothing: no lock is taken, no file is changed,
-# whoever has it open does not notice.
+# A spool as its files show it. Law: no lock is taken and no file is changed; a process that has the spool
+# open does not notice.
 #
-# While a process has it, what that process says of itself is what counts; when nobody has it, what is in
-# its queues.
+# While a process has it open, the numbers come from that process's status file; otherwise from its queues.
 
 from __future__ import annotations
 
@@ -20,17 +19,17 @@ __all__ = ["SpoolView", "is_spool", "look_at_spool"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolView:
     status: SpoolStatus
-    """What it said of itself last; where no spool is at work on it, with the numbers of its queues."""
+    """Its last status; if no spool is at work on it, with the numbers of its queues."""
     is_exact: bool
-    """Is the depth right? It is not where a process was killed, until the next open."""
+    """True if the depth is right. After a process was killed, it is not until the next open."""
     is_open: bool | None
-    """Does a process have it? None: it cannot be told from here."""
+    """True if a process has it open; None: not known from here."""
     is_at_work: bool
-    """Does that process deliver?"""
+    """True if that process delivers."""
     holder: Holder | None
-    """Who has it, or had it last."""
+    """The process that has it open, or had it last."""
     queue: QueueView
-    """What waits, as its queue tells it."""
+    """The pending messages, as its queue shows them."""
 
 
 def is_spool(path: str) -> bool:
@@ -39,7 +38,7 @@ def is_spool(path: str) -> bool:
 
 
 def look_at_spool(path: str, *, fs: FileSystem | None = None) -> SpoolView:
-    """The spool as it is now, or was a moment ago. Raises OSError."""
+    """Return the spool as it is now, or was a moment ago. Raises OSError."""
     disk = fs or OsFileSystem()
     state = read_state(disk, SpoolFiles(path))
     queue = look(path, SPOOL, fs=disk)

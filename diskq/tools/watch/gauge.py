@@ -1,6 +1,6 @@
-# What can be looked at again and again. Law: looking takes no lock, changes nothing, and keeps no file open
-# in between: who removes one has its room back. A sample costs some system calls for each file that grows,
-# whatever those hold that do not.
+# Gauges, which sample a store repeatedly. Law: looking takes no lock, changes nothing, and keeps no file open
+# between samples, so that removing a file frees its space. A sample costs a few system calls for each file
+# that grows, and none for the content of the others.
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["Gauge", "gauge_of"]
 
 
 class Gauge(Protocol):
-    """A thing that is looked at. For one thread at a time."""
+    """A store that is sampled. For one thread at a time."""
 
     store: Store
 
     def sample(self) -> Sample:
-        """The thing as it is now, or was a moment ago. Raises OSError, DiskqError."""
+        """Return the store as it is now, or was a moment ago. Raises OSError, DiskqError."""
 
 
 def gauge_of(store: Store, *, fs: FileSystem | None = None) -> Gauge:
-    """What looks at `store`. Raises OSError."""
+    """Return the gauge of `store`. Raises OSError."""
     disk = fs or OsFileSystem()
     match store.kind:
         case "queue":

@@ -1,5 +1,5 @@
-# Streams and journals, looked at again and again. Law: as gauge.py. What there is and who is how far is told
-# by names, sizes and markers; of messages the oldest is read, once, and of a journal the last.
+# Gauges of streams and journals. Law: as gauge.py. Contents and progress come from names, sizes and committed
+# offsets; of the messages only the oldest is read, once, and of a journal also the last.
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _WINDOW = 64 * 1024
 
 
 class StreamGauge:
-    """A stream: by the sizes of its indexes, and its groups' markers."""
+    """Samples a stream by the sizes of its indexes and its groups' committed offsets."""
 
     def __init__(self, fs: FileSystem, store: Store) -> None:
         self.store = store
         self._fs = fs
         self._files = StreamFiles(fs, store.path)
         self._partitions: dict[int, SegmentList] = {}
-        self._oldest: dict[int, tuple[int, int | None]] = {}  # by partition: of which offset, and when it was
+        self._oldest: dict[int, tuple[int, int | None]] = {}  # by partition: the offset, and its time
         self._growth = Growth()
         self._aside = Aside(fs)
 
@@ -73,7 +73,7 @@ class StreamGauge:
             try:
                 found.look()
             except StreamNotFoundError:
-                continue  # it was removed meanwhile
+                continue  # removed meanwhile
             lists[number] = found
         return lists
 
@@ -106,7 +106,7 @@ class StreamGauge:
         return tuple(parts), wrong
 
     def _oldest_of(self, first: dict[int, int], ends: dict[int, int]) -> int | None:
-        """When the oldest of the partitions' first messages was."""
+        """Return the time of the oldest of the partitions' first messages."""
         there = {number: offset for number, offset in first.items() if ends[number] > offset}
         framing = framing_of(self._fs, self._files)
         for number, offset in there.items():
@@ -127,7 +127,7 @@ class StreamGauge:
 
 
 class JournalGauge:
-    """A journal: by the names of its segments, its last message, and its readers' offsets."""
+    """Samples a journal by the names of its segments, its last message, and its readers' offsets."""
 
     def __init__(self, fs: FileSystem, store: Store) -> None:
         self.store = store
@@ -136,8 +136,8 @@ class JournalGauge:
         self._segments = SegmentList(
             fs, files.directory, files.bases, lambda base: (files.data(base), files.checksum_file(base))
         )
-        self._end = -1  # nobody knows
-        self._oldest: tuple[int, int | None] = (-1, None)  # of which offset, and when it was
+        self._end = -1  # not known
+        self._oldest: tuple[int, int | None] = (-1, None)  # the offset, and its time
         self._growth = Growth()
         self._aside = Aside(fs)
 
@@ -168,7 +168,7 @@ class JournalGauge:
         )
 
     def _next_offset(self) -> int:
-        """By the last message, read backward; where none ends the file, as it was, or by a walk."""
+        """Return it from the last message, read backward; if none ends the file, as before, or by a walk."""
         if not self._segments.bases:
             return 0
         base = self._segments.bases[-1]

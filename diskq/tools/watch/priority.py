@@ -1,5 +1,5 @@
-# A store of priority queues, looked at again and again. Law: as gauge.py. Its state is read once, as an open
-# does; from there on the log is followed, and commands are counted.
+# The gauge of a store of priority queues. Law: as gauge.py. Its state is read once, as an open does; from
+# then on the log is followed, and commands are counted.
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from diskq.tools.watch.segment_list import SegmentList
 __all__ = ["StoreGauge"]
 
 _WINDOW = 1024 * 1024
-# As much of the log at most is read for a sample.
+# Up to this many bytes of the log are read for a sample.
 _MOST_BYTES = 64 * 1024 * 1024
 _KIND_AND_QUEUE = itemgetter(0, 1)
 
 
 class StoreGauge:
-    """A store, its queues, and what goes in and out of them."""
+    """Samples a store, its queues, and the messages that go in and out of them."""
 
     def __init__(self, fs: FileSystem, store: Store) -> None:
         self.store = store
@@ -35,9 +35,9 @@ class StoreGauge:
         self._stored: dict[str, int] = {}
         self._removed: Counter[str] = Counter()
         self._added = 0
-        self._next = -1  # the command that is read next; the state is to be read
-        self._base = -1  # the segment it is in,
-        self._at = 0  # and where
+        self._next = -1  # the next command; -1: the state is to be read
+        self._base = -1  # the segment of that command,
+        self._at = 0  # and its byte there
         self._bytes = 0
         self._aside = Aside(fs)
 
@@ -82,7 +82,7 @@ class StoreGauge:
         self._base = -1
 
     def _follow(self) -> bool:
-        """Count what the log has got since. False: not all of it yet; or the state is to be read."""
+        """Count new commands of the log. False: not all of them yet, or the state is to be read."""
         if self._next < 0:
             return False
         if self._base not in self._segments.bases and not self._find():
@@ -102,7 +102,7 @@ class StoreGauge:
         """Go to the next command, in the segment that has it."""
         bases = [base for base in self._segments.bases if base <= self._next]
         if not bases:
-            # No segment: nothing is there to be read. Behind it: what is to be read was removed.
+            # No segment: nothing to read. A later segment only: the command was removed.
             self._next = self._next if not self._segments.bases else -1
             return not self._segments.bases
         self._base, self._at = bases[-1], len(FILE_HEAD)
@@ -114,7 +114,7 @@ class StoreGauge:
         return True
 
     def _read(self, wanted: int, most: int) -> int:
-        """Go over the next stretch of the segment; commands from `wanted` on count. Returns its bytes."""
+        """Read the next stretch of the segment, and count commands from `wanted` on. Returns its bytes."""
         try:
             handle = self._fs.open(self._files.segment(self._base))
         except FileNotFoundError:

@@ -1,7 +1,7 @@
-# Queues and spools, looked at again and again. Law: as gauge.py.
+# Gauges of queues and spools. Law: as gauge.py.
 #
-# A queue's metadata tells how many messages there were at the last full barrier, some seconds ago. What came
-# since is counted, by checksums' rows where there are some. What went is known when it is recorded.
+# A queue's metadata holds the number of messages at the last full barrier, some seconds ago. Messages written
+# since then are counted, by checksum entries if there are some. Consumed messages are known once recorded.
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from diskq.tools.watch.samples import Sample, own_status
 
 __all__ = ["QueueGauge", "SpoolGauge"]
 
-# What is more than this behind the metadata is not counted: its writer records nothing.
+# More bytes than this after the recorded position are not counted: their writer records nothing.
 _MOST_BYTES = 256 * 1024 * 1024
 _SECOND = 10**9
 
 
 class QueueGauge:
-    """A queue."""
+    """Samples a queue."""
 
     def __init__(self, fs: FileSystem, store: Store, name: str) -> None:
         self.store = store
         self._fs = fs
         self._name = name
         self._files = QueueFiles(fs, store.path, name)
-        self._sizes: dict[int, int] = {}  # from the file on that is read
+        self._sizes: dict[int, int] = {}  # from the file that is read
         self._recorded: QueueMetadata | None = None
-        self._at = QueuePosition(0, 0)  # up to here messages are counted:
-        self._seen = 0  # so many, from where we began
-        self._seen_recorded = 0  # of these, up to where the queue is recorded to be written
+        self._at = QueuePosition(0, 0)  # messages are counted up to here
+        self._seen = 0  # messages counted since the first look
+        self._seen_recorded = 0  # of these, those up to the recorded write position
         self._bytes_in = self._bytes_out = 0
 
     def sample(self) -> Sample:
         return self.sample_of(look(self.store.path, self._name, fs=self._fs))
 
     def sample_of(self, view: QueueView) -> Sample:
-        """The same, where the queue was looked at a moment ago."""
+        """Return the sample of a queue that was looked at a moment ago."""
         fs, files = self._fs, self._files
         content = files.read_metadata()
         recorded = QueueMetadata.parse(content) if content is not None else None
@@ -74,7 +74,7 @@ class QueueGauge:
         )
 
     def _count(self, recorded: QueueMetadata) -> bool:
-        """Count what came and went since the last time. False: too much came to be counted."""
+        """Count what was written and consumed since the last time. False: too much to be counted."""
         before, self._recorded = self._recorded, recorded
         if before is None or self._has_gone():
             self._at, self._seen_recorded = recorded.write, self._seen
@@ -90,7 +90,7 @@ class QueueGauge:
         return self._go_on(QueuePosition(last, self._sizes.get(last, 0)))
 
     def _has_gone(self) -> bool:
-        """Is the file no more up to which messages are counted: was it consumed, or the queue made anew?"""
+        """True if the last counted file is gone: it was consumed, or the queue was made anew."""
         size = self._fs.size_of(self._files.data(self._at.file))
         return size is None or size < self._at.byte
 
@@ -107,7 +107,7 @@ class QueueGauge:
 
 
 class SpoolGauge:
-    """A spool: its queue, and what it says of itself while it is at work."""
+    """Samples a spool: its queue, and its status while it is at work."""
 
     def __init__(self, fs: FileSystem, store: Store) -> None:
         self.store = store

@@ -1,4 +1,4 @@
-# What is seen of a thing at one moment. Law: what its files do not tell is None, never a made-up value.
+# Samples of a store at one moment. Law: what its files do not show is None, never a made-up value.
 
 from __future__ import annotations
 
@@ -12,67 +12,67 @@ from diskq.tools.stores import Store
 
 __all__ = ["Aside", "Sample", "SamplePart", "own_status"]
 
-# What seldom changes is looked for with each so many samples.
+# What seldom changes is looked for once in this many samples.
 _SELDOM = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplePart:
-    """Who reads a stream or a journal, or one queue of a store."""
+    """A reader of a stream or a journal, or one queue of a store."""
 
     name: str
     lag: int | None
-    """Messages that it has not processed; of a queue of a store, those that it holds."""
+    """Messages that the reader has not processed, or that the queue of a store holds."""
     done: int | None = None
-    """A counter: by so much as it grew, so many messages were processed meanwhile."""
+    """A counter: its growth is the number of messages that were processed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A thing at one moment. Sizes in bytes.
+    """A store at one moment. Sizes in bytes.
 
-    `messages_in`, `messages_out`, `bytes_in` and `bytes_out` are counters: only their differences say
-    something.
+    `messages_in`, `messages_out`, `bytes_in` and `bytes_out` are counters: only their differences have a
+    meaning.
     """
 
     store: Store
     at: float
     """Seconds, on a clock that never steps."""
     holder: str | None = None
-    """Who has it, in words; None: nobody, or nobody knows."""
+    """The process that has it open, in words; None: none, or not known."""
     messages_in: int | None = None
     bytes_in: int | None = None
     messages_out: int | None = None
-    """Of a stream or a journal what all its readers together processed."""
+    """Messages consumed; of a stream or a journal, by all its readers together."""
     bytes_out: int | None = None
     depth: int | None = None
-    """Messages that are there."""
+    """Messages in the store."""
     is_exact: bool = True
-    """Else `depth` is about right."""
+    """True if `depth` is exact; else it is about right."""
     oldest_ns: int | None = None
-    """When the oldest message there is from, in nanoseconds since 1970;"""
+    """The time of the oldest message, in nanoseconds since 1970;"""
     is_oldest_exact: bool = True
-    """or else when the file was written last that holds it."""
+    """or else the time at which its file was last written."""
     size: int = 0
     """All files."""
     segments: int = 0
     """Files of messages."""
     in_flight: int | None = None
-    """Of a spool: messages whose delivery is being tried."""
+    """Messages of a spool whose delivery is being tried."""
     dead_letters: int | None = None
-    """Of a spool."""
+    """Dead letters of a spool."""
     parts: tuple[SamplePart, ...] = ()
     problems: tuple[str, ...] = ()
-    """What the next open will mend, and files of bytes that could not be read, set aside."""
+    """What the next open will repair, and files of bytes that could not be read, set aside."""
     status: StatusNote | None = None
-    """What the process that writes it says of itself; None: it is a peer's, or says nothing (yet)."""
+    """The status of the process that writes it; None: it is a peer's, or has no status (yet)."""
 
 
-# --- what several kinds have ----------------------------------------------------------------------
+# --- shared by several kinds ----------------------------------------------------------------------
 
 
 def own_status(fs: FileSystem, path: str, holder: Holder | None, is_open: bool | None) -> StatusNote | None:
-    """What the holder says of itself, if it is he who said it. Raises OSError."""
+    """Return the holder's status, if it is the holder that wrote it. Raises OSError."""
     if holder is None or is_open is False:
         return None
     note = read_status(fs, path)
@@ -80,7 +80,7 @@ def own_status(fs: FileSystem, path: str, holder: Holder | None, is_open: bool |
 
 
 class Aside:
-    """Files of bytes that nobody could read, set aside by repairs. They are looked for now and then."""
+    """Files of bytes that could not be read, set aside by repairs. They are looked for now and then."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
@@ -88,7 +88,7 @@ class Aside:
         self._found: tuple[str, ...] = ()
 
     def names(self, directories: Iterable[str]) -> tuple[str, ...]:
-        """Those in the directories, sorted; a directory need not be there. Raises OSError."""
+        """Return those in the directories, sorted; a directory need not exist. Raises OSError."""
         if self._samples % _SELDOM == 0:
             there = [path for path in directories if self._fs.size_of(path) is not None]
             names = [name for path in there for name in self._fs.list_directory(path)]

@@ -1,5 +1,5 @@
-# The files of a log that grows, looked at again and again. Law: what is complete is asked for its size once;
-# a directory is listed again only when it has changed.
+# The files of a growing log, sampled repeatedly. Law: a complete file is asked for its size once; a directory
+# is listed again only when it has changed.
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from diskq.storage.fs import FileSystem, Stamp
 
 __all__ = ["Growth", "SegmentList"]
 
-# Of a directory that changed so short a time ago the next change may have the same stamp.
+# A directory that changed less than this long ago may get the same stamp at its next change.
 _SETTLED_NS = 10**9
 # The last segments may yet change: the active one grows, the one before it is being sealed.
 _YOUNG = 2
 
 
 class Growth:
-    """How many bytes were written, by the sizes of files that only grow, and go."""
+    """Counts written bytes by the sizes of files that only grow, and are removed."""
 
     def __init__(self) -> None:
         self._sizes: dict[Any, int] | None = None
         self.total = 0
-        """Since the first look."""
+        """Bytes written since the first look."""
 
     def look(self, sizes: Mapping[Any, int]) -> int:
-        """The files are so large now. Returns the total."""
+        """Take the files' present sizes. Returns the total."""
         if self._sizes is not None:
             before = self._sizes
             self.total += sum(max(0, size - before.get(name, 0)) for name, size in sizes.items())
@@ -34,7 +34,7 @@ class Growth:
 
 
 class SegmentList:
-    """The segments of one log, and how large each is."""
+    """The segments of one log, and the size of each."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class SegmentList:
         self._stamp: Stamp | None = None
         self.bases: list[int] = []
         self.sizes: dict[int, int] = {}
-        """Of their data, bytes."""
+        """Bytes of their data."""
         self._whole: dict[int, int] = {}
 
     @property
     def size(self) -> int:
-        """Of all their files, bytes."""
+        """Return the bytes of all their files."""
         return sum(self._whole.values())
 
     def look(self) -> None:
-        """See what is there now. Raises OSError, and what `listed` does."""
+        """Update the list. Raises OSError, and what `listed` raises."""
         fs = self._fs
         stamp = fs.stamp_of(self._directory)
         if stamp is None or stamp != self._stamp:

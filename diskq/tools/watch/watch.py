@@ -16,23 +16,23 @@ from diskq.tools.watch.samples import Sample
 
 __all__ = ["StoreWatch", "WatchReading"]
 
-# Rates are over so many seconds: what a queue's consumers took is recorded every two seconds or so.
+# Rates are over this many seconds: consumed messages of a queue are recorded about every two seconds.
 _OVER = 4.0
-# So many rates are kept, one of each look: at one a second, a minute.
+# This many rates are kept, one for each look: a minute's, at one look a second.
 _KEPT = 60
-# What is at a path is looked for again after so many seconds.
+# The stores at a path are looked for again after this many seconds.
 _AGAIN = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchReading:
-    """What is shown of a thing. Rates are a second, None where nobody knows (yet)."""
+    """What is shown of a store. Rates are per second, None if they are not known (yet)."""
 
     sample: Sample | None
-    """None: it could not be looked at."""
+    """None: the store could not be read."""
     store: Store
     failure: str | None = None
-    """Why it could not."""
+    """The reason why the store could not be read."""
     messages_in: float | None = None
     bytes_in: float | None = None
     messages_out: float | None = None
@@ -40,15 +40,15 @@ class WatchReading:
     parts_out: Mapping[str, float | None] = field(default_factory=dict)
     """Messages that each part processed."""
     sync_seconds: float | None = None
-    """What a barrier of its writer took, on average between his last two notes."""
+    """Average seconds of its writer's barriers, between the writer's last two notes."""
     history: tuple[float, ...] = ()
     """`messages_in` from look to look, of the last minute or so."""
     age: float | None = None
-    """Of the oldest message, or of the file that holds it, in seconds."""
+    """Age of the oldest message, or of the file that holds it, in seconds."""
 
 
 class StoreWatch:
-    """What keeps messages at some paths, looked at again and again. For one thread at a time."""
+    """The stores at some paths, sampled repeatedly. For one thread at a time."""
 
     def __init__(self, paths: Iterable[AnyPath], *, fs: FileSystem | None = None) -> None:
         self._fs = fs or OsFileSystem()
@@ -56,13 +56,13 @@ class StoreWatch:
         self._meters: dict[Store, _Meter] = {}
         self._looked_at = -_AGAIN
         self.bare: tuple[str, ...] = ()
-        """Of the paths, those where nothing was found when it was looked for last."""
+        """The paths at which no store was found by the last search."""
 
     def look(self) -> list[WatchReading]:
-        """All of them as they are now, in the order of the paths, those of one path by name.
+        """Return all stores as they are now, in the order of the paths, those of one path by name.
 
-        What comes at a path is seen after some seconds, what goes is left out. Raises OSError where one of
-        the paths cannot be looked at.
+        A new store at a path is seen after some seconds, a removed one is left out. Raises OSError if one of
+        the paths cannot be read.
         """
         now = self._fs.monotonic()
         if not self._meters or now - self._looked_at >= _AGAIN:
@@ -77,7 +77,7 @@ class StoreWatch:
 
 
 class _Meter:
-    """One thing, and its last samples."""
+    """One store, and its last samples."""
 
     def __init__(self, fs: FileSystem, store: Store) -> None:
         self._fs = fs
@@ -93,7 +93,7 @@ class _Meter:
                 self._gauge = gauge_of(self._store, fs=self._fs)
             sample = self._gauge.sample()
         except (OSError, DiskqError) as failure:
-            # It may be gone, or be made anew: begin anew with it.
+            # The store may be gone, or made anew: start again with it.
             self._gauge = None
             self._samples.clear()
             return WatchReading(sample=None, store=self._store, failure=str(failure))
@@ -137,7 +137,8 @@ class _Meter:
 
 
 def _rate(first: Sample, last: Sample, before: int | None, now: int | None) -> float | None:
-    """A second; None where there is one sample, or a counter is not known."""
+    """Return the rate per second; None for a single sample, or a counter that is not known."""
+
     seconds = last.at - first.at
     if before is None or now is None or seconds <= 0:
         return None

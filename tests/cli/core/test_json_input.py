@@ -15,7 +15,7 @@ from diskq.tools.json_lines import STREAM
     [
         (b"", "Expecting value"),
         (b"hello", "Expecting value"),
-        (b"[]", "it is no object"),
+        (b"[]", "it is not an object"),
         (b"{}", "it has no Data"),
         (b'{"Data": "", "TimestampUTC": "2013-07-04T10:00:00"}', "in which time zone"),
         (b'{"Data": "\xff"}', "can't decode"),

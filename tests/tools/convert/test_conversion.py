@@ -231,12 +231,12 @@ def test_it_may_be_told_by_the_value(tmp_path: Path, to: Format, options: Any, w
 @pytest.mark.parametrize(
     "to, options, reason",
     [
-        ("triplet", {"key": "json:no"}, "field 'no': it is no text"),
+        ("triplet", {"key": "json:no"}, "field 'no': it is not text"),
         ("triplet", {"key": "json:which"}, "no field 'which'"),
         ("triplet", {"timestamp": "json:user"}, "field 'user': 'anna' is not a time"),
-        ("triplet", {"timestamp": "json:no"}, "it is no time"),
-        ("taskflux", {"priority": "json:user"}, "no whole number"),
-        ("taskflux", {"priority": "key"}, "its key is no number"),
+        ("triplet", {"timestamp": "json:no"}, "it is not a time"),
+        ("taskflux", {"priority": "json:user"}, "not a whole number"),
+        ("taskflux", {"priority": "key"}, "its key is to be the priority, and is not a number"),
     ],
     ids=str,
 )
@@ -358,12 +358,12 @@ def test_where_it_may_be_lost_a_long_key_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "to, options, reason",
     [
-        ("nsq", {"key": "random"}, "key is nothing that messages of nsq have"),
-        ("nsq", {"timestamp": "now"}, "timestamp is nothing"),
-        ("sej", {"priority": 1}, "priority is nothing"),
-        ("sej", {"partitions": 1}, "partitions is nothing"),
-        ("jsonl", {"partitions": 1}, "partitions is nothing"),
-        ("triplet", {"into": "q"}, "into is nothing"),
+        ("nsq", {"key": "random"}, "key is of no use for messages of nsq"),
+        ("nsq", {"timestamp": "now"}, "timestamp is of no use"),
+        ("sej", {"priority": 1}, "priority is of no use"),
+        ("sej", {"partitions": 1}, "partitions is of no use"),
+        ("jsonl", {"partitions": 1}, "partitions is of no use"),
+        ("triplet", {"into": "q"}, "into is of no use"),
         ("sej", {"text": True}, "text is for jsonl"),
         ("triplet", {"timestamp": "none"}, "timestamp is now or json:FIELD"),
         ("sej", {"key": "yes"}, "key is random or json:FIELD, got 'yes'"),

@@ -340,7 +340,7 @@ def test_a_repair_that_was_cut_short_is_noted(make, name, tmp_path):
     (tmp_path / ".diskq" / name / "plan").write_bytes(b"")
     found = looked_at(tmp_path)
     assert found.verdict == "clean"
-    assert ["repair was cut short" in finding.what for finding in found.findings] == [True]
+    assert ["repair that was cut short" in finding.what for finding in found.findings] == [True]
 
 
 def test_what_was_kept_aside_is_noted(tmp_path):
@@ -584,7 +584,7 @@ def test_messages_whose_index_is_gone_are_not_called_gone(tmp_path):
     found = verify(store)
     assert (found.verdict, found.messages, found.lost) == ("torn", 300, 0)
     assert not any("gone" in each.what for each in found.findings)
-    assert "messages 0 to 299 have no rows in the index: the next open mends it" in [
+    assert "messages 0 to 299 have no entries in the index: the next open repairs it" in [
         each.what for each in found.findings
     ]
     assert info(store).messages == 300
