@@ -16,7 +16,7 @@ from diskq.cli import command_parser
 from diskq.cli.core import times as moments
 from diskq.cli.core import units
 from diskq.cli.core.parsing import count, number
-from diskq.cli.queue import verbs as queueverbs
+from diskq.cli.queue import verbs as queue_verbs
 from tests.cli.conftest import PROGRAM, fill
 
 
@@ -240,7 +240,7 @@ def test_a_fault_of_our_own_is_one_line_too_and_has_a_code_of_its_own(run, data,
     def fault(*_: object) -> None:
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr(queueverbs, "info", fault)
+    monkeypatch.setattr(queue_verbs, "info", fault)
     done = run("queue", "info", data, *flag)
     assert done.code == 70
     assert "ZeroDivisionError: of all things; this is a bug in diskq" in done.notes[-1]

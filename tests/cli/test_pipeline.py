@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from diskq.cli import main
-from diskq.cli.pipeline import runs as pipelineruns
+from diskq.cli.pipeline import runs as pipeline_runs
 from diskq.engine.stream.stream import Stream
 
 VERBS = ["archive", "aggregate", "replay", "reshard", "audit", "merge", "dedupe-merge"]
@@ -32,7 +32,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("Spark was to be started")
 
-    monkeypatch.setattr(pipelineruns, "_session", refuse)
+    monkeypatch.setattr(pipeline_runs, "_session", refuse)
 
 
 # --- help -----------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_without_java_it_says_so(run, stream, monkeypatch):
     monkeypatch.setattr(sessions, "ensure_java", missing)
     monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
     monkeypatch.setattr("pyspark.SparkContext._gateway", None)
-    monkeypatch.setattr(pipelineruns, "_active", lambda: None)
+    monkeypatch.setattr(pipeline_runs, "_active", lambda: None)
     done = run("pipeline", "archive", stream, stream.parent / "a")
     assert done.code == 1
     assert done.notes[-1].startswith("diskq: error: Spark needs Java")
@@ -188,7 +188,7 @@ def told(run, stream, monkeypatch, failure: BaseException) -> list[str]:
 
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(pipelineruns, "_session", lambda args: Session())
+    monkeypatch.setattr(pipeline_runs, "_session", lambda args: Session())
     done = run("pipeline", "archive", stream, stream.parent / "a")
     assert done.code == (130 if isinstance(failure, KeyboardInterrupt) else 1)
     notes: list[str] = done.notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diskq.cli.core.parsing import CommandParser, Commands, add_command, add_noun
-from diskq.cli.hub import verbs as hubverbs
+from diskq.cli.hub import verbs as hub_verbs
 
 __all__ = ["add_parser"]
 
@@ -98,7 +98,7 @@ def add_parser(nouns: Commands) -> None:
         "--idle-connection-timeout",
         help="close a connection without a request under way after this time (default: 60s)",
     )
-    serve.set_defaults(run=hubverbs.serve)
+    serve.set_defaults(run=hub_verbs.serve)
 
     push = add_command(verbs, "push", "copy a journal into a hub", ABOUT_PUSH, EXAMPLES_PUSH)
     push.add_path("journal", "DIR")
@@ -114,12 +114,12 @@ def add_parser(nouns: Commands) -> None:
         "(default: refuse)",
     )
     push.add_count("--batch", help="messages sent at a time at most (default: 10000)")
-    push.set_defaults(run=hubverbs.push)
+    push.set_defaults(run=hub_verbs.push)
 
     status = add_command(verbs, "status", "show the journals of a hub", ABOUT_STATUS, EXAMPLES_STATUS)
     _add_connection(status, "--at")
     status.add_json()
-    status.set_defaults(run=hubverbs.status, client_id="status")
+    status.set_defaults(run=hub_verbs.status, client_id="status")
 
 
 def _add_connection(parser: CommandParser, name: str) -> None:

@@ -6,8 +6,8 @@ from diskq.cli.core.parsing import IN, OUT, CommandParser, Commands, add_command
 from diskq.cli.core.places import place
 from diskq.cli.core.times import MOMENTS, moment
 from diskq.cli.info import add_info
-from diskq.cli.journal import inspect as journallooks
-from diskq.cli.journal import verbs as journalverbs
+from diskq.cli.journal import inspect as journal_inspect
+from diskq.cli.journal import verbs as journal_verbs
 from diskq.cli.journal.view import check_journal
 from diskq.cli.replay.replay import add_replay
 from diskq.errors import LockedError
@@ -46,7 +46,7 @@ def add_parser(nouns: Commands) -> None:
     send.add_framing("from stdin", IN)
     send.add_sending("the journal")
     send.add_wait("journal")
-    send.set_defaults(run=journalverbs.send)
+    send.set_defaults(run=journal_verbs.send)
     verbs.add_old_name("put", send)
 
     read = _verb(
@@ -59,18 +59,18 @@ def add_parser(nouns: Commands) -> None:
     _add_stretch(read)
     read.add_count("--count", "-n", help="messages at most (default: all)")
     _add_output(read)
-    read.set_defaults(run=journallooks.read)
+    read.set_defaults(run=journal_inspect.read)
     verbs.add_old_name("scan", read)
 
     counted = _verb(verbs, "count", "count messages", "Count messages.", "--type 3")
     _add_stretch(counted)
-    counted.set_defaults(run=journallooks.count)
+    counted.set_defaults(run=journal_inspect.count)
 
     tail = _verb(verbs, "tail", "print the last messages", "Print the last messages.", "--count 20 --follow")
     tail.add_number("--count", "-n", default=10, help="messages (default: 10)")
     tail.add_flag("--follow", "-f", help="go on with new messages (default: stop)")
     _add_output(tail)
-    tail.set_defaults(run=journallooks.tail)
+    tail.set_defaults(run=journal_inspect.tail)
 
     add_replay(verbs, "journal", "journals/web", "DIR")
 
@@ -84,7 +84,7 @@ def add_parser(nouns: Commands) -> None:
         "--json",
     )
     offset.add_json()
-    offset.set_defaults(run=journallooks.offset)
+    offset.set_defaults(run=journal_inspect.offset)
 
     reset = _verb(
         verbs, "reset", "move a reader", "Move a reader to another place.", "--reader billing --to -1h"
@@ -94,7 +94,7 @@ def add_parser(nouns: Commands) -> None:
         "--to", required=True, type=place, metavar="PLACE", help=f"where it reads next: {_PLACE}"
     )
     reset.add_wait("reader's offset")
-    reset.set_defaults(run=journalverbs.reset)
+    reset.set_defaults(run=journal_verbs.reset)
 
     old = _verb(
         verbs,
@@ -104,23 +104,23 @@ def add_parser(nouns: Commands) -> None:
         "--days 30",
     )
     old.add_number("--days", default=7, help="days since the last message (default: 7)")
-    old.set_defaults(run=journallooks.old)
+    old.set_defaults(run=journal_inspect.old)
 
     timestamp = _verb(
         verbs, "timestamp", "the time of a message", "Print the time of a message.", "--offset 23"
     )
     timestamp.add_number("--offset", required=True, help="its offset")
-    timestamp.set_defaults(run=journallooks.timestamp)
+    timestamp.set_defaults(run=journal_inspect.timestamp)
 
     file = _verb(verbs, "file", "what is in a file", "Show what one file of a journal holds.", "", "FILE")
     file.add_json()
-    file.set_defaults(run=journallooks.file)
+    file.set_defaults(run=journal_inspect.file)
 
     dump = _verb(
         verbs, "dump", "print a file's messages", "Print all messages of one file.", "--json", "FILE"
     )
     _add_output(dump)
-    dump.set_defaults(run=journallooks.dump)
+    dump.set_defaults(run=journal_inspect.dump)
 
 
 def _verb(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 from diskq.cli.core.parsing import CommandParser, Commands, add_command, add_noun
-from diskq.cli.pipeline import runs as pipelineruns
+from diskq.cli.pipeline import runs as pipeline_runs
 
 __all__ = ["add_parser", "run"]
 
@@ -149,8 +149,8 @@ def add_parser(nouns: Commands) -> None:
         "--gather",
         help="one file per directory and batch, by a shuffle (default: one per task)",
     )
-    _add_going_on(archive, pipelineruns.MOST_IN_A_BATCH)
-    _add_spark(archive, pipelineruns.archive)
+    _add_going_on(archive, pipeline_runs.MOST_IN_A_BATCH)
+    _add_spark(archive, pipeline_runs.archive)
 
     aggregate = add("aggregate", "counts and rates in windows of time", ABOUT_AGGREGATE, EXAMPLES_AGGREGATE)
     aggregate.add_path("stream")
@@ -158,8 +158,8 @@ def add_parser(nouns: Commands) -> None:
         "into", metavar="DIR", nargs="?", help="the directory of Parquet files (default: none)"
     )
     _add_aggregate(aggregate)
-    _add_going_on(aggregate, pipelineruns.MOST_IN_A_BATCH)
-    _add_spark(aggregate, pipelineruns.aggregate)
+    _add_going_on(aggregate, pipeline_runs.MOST_IN_A_BATCH)
+    _add_spark(aggregate, pipeline_runs.aggregate)
 
     replay = add("replay", "Parquet, or a stream, back into a stream", ABOUT_REPLAY, EXAMPLES_REPLAY)
     replay.add_argument("source", metavar="SOURCE", help="a directory of Parquet files, or a stream's")
@@ -174,23 +174,23 @@ def add_parser(nouns: Commands) -> None:
     replay.add_duration(
         "--every", default=1.0, help="with --speed: time between two writes of due messages (default: 1s)"
     )
-    _add_copying(replay, "replay", pipelineruns.replay, partitions="as the source")
+    _add_copying(replay, "replay", pipeline_runs.replay, partitions="as the source")
 
     reshard = add("reshard", "another number of partitions", ABOUT_RESHARD, EXAMPLES_RESHARD)
     reshard.add_path("stream")
     reshard.add_argument("into", metavar="NEW", help="the new stream's directory")
-    _add_copying(reshard, "reshard", pipelineruns.reshard)
+    _add_copying(reshard, "reshard", pipeline_runs.reshard)
 
     audit = add("audit", "check all segments of a stream", ABOUT_AUDIT, EXAMPLES_AUDIT)
     audit.add_path("stream")
     audit.add_flag("--all", help="show all segments (default: those with problems)")
-    _add_spark(audit, pipelineruns.audit, "a line of JSON for each segment")
+    _add_spark(audit, pipeline_runs.audit, "a line of JSON for each segment")
 
     merge = add("merge", "many streams into one, without duplicates", ABOUT_MERGE, EXAMPLES_MERGE)
     merge.add_argument("paths", metavar="PATH", nargs="+", help="the clients' streams")
     _add_into(merge)
     _add_id(merge, "key, time and value")
-    _add_copying(merge, "merge", pipelineruns.merge)
+    _add_copying(merge, "merge", pipeline_runs.merge)
 
     dedupe = add(
         "dedupe-merge",
@@ -204,11 +204,11 @@ def add_parser(nouns: Commands) -> None:
         "--journal", metavar="NAME", help="of each client the journal of this name (default: all of them)"
     )
     _add_id(dedupe, "key, time, type and value")
-    _add_copying(dedupe, "dedupe-merge", pipelineruns.dedupe_merge)
+    _add_copying(dedupe, "dedupe-merge", pipeline_runs.dedupe_merge)
 
 
 def run(args: argparse.Namespace) -> None:
-    pipelineruns.run(args)
+    pipeline_runs.run(args)
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def _add_copying(
         default=30.0,
         help="how long to wait for the stream if another process has it open (default: 30s)",
     )
-    _add_going_on(parser, pipelineruns.MOST_IN_A_ROUND)
+    _add_going_on(parser, pipeline_runs.MOST_IN_A_ROUND)
     _add_spark(parser, verb)
 
 

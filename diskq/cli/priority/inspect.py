@@ -15,7 +15,7 @@ from diskq.cli.core import units
 from diskq.cli.core.opening import patient
 from diskq.cli.core.parsing import CommandError
 from diskq.cli.core.terminal import note, preview, say, show_table, shown, warnings_left_out
-from diskq.cli.priority.verbs import JobOutput
+from diskq.cli.priority.verbs import PriorityOutput
 from diskq.cli.priority.view import check_store
 from diskq.cli.repair import line_of
 from diskq.engine.priority.audit import (
@@ -76,7 +76,7 @@ def peek(args: argparse.Namespace) -> None:
         raise QueueNotFoundError(args.path, name)
     records = queue.table.peek(args.n)
     if not sys.stdout.isatty() or args.framing:
-        trio.run(JobOutput(args.framing).write, records)
+        trio.run(PriorityOutput(args.framing).write, records)
         return
     rows = [
         (str(each.id), str(each.priority), units.show_size(len(each.payload)), preview(each.payload))

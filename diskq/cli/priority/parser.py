@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from diskq.cli.core.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun
 from diskq.cli.info import add_info
-from diskq.cli.priority import inspect as prioritylooks
-from diskq.cli.priority import verbs as priorityverbs
+from diskq.cli.priority import inspect as priority_inspect
+from diskq.cli.priority import verbs as priority_verbs
 from diskq.cli.priority.view import check_store
 from diskq.errors import (
     DiskFullError,
@@ -157,7 +157,7 @@ def add_parser(nouns: Commands) -> None:
     queues = add_command(verbs, "queues", "show the queues of a store", ABOUT_QUEUES, EXAMPLES_QUEUES)
     queues.add_path("store")
     queues.add_json("a list; sizes in bytes")
-    queues.set_defaults(run=prioritylooks.queues)
+    queues.set_defaults(run=priority_inspect.queues)
 
     _add_create(verbs)
 
@@ -166,7 +166,7 @@ def add_parser(nouns: Commands) -> None:
     delete.add_argument("name", metavar="NAME", help="the queue")
     delete.add_yes()
     delete.add_wait("store")
-    delete.set_defaults(run=priorityverbs.delete)
+    delete.set_defaults(run=priority_verbs.delete)
 
     _add_send(verbs)
     _add_receive(verbs)
@@ -176,7 +176,7 @@ def add_parser(nouns: Commands) -> None:
     _add_queue(peek)
     peek.add_most()
     _add_output(peek)
-    peek.set_defaults(run=prioritylooks.peek)
+    peek.set_defaults(run=priority_inspect.peek)
 
     add_info(verbs, "priority", "jobs", "PATH", check_store)
 
@@ -185,20 +185,20 @@ def add_parser(nouns: Commands) -> None:
     )
     snapshot.add_path("store")
     snapshot.add_wait("store")
-    snapshot.set_defaults(run=priorityverbs.snapshot)
+    snapshot.set_defaults(run=priority_verbs.snapshot)
 
     inspect = add_command(verbs, "inspect", "show segments, records, damage", ABOUT_INSPECT, EXAMPLES_INSPECT)
     inspect.add_path("store")
     inspect.add_flag("--commands", help="show every command in the log (default: count them)")
     inspect.add_json()
-    inspect.set_defaults(run=prioritylooks.inspect)
+    inspect.set_defaults(run=priority_inspect.inspect)
 
     repair = add_command(verbs, "repair", "repair a damaged store", ABOUT_REPAIR, EXAMPLES_REPAIR)
     repair.add_path("store")
     repair.add_flag("--apply", help="do it (default: show what would be done)")
     repair.add_json()
     repair.add_wait("store")
-    repair.set_defaults(run=prioritylooks.repair)
+    repair.set_defaults(run=priority_inspect.repair)
 
 
 def _add_create(verbs: Commands) -> None:
@@ -226,7 +226,7 @@ def _add_create(verbs: Commands) -> None:
         help="of a new store: as TaskFlux reads it, or as its documentation says (default: aligned)",
     )
     create.add_wait("store")
-    create.set_defaults(run=priorityverbs.create)
+    create.set_defaults(run=priority_verbs.create)
 
 
 def _add_send(verbs: Commands) -> None:
@@ -238,7 +238,7 @@ def _add_send(verbs: Commands) -> None:
     send.add_framing("from stdin", IN, json=JOB.about)
     send.add_sending("the store")
     send.add_wait("store")
-    send.set_defaults(run=priorityverbs.send)
+    send.set_defaults(run=priority_verbs.send)
 
 
 def _add_receive(verbs: Commands) -> None:
@@ -248,7 +248,7 @@ def _add_receive(verbs: Commands) -> None:
     receive.add_receiving()
     _add_output(receive)
     receive.add_wait("store")
-    receive.set_defaults(run=priorityverbs.receive)
+    receive.set_defaults(run=priority_verbs.receive)
 
 
 def _add_queue(parser: CommandParser) -> None:

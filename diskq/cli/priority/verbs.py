@@ -28,7 +28,7 @@ from diskq.options import PriorityOptions
 from diskq.tools.entries import Entry
 from diskq.tools.json_lines import JOB, job_line
 
-__all__ = ["JobOutput", "create", "delete", "receive", "send", "snapshot"]
+__all__ = ["PriorityOutput", "create", "delete", "receive", "send", "snapshot"]
 
 T = TypeVar("T")
 
@@ -149,7 +149,7 @@ def _entries_of(lines: Iterable[bytes], numbers: Iterator[int]) -> tuple[list[En
 # --- receive --------------------------------------------------------------------------------------
 
 
-class JobOutput:
+class PriorityOutput:
     """stdout, for messages of priority queues."""
 
     def __init__(self, framing: str | None) -> None:
@@ -171,12 +171,12 @@ def receive(args: argparse.Namespace) -> None:
     check_store(args.path)
     if args.follow:
         args.wait = float("inf")
-    output = JobOutput(args.framing)
+    output = PriorityOutput(args.framing)
     with receiving_into(output):
         trio.run(_receive_all, args, output)
 
 
-async def _receive_all(args: argparse.Namespace, output: JobOutput) -> None:
+async def _receive_all(args: argparse.Namespace, output: PriorityOutput) -> None:
     while True:
         with _opened(args) as store:
             queue = store.queue(args.queue or "")

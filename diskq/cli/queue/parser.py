@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diskq.cli.core.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun
-from diskq.cli.queue import verbs as queueverbs
+from diskq.cli.queue import verbs as queue_verbs
 from diskq.errors import DiskFullError, LockedError, MessageSizeError
 from diskq.options import QueueOptions
 
@@ -103,7 +103,7 @@ def add_parser(nouns: Commands) -> None:
     _add_queue(send)
     add_send(send)
     send.add_wait("queue")
-    send.set_defaults(run=queueverbs.send)
+    send.set_defaults(run=queue_verbs.send)
 
     receive = add_command(verbs, "receive", "print messages and remove them", ABOUT_RECEIVE, EXAMPLES_RECEIVE)
     _add_queue(receive)
@@ -113,25 +113,25 @@ def add_parser(nouns: Commands) -> None:
         "--linger", help="with --follow: wait this long for more after the first message (default: 0s)"
     )
     receive.add_wait("queue")
-    receive.set_defaults(run=queueverbs.receive)
+    receive.set_defaults(run=queue_verbs.receive)
 
     peek = add_command(verbs, "peek", "print messages, which stay", ABOUT_PEEK, EXAMPLES_PEEK)
     _add_queue(peek)
     peek.add_most()
     _add_output(peek)
     peek.add_wait("queue")
-    peek.set_defaults(run=queueverbs.peek)
+    peek.set_defaults(run=queue_verbs.peek)
 
     info = add_command(verbs, "info", "what is in there, and which process has it", ABOUT_INFO, EXAMPLES_INFO)
     _add_queue(info, is_name_optional=True)
     info.add_json("one object, or a list without NAME; bytes")
-    info.set_defaults(run=queueverbs.info)
+    info.set_defaults(run=queue_verbs.info)
 
     empty = add_command(verbs, "empty", "remove all messages", ABOUT_EMPTY, EXAMPLES_EMPTY)
     _add_queue(empty)
     empty.add_yes()
     empty.add_wait("queue")
-    empty.set_defaults(run=queueverbs.empty)
+    empty.set_defaults(run=queue_verbs.empty)
 
 
 def _add_queue(parser: CommandParser, *, is_name_optional: bool = False) -> None:
@@ -146,7 +146,7 @@ def _add_output(parser: CommandParser) -> None:
 
 
 def add_send(parser: CommandParser) -> None:
-    """Add the arguments of `queueverbs.send` but for the queue."""
+    """Add the arguments of `queue_verbs.send` but for the queue."""
     parser.add_messages()
     parser.add_framing("from stdin", IN)
     parser.add_sending("DIR")

@@ -23,40 +23,40 @@ __all__ = ["purge", "replay", "show"]
 
 def show(args: argparse.Namespace) -> None:
     check_spool(args.path)
-    letters = view_dead_letters(args.path)
+    dead_letters = view_dead_letters(args.path)
     if args.ids:
-        _check_ids(args, letters)
-        letters = [letter for letter in letters if letter.id in args.ids]
+        _check_ids(args, dead_letters)
+        dead_letters = [dead_letter for dead_letter in dead_letters if dead_letter.id in args.ids]
     if args.json:
-        for letter in letters:
-            print(_as_json(letter))
-    elif letters:
+        for dead_letter in dead_letters:
+            print(_as_json(dead_letter))
+    elif dead_letters:
         columns = ["id", "given up", "attempts", "size", "reason", "message"]
-        show_table(columns, [_row(letter) for letter in letters], numeric=columns[2:4])
+        show_table(columns, [_row(dead_letter) for dead_letter in dead_letters], numeric=columns[2:4])
     else:
         note(f"no dead letters in {args.path}")
 
 
-def _as_json(letter: DeadLetter) -> str:
+def _as_json(dead_letter: DeadLetter) -> str:
     facts = {
-        "id": letter.id,
-        "reason": letter.reason,
-        "time": show_moment(letter.time),
-        "attempts": letter.attempts,
-        "size": len(letter.body),
-        "data": base64.b64encode(letter.body).decode(),
+        "id": dead_letter.id,
+        "reason": dead_letter.reason,
+        "time": show_moment(dead_letter.time),
+        "attempts": dead_letter.attempts,
+        "size": len(dead_letter.body),
+        "data": base64.b64encode(dead_letter.body).decode(),
     }
     return json.dumps(facts, separators=(",", ":"))
 
 
-def _row(letter: DeadLetter) -> tuple[str, ...]:
+def _row(dead_letter: DeadLetter) -> tuple[str, ...]:
     return (
-        printable(letter.id.encode()),
-        show_moment(letter.time),
-        str(letter.attempts),
-        units.show_size(len(letter.body)),
-        printable(letter.reason.encode()),
-        preview(letter.body),
+        printable(dead_letter.id.encode()),
+        show_moment(dead_letter.time),
+        str(dead_letter.attempts),
+        units.show_size(len(dead_letter.body)),
+        printable(dead_letter.reason.encode()),
+        preview(dead_letter.body),
     )
 
 
@@ -79,12 +79,12 @@ def _do(args: argparse.Namespace, act: Callable[[DeadLetters, list[str]], int], 
     def done() -> list[str]:
         if not view_dead_letters(args.path) and args.all:
             return []
-        with DeadLetters(args.path) as letters:
-            found = letters.list()
+        with DeadLetters(args.path) as dead_letters:
+            found = dead_letters.list()
             if args.ids:
                 _check_ids(args, found)
-            ids = [letter.id for letter in found if args.all or letter.id in args.ids]
-            act(letters, ids)
+            ids = [dead_letter.id for dead_letter in found if args.all or dead_letter.id in args.ids]
+            act(dead_letters, ids)
             return ids
 
     ids = patient(done, args.wait)
@@ -96,8 +96,8 @@ def _do(args: argparse.Namespace, act: Callable[[DeadLetters, list[str]], int], 
     note(f"{len(ids)} {word}")
 
 
-def _check_ids(args: argparse.Namespace, letters: list[DeadLetter]) -> None:
-    known = {letter.id for letter in letters}
+def _check_ids(args: argparse.Namespace, dead_letters: list[DeadLetter]) -> None:
+    known = {dead_letter.id for dead_letter in dead_letters}
     if missing := [each for each in args.ids if each not in known]:
         names = ", ".join(map(shown, missing))
         raise CommandError(f"no dead letter {names} in {args.path}: see `diskq spool dead list`")

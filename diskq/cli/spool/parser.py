@@ -6,10 +6,10 @@ from diskq.cli.core.parsing import OUT, CommandParser, Commands, add_command, ad
 from diskq.cli.info import add_info
 from diskq.cli.queue.parser import ADVICE as QUEUE_ADVICE
 from diskq.cli.queue.parser import add_send
-from diskq.cli.spool import dead_letters as spooldead
-from diskq.cli.spool import run as spoolrun
-from diskq.cli.spool import status as spoolstatus
-from diskq.cli.spool import verbs as spoolverbs
+from diskq.cli.spool import dead_letters as spool_dead
+from diskq.cli.spool import run as spool_run
+from diskq.cli.spool import status as spool_status
+from diskq.cli.spool import verbs as spool_verbs
 from diskq.cli.spool.view import check_spool
 from diskq.engine.spool.files import SPOOL
 from diskq.errors import DiskFullError
@@ -131,7 +131,7 @@ def add_parser(nouns: Commands) -> None:
     status.add_flag("--follow", help="go on until interrupted (default: once)")
     status.add_duration("--interval", help="with --follow: time between two lines (default: 1s)")
     status.add_json("a line of JSON each time")
-    status.set_defaults(run=spoolstatus.status)
+    status.set_defaults(run=spool_status.status)
 
     add_info(verbs, "spool", "spool/metrics", "PATH", check_spool)
 
@@ -139,13 +139,13 @@ def add_parser(nouns: Commands) -> None:
     send.add_argument("directory", metavar="PATH", help="the spool's directory")
     add_send(send)
     send.add_wait("spool")
-    send.set_defaults(run=spoolverbs.send, name=SPOOL)
+    send.set_defaults(run=spool_verbs.send, name=SPOOL)
 
     work = add_command(verbs, "run", "deliver with a command", ABOUT_RUN, EXAMPLES_RUN)
     work.add_path("spool")
     _add_run(work)
     work.add_wait("spool")
-    work.set_defaults(run=spoolrun.run)
+    work.set_defaults(run=spool_run.run)
 
     dead = add_command(verbs, "dead", "dead letters", ABOUT_DEAD, EXAMPLES_DEAD)
     _add_dead(add_commands(dead, "verbs", "VERB"))
@@ -177,15 +177,15 @@ def _add_dead(verbs: Commands) -> None:
     shown.add_path("spool")
     shown.add_argument("ids", metavar="ID", nargs="*", help="only these letters (default: all)")
     shown.add_json("a line of JSON for each letter")
-    shown.set_defaults(run=spooldead.show)
+    shown.set_defaults(run=spool_dead.show)
 
     replay = add_command(verbs, "replay", "deliver them again", ABOUT_REPLAY, EXAMPLES_REPLAY)
     _add_ids(replay)
-    replay.set_defaults(run=spooldead.replay)
+    replay.set_defaults(run=spool_dead.replay)
 
     purge = add_command(verbs, "purge", "remove them", ABOUT_PURGE, EXAMPLES_PURGE)
     _add_ids(purge)
-    purge.set_defaults(run=spooldead.purge)
+    purge.set_defaults(run=spool_dead.purge)
 
 
 def _add_ids(parser: CommandParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from diskq.cli.queue import verbs as queueverbs
+from diskq.cli.queue import verbs as queue_verbs
 from diskq.cli.spool.view import check_spool
 
 __all__ = ["send"]
@@ -14,4 +14,4 @@ __all__ = ["send"]
 def send(args: argparse.Namespace) -> None:
     if not args.create or (os.path.isdir(args.directory) and os.listdir(args.directory)):
         check_spool(args.directory, "; make it, or let --create make it")
-    queueverbs.send(args)
+    queue_verbs.send(args)

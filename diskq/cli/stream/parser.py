@@ -7,11 +7,11 @@ from diskq.cli.core.places import place, stop
 from diskq.cli.core.times import MOMENTS, moment
 from diskq.cli.info import add_info
 from diskq.cli.replay.replay import add_replay
-from diskq.cli.stream import groups as streamgroups
-from diskq.cli.stream import inspect as streamlooks
-from diskq.cli.stream import read as streamread
-from diskq.cli.stream import retention as streamkeep
-from diskq.cli.stream import send as streamsend
+from diskq.cli.stream import groups as stream_groups
+from diskq.cli.stream import inspect as stream_inspect
+from diskq.cli.stream import read as stream_read
+from diskq.cli.stream import retention as stream_retention
+from diskq.cli.stream import send as stream_send
 from diskq.cli.stream.view import StreamView
 from diskq.errors import DiskFullError, LockedError, MessageSizeError, OffsetOutOfRangeError
 from diskq.options import ENCODINGS, StreamOptions
@@ -164,24 +164,24 @@ def add_parser(nouns: Commands) -> None:
     create = add("create", "make a stream, or change its settings", ABOUT_CREATE, EXAMPLES_CREATE)
     _add_layout(create)
     _add_lock(create)
-    create.set_defaults(run=streamsend.create)
+    create.set_defaults(run=stream_send.create)
 
     send = add("send", "add messages", ABOUT_SEND, EXAMPLES_SEND)
     _add_send(send)
     _add_lock(send)
-    send.set_defaults(run=streamsend.send)
+    send.set_defaults(run=stream_send.send)
     verbs.add_old_name("write", send, stdin_framing="whole")
 
     read = add("read", "print messages from any place", ABOUT_READ, EXAMPLES_READ)
     _add_read(read)
-    read.set_defaults(run=streamread.read)
+    read.set_defaults(run=stream_read.read)
 
     tail = add("tail", "print the last messages, then new ones", ABOUT_TAIL, EXAMPLES_TAIL)
     tail.add_partitions()
     tail.add_number("-n", default=10, help="messages (default: 10)")
     tail.add_flag("-f", "--follow", help="go on with new messages (default: stop)")
     tail.add_framing("to stdout", [*OUT, "raw"], json=STREAM.about)
-    tail.set_defaults(run=streamread.tail)
+    tail.set_defaults(run=stream_read.tail)
 
     add_replay(verbs, "stream", "clicks", "PATH")
 
@@ -194,19 +194,19 @@ def add_parser(nouns: Commands) -> None:
         "--at-or-after", help="the first message that is not earlier (default: the first that is later)"
     )
     lookup.add_json("a line of JSON for each partition")
-    lookup.set_defaults(run=streamlooks.lookup)
+    lookup.set_defaults(run=stream_inspect.lookup)
 
     vacuum = add("vacuum", "remove what exceeds the retention limits", ABOUT_VACUUM, EXAMPLES_VACUUM)
     _add_vacuum(vacuum)
-    vacuum.set_defaults(run=streamkeep.vacuum)
+    vacuum.set_defaults(run=stream_retention.vacuum)
 
     stats = add("stats", "offsets, times and sizes by partition", ABOUT_STATS, EXAMPLES_STATS)
     stats.add_json("one line, as go-diskq's; bytes")
-    stats.set_defaults(run=streamlooks.stats)
+    stats.set_defaults(run=stream_inspect.stats)
 
     groups = add("groups", "positions of groups", ABOUT_GROUPS, EXAMPLES_GROUPS)
     _add_groups(groups)
-    groups.set_defaults(run=streamgroups.groups)
+    groups.set_defaults(run=stream_groups.groups)
 
 
 # --- options, verb by verb ------------------------------------------------------------------------
