@@ -1,11 +1,11 @@
 """Threads that share one engine without a lock: python -m tests.engine.crowd NAME DIRECTORY SEED...
 
-Prints one line of JSON for each seed: what the threads were told is in, what they took out, what is left, how
-many calls were refused, and what was raised that should not be.
+Prints one line of JSON for each seed: the messages that were accepted, those that were taken, those that
+are left, the number of refused calls, and unexpected errors.
 """
 
 # Law: the switch interval is the shortest there is and the files are small, so that threads meet in puts,
-# takes, batches, syncs and rolls. A call that is refused has done nothing; whatever else is raised is told.
+# takes, batches, syncs and rolls. A call that is refused has done nothing; any other error is reported.
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ __all__ = ["CROWDS", "meet", "number_in"]
 
 THREADS = 3
 CALLS = 30
-"""That succeed, of each thread."""
+"""Calls of each thread that succeed."""
 MOST_TRIES = 200_000
 COPIES = 150
 WORDS = ("memory", "written", "written", "synced")
 
 
 def body_of(number: int) -> bytes:
-    """Each seventh is so large that the interpreter's lock is let go of while it is written."""
+    """Each seventh is so large that the interpreter's lock is released while it is written."""
     return message(number) * (COPIES if number % 7 == 0 else 1)
 
 
 def number_in(body: bytes) -> int | None:
-    """None: a message that nobody put."""
+    """None for a message that was not put."""
     first = bytes(body[: len(body) // COPIES])
     return number_of(first if len(body) % COPIES == 0 and body == first * COPIES else bytes(body))
 
 
 class QuickDisk(OsFileSystem):
-    """Syncs cost nothing, and let the other threads run: this is about threads, and no power goes."""
+    """Syncs cost nothing, and let the other threads run: this is about threads, without power cuts."""
 
     def sync_files(self, handles: Sequence[int]) -> None:
         os.sched_yield()
@@ -79,7 +79,7 @@ class Shared:
         self.engine.sync()
 
     def read_all(self) -> list[bytes]:
-        """What is there when it was closed."""
+        """Return what is there after it was closed."""
         return [each.value for store in stores_at(self.directory) for each in entries(store)]
 
 
@@ -112,7 +112,7 @@ class MemoryQueue(Queue):
 
 
 class Work(Queue):
-    """Leases, each acknowledged in a call of its own."""
+    """Take leases, each acknowledged in a call of its own."""
 
     def __init__(self, directory: str, size: int) -> None:
         super().__init__(directory, size)
@@ -189,21 +189,21 @@ CROWDS: dict[str, Callable[[str, int], Shared]] = {
 
 
 def insist(call: Callable[[], object]) -> None:
-    """What is in hand is taken out, whoever is inside first."""
+    """Repeat the call until no other thread is inside."""
     for _ in range(MOST_TRIES):
         try:
             call()
             return
         except diskq.BusyError:
             pass
-    raise AssertionError("nobody ever went out")
+    raise AssertionError("another thread was always inside")
 
 
 # --- a meeting --------------------------------------------------------------------------------------
 
 
 def meet(name: str, directory: str, seed: int) -> dict[str, Any]:
-    """What came of threads that used one engine at once."""
+    """The result of threads that used one engine at once."""
     shared = CROWDS[name](directory, random.Random(seed).choice((2_000, 50_000)))
     acknowledged: list[int] = []
     taken: list[bytes] = []
@@ -241,7 +241,7 @@ def meet(name: str, directory: str, seed: int) -> dict[str, Any]:
                 refused.append(thread)
             except BaseException as failure:
                 surprises.append(repr(failure))
-        surprises.append("nobody ever went out")
+        surprises.append("another thread was always inside")
 
     threads = [threading.Thread(target=use, args=(thread,)) for thread in range(THREADS)]
     for each in threads:

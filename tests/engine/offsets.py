@@ -1,4 +1,4 @@
-# The words of the tests on groups: a stream with nothing in it but its partitions, and markers in it.
+# The vocabulary of the tests on groups: a stream that has only partitions, and committed offsets in it.
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def open_offset(fs: FileSystem, partition: int = 0, **options: Any) -> GroupOffs
 
 
 def read(fs: FileSystem, partition: int = 0) -> FoundOffset | None:
-    """What anybody reads who passes by."""
+    """Return the offset as any process without a claim reads it."""
     return read_offset(fs, files(fs), GROUP, partition)
 
 
 def found(fs: FileSystem, partition: int = 0) -> FoundOffset:
-    """The same of a marker that is there."""
+    """The same, for an offset that exists."""
     mark = read(fs, partition)
     assert mark is not None
     return mark
@@ -65,7 +65,7 @@ def packed(value: int) -> bytes:
 
 
 def move_as_go_does(fs: CrashFS, value: int, *, seconds: float = 1.0) -> None:
-    """go-diskq overwrites the marker in place; some time has passed."""
+    """go-diskq overwrites the offset file in place; some time has passed."""
     fs.clock += seconds
     handle = fs.open(MARKER, write=True, create=True)
     fs.pwrite(handle, packed(value), 0)

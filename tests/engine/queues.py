@@ -1,4 +1,4 @@
-# The words of the engine's tests: queues on a disk in memory, and what lies in their files.
+# The vocabulary of the engine's tests: queues on a disk in memory, and the content of their files.
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def disk() -> CrashFS:
 
 
 def failing_disk() -> FaultFS[CrashFS]:
-    """The same, which fails where it is told to."""
+    """The same, with planned failures."""
     return FaultFS(disk())
 
 
@@ -34,7 +34,7 @@ def opened(fs: FileSystem, name: str = "q", **options: Any) -> FifoQueue:
 
 
 def size(fs: FileSystem, path: str) -> int:
-    """The size of a file that is there."""
+    """Return the size of a file that exists."""
     found = fs.size_of(path)
     assert found is not None, path
     return found
@@ -61,7 +61,7 @@ def records(*bodies: bytes) -> bytes:
 
 
 def body(number: int, length: int = 100) -> bytes:
-    """A message that tells its number, and fills its length with it."""
+    """Return message `number`, which contains its number, and fills its length with it."""
     return (b"%08d|" % number * (length // 9 + 1))[:length]
 
 
@@ -70,12 +70,12 @@ def bodies(count: int, length: int = 100, start: int = 0) -> list[bytes]:
 
 
 def drained(queue: FifoQueue) -> list[bytes]:
-    """All messages there are, one by one, as a consumer takes them."""
+    """Return all messages, received one by one, as a consumer does."""
     return list(iter(queue.get, None))
 
 
 def contents(fs: FileSystem, /, **options: Any) -> list[bytes]:
-    """What the queue on this disk holds: opened, drained, closed."""
+    """Return what the queue on this disk holds: opened, drained, closed."""
     with opened(fs, **options) as queue:
         return drained(queue)
 
@@ -98,13 +98,13 @@ def zero(fs: Disk, path: str, start: int, end: int) -> None:
 
 
 def abandoned(queue: FifoQueue, fs: CrashFS) -> CrashFS:
-    """The process is killed: what the next one finds on its disk."""
+    """Kill the process. Returns the disk as the next one finds it."""
     queue.flush()
     return fs.kill()
 
 
 def put_files(fs: CrashFS, files: Iterable[bytes], metadata: bytes | None = None, first: int = 0) -> None:
-    """A queue's files as somebody else left them."""
+    """A queue's files as another program left them."""
     for number, content in enumerate(files, first):
         fs.write_durably(data(number), content)
     if metadata is not None:

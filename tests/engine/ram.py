@@ -1,4 +1,4 @@
-# The plainest disk there is: bytes by path, nothing remembered of what was synced, nothing ever fails.
+# The simplest disk: bytes by path; it does not record what was synced, and never fails.
 # For tests that open tens of thousands of queues.
 
 from __future__ import annotations

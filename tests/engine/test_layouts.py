@@ -1,4 +1,4 @@
-# What lies in a directory. Law: names decide, nothing is opened, and what is nobody's is nobody's.
+# The kind of a directory's files. Law: names decide, nothing is opened, and other files are no kind.
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-# What a user sees of a synchronous engine is what a user may call. The loop's calls, the writer's and the
-# format's are elsewhere: in `log` and in `steps`.
+# The public names of a synchronous engine are those that a user may call. The loop's calls, the writer's and
+# the format's are elsewhere: in `log` and in `steps`.
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CALLS = {
     Journal: "accepted_bytes append append_encoded append_many close flush next_offset repairs sync"
     " synced_offset unsynced_bytes",
 }
-"""Of each class, in the order of the alphabet."""
+"""The public methods of each class, in alphabetical order."""
 
 FACTS = {
     FifoQueue: "name options",
@@ -36,7 +36,7 @@ FACTS = {
 """Attributes of an open one."""
 
 INSIDE = {"log", "steps", "guard"}
-"""What a channel and the engine's own modules go by."""
+"""Names for channels and the engine's own modules."""
 
 MOST = 25
 
