@@ -1,4 +1,4 @@
-# `diskq bench`: every engine is measured, people and programs are told, nothing is left behind.
+# `diskq bench`: every engine is measured and reported, for people and for programs; no file is left.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_every_engine_does_all_the_work(tmp_path, engine):
 
 
 @pytest.mark.usefixtures("small")
-def test_programs_are_told_every_figure_with_its_spread(run, tmp_path):
+def test_programs_get_every_figure_with_its_spread(run, tmp_path):
     done = run("bench", tmp_path, "--quick", "--json", "--size", "10", "--size", "2KiB")
     told = json.loads(done.out)
     assert done.code == 0
@@ -43,7 +43,7 @@ def test_programs_are_told_every_figure_with_its_spread(run, tmp_path):
 
 
 @pytest.mark.usefixtures("small")
-def test_people_are_told_in_tables_and_nothing_is_left(run, tmp_path):
+def test_people_get_tables_and_nothing_is_left(run, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     done = run("bench", data, "--quick")
@@ -55,7 +55,7 @@ def test_people_are_told_in_tables_and_nothing_is_left(run, tmp_path):
 
 
 @pytest.mark.usefixtures("small")
-def test_what_a_killed_run_has_left_is_told_and_not_touched(run, tmp_path):
+def test_what_a_killed_run_has_left_is_reported_and_not_touched(run, tmp_path):
     left = tmp_path / ".diskq-bench-old"
     left.mkdir()
     done = run("bench", tmp_path, "--quick")
@@ -74,7 +74,7 @@ def test_a_directory_that_is_not_there_is_refused(run, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_who_interrupts_it_finds_nothing_left(tmp_path: Path, number: signal.Signals):
+def test_an_interrupt_leaves_nothing(tmp_path: Path, number: signal.Signals):
     with start("bench", tmp_path) as process:
         until(lambda: any(tmp_path.glob(".diskq-bench-*/work/*")))
         process.send_signal(number)

@@ -1,5 +1,5 @@
-# The whole command line, as one thing: every command teaches, every option tells its unit and its default,
-# and what makes no sense is one line.
+# The whole command line: every command teaches, every option shows its unit and its default, and invalid
+# input is one line.
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_what_people_see_as_a_table_programs_have_as_json(name):
     assert any("--json" in action.option_strings for action in command.options)
 
 
-def test_the_exit_codes_are_told(run):
+def test_the_exit_codes_are_reported(run):
     text = run("--help").out.decode()
     assert all(f"\n  {code} " in text for code in (0, 1, 2, 70, 130))
 
@@ -259,7 +259,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 def completed(line: str, directory: Path) -> list[str]:
-    """What bash offers behind a line."""
+    """Return what bash offers after a line."""
     pytest.importorskip("argcomplete")
     path = f"{Path(PROGRAM).parent}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -299,12 +299,12 @@ def test_bash_completes_paths(data):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_is_told_about_diskq(run, shell):
+def test_every_shell_gets_code_for_diskq(run, shell):
     done = run("completion", shell)
     assert done.code == 0
     assert b"diskq" in done.out
     assert shell.encode() in done.out.lower()
 
 
-def test_a_shell_that_nobody_knows_is_refused(run):
+def test_an_unknown_shell_is_refused(run):
     assert fails_in_one_line(run("completion", "cmd"), 2)

@@ -77,7 +77,7 @@ def test_a_file_of_lines_or_a_pipe_is_read(run: Run, tmp_path: Path) -> None:
     writer.join()
 
 
-def test_what_would_be_lost_is_told_and_nothing_is_there(run: Run, tmp_path: Path) -> None:
+def test_what_would_be_lost_is_reported_and_nothing_is_there(run: Run, tmp_path: Path) -> None:
     done = run("convert", a_journal(tmp_path / "j"), tmp_path / "q", "--to", "nsq")
     assert done.code == 1
     assert done.notes == [
@@ -87,7 +87,7 @@ def test_what_would_be_lost_is_told_and_nothing_is_there(run: Run, tmp_path: Pat
     assert not (tmp_path / "q").exists()
 
 
-def test_with_lossy_it_is_told_and_done(run: Run, tmp_path: Path) -> None:
+def test_with_lossy_it_is_reported_and_done(run: Run, tmp_path: Path) -> None:
     done = run("convert", a_journal(tmp_path / "j"), tmp_path / "q", "--to", "nsq", "--lossy")
     assert done.code == 0
     assert done.notes[0].startswith("diskq: warning: this loses: key (4 messages have one), timestamp")

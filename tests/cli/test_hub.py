@@ -103,7 +103,7 @@ def test_a_token_is_asked_for(tmp_path, journal, run):
         (["status", "--at", "localhost:1"], 1, "hub localhost:1"),
     ],
 )
-def test_what_makes_no_sense_is_told(run, words, code, why):
+def test_what_makes_no_sense_is_reported(run, words, code, why):
     done = run("hub", *words)
     assert done.code == code
     assert why in " ".join(done.notes)

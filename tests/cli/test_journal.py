@@ -70,7 +70,7 @@ def test_a_stretch_is_scanned_and_counted_and_ends(run, path, words, expected):
     assert tree(path) == before
 
 
-def test_messages_are_told_in_the_format_that_is_asked_for(run, path):
+def test_messages_are_printed_in_the_format_that_is_asked_for(run, path):
     assert run("journal", "read", path, "-n", 1, "--length-prefixed").out == frames(b"value 0")
     lines = run("journal", "read", path, "--format", "json", "--start", 9).out
     assert json.loads(lines) == {
@@ -130,7 +130,7 @@ def test_files_are_old_when_they_are_and_every_reader_has_passed_them(run, path)
     assert run("journal", "old", path).out.decode().split() == names[:1]
 
 
-def test_the_time_of_a_message_is_told(run, path):
+def test_the_time_of_a_message_is_printed(run, path):
     assert run("journal", "timestamp", path, "--offset", 7).out == b"1970-01-01T00:00:07Z\n"
     with Journal(path) as journal:
         journal.append(b"", timestamp=NULL_TIMESTAMP)

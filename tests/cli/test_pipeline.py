@@ -27,7 +27,7 @@ def stream(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for Spark has gone too far."""
+    """Fail: Spark must not be started."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("Spark was to be started")
@@ -128,7 +128,7 @@ def test_what_makes_no_sense_is_2_and_says_how_it_is_used(run, stream, monkeypat
         (["audit", "nowhere"], 2),
     ],
 )
-def test_a_stream_that_is_not_there_is_told_before_spark_is_started(
+def test_a_stream_that_is_not_there_is_reported_before_spark_is_started(
     run, stream, monkeypatch, no_spark, command, code
 ):
     monkeypatch.chdir(stream.parent)

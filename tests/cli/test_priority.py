@@ -26,7 +26,7 @@ OUTCOMES = {"ok": "ok", "repaired": "mends", "refused": "refused"}
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store that nobody has open, with a queue besides the default one."""
+    """A store that no process has open, with a queue besides the default one."""
     with PriorityStore(tmp_path / "store") as store:
         store.create_queue("mail", max_size=4, max_message_size=100, key_range=(0, 9))
     return tmp_path / "store"
@@ -117,7 +117,7 @@ def test_where_no_store_is_it_says_so_and_makes_none(run, tmp_path, verb, what):
 @pytest.mark.parametrize(
     "command", [["send", "hi"], ["receive"], ["snapshot"], ["repair"], ["create", "x"]], ids=" ".join
 )
-def test_a_store_that_somebody_has_is_waited_for_and_named(run, path, command):
+def test_a_store_that_another_process_has_is_waited_for_and_named(run, path, command):
     verb, *rest = command
     with PriorityStore(path):
         done = run("priority", verb, path, *rest, "--wait", "0s")
@@ -183,7 +183,7 @@ def test_the_documents_layout_is_for_a_new_store(run, tmp_path):
     assert "layout" in done.notes[-1]
 
 
-def test_queues_are_told_while_a_process_has_them(run, path):
+def test_queues_are_shown_while_a_process_has_them(run, path):
     add(path, (1, b"one"), (2, b"two"))
     with PriorityStore(path) as store:
         store.get(store.queue("mail"))
@@ -305,7 +305,7 @@ def test_what_cannot_be_written_out_stays(path):
     assert len(held(path)) == 4
 
 
-def test_who_follows_gets_what_others_send(run, path):
+def test_a_follower_gets_what_others_send(run, path):
     with start("priority", "receive", path, "--follow", "--json", stdout=-1) as process:
         assert process.stdout is not None
         for text in ("one", "two"):
@@ -461,7 +461,7 @@ def test_settings_that_are_none_are_an_error_in_one_line(run, path):
     assert "taskflux.settings.json" in done.notes[0]
 
 
-def test_who_has_a_store_is_told_of_taskflux_too(run, path, tmp_path):
+def test_the_holder_of_a_store_is_named_for_taskflux_too(run, path, tmp_path):
     with diskq.PriorityStore(path):
         assert f"process {os.getpid()}".encode() in run("priority", "inspect", path).out
     fs = OsFileSystem()

@@ -111,7 +111,7 @@ def test_debug_shows_where_an_error_comes_from(run, data):
 
 
 @pytest.mark.parametrize("verb", ["send", "receive", "peek", "empty"])
-def test_a_queue_that_somebody_has_is_named_with_its_holder(run, data, verb):
+def test_a_queue_that_another_process_has_is_named_with_its_holder(run, data, verb):
     with FifoQueue(data, "q"):
         extra = {"send": ["x"], "empty": ["--yes"]}.get(verb, [])
         done = run("queue", verb, data, "q", *extra, "--wait", "0s")
@@ -120,7 +120,7 @@ def test_a_queue_that_somebody_has_is_named_with_its_holder(run, data, verb):
     assert done.notes[-1].endswith("; or wait for it: --wait 30s")
 
 
-def test_a_queue_that_somebody_has_is_waited_for(run, data):
+def test_a_queue_that_another_process_has_is_waited_for(run, data):
     queue = FifoQueue(data, "q")
     queue.put(b"one")
     soon = threading.Timer(0.05, queue.close)
@@ -131,7 +131,7 @@ def test_a_queue_that_somebody_has_is_waited_for(run, data):
         soon.join()
 
 
-def test_what_was_mended_is_told(run, data):
+def test_what_was_repaired_is_reported(run, data):
     fill(data, b"one")
     with (data / "q.diskqueue.000000.dat").open("ab") as file:
         file.write(b"\0\0\0\7torn")
@@ -186,7 +186,7 @@ def test_create_makes_the_directory_and_those_above_it(run, tmp_path):
     assert drain(tmp_path / "a" / "b") == [b"one"]
 
 
-def test_what_was_sent_before_an_error_is_told(run, data):
+def test_what_was_sent_before_an_error_is_reported(run, data):
     done = run("queue", "send", data, "q", "--length-prefixed", stdin=frames(b"one", b"two") + b"\0\0\0\5cut")
     assert done.code == 1
     assert done.notes[0] == "diskq: 2 sent"
@@ -219,7 +219,7 @@ def test_a_full_queue_may_drop_its_oldest(run, data):
     assert left == lines[-len(left) :]
 
 
-def test_files_roll_where_they_are_told_to(run, data):
+def test_files_roll_at_the_size_that_is_given(run, data):
     run("queue", "send", data, "q", "--max-bytes-per-file", "50B", *["x" * 20] * 4)
     assert len(list(data.glob("q.diskqueue.00000*.dat"))) == 2
 

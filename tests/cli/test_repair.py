@@ -1,4 +1,4 @@
-# `diskq repair`: tells first, does it when told, and says what it did.
+# `diskq repair`: shows what it would do, does it with --apply, and reports what it did.
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def root(tmp_path):
     return path
 
 
-def test_dry_it_tells_and_changes_nothing(run, root):
+def test_dry_it_reports_and_changes_nothing(run, root):
     before = digest(root)
     done = run("repair", root)
     assert done.code == 1
@@ -55,7 +55,7 @@ def test_what_is_whole_needs_nothing(run, root):
         assert done.notes == [f"diskq: stream {root}: nothing has to be repaired"]
 
 
-def test_it_is_told_to_programs(run, root):
+def test_it_is_reported_to_programs(run, root):
     told = json.loads(run("repair", root, "--json").out)
     assert not told["is_applied"]
     (store,) = told["things"]
@@ -68,7 +68,7 @@ def test_any_file_of_it_will_do(run, root):
     assert run("repair", next((root / "parts/000000").glob("*.index"))).code == 1
 
 
-def test_what_somebody_has_says_who(run, tmp_path):
+def test_what_another_process_has_names_it(run, tmp_path):
     with FifoQueue(tmp_path, "events"):
         done = run("repair", tmp_path, "--wait", "0s")
     assert done.code == 2

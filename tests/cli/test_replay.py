@@ -197,7 +197,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(run, source, words, code, sa
     assert said in done.notes[-1]
 
 
-def test_a_path_with_nothing_to_replay_is_told(run, tmp_path):
+def test_a_path_with_nothing_to_replay_is_reported(run, tmp_path):
     assert "there is no stream here" in run("stream", "replay", tmp_path).notes[-1]
     assert "there is no journal here" in run("journal", "replay", tmp_path).notes[-1]
 

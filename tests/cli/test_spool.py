@@ -29,7 +29,7 @@ TIME = 1_372_932_000 * 10**9  # 2013-07-04T10:00:00Z
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A spool that nobody has open, with a message."""
+    """A spool that no process has open, with a message."""
     directory = tmp_path / "spool"
     directory.mkdir()
     fill(directory, b"one", name=SPOOL)
@@ -162,7 +162,7 @@ def test_a_spool_is_not_made_among_other_files(run, tmp_path):
     assert "there is no spool here" in done.notes[-1]
 
 
-def test_who_has_it_is_told_and_how_to_wait(run, path):
+def test_the_holder_is_named_and_how_to_wait(run, path):
     with FifoQueue(path, SPOOL):
         done = run("spool", "send", path, "two", "--wait", "1ms")
     assert done.code == 1
@@ -177,7 +177,7 @@ def told(out: bytes) -> dict[str, str]:
     return {line[:14].strip(): line[14:] for line in out.decode().splitlines()}
 
 
-def test_the_status_of_a_spool_that_nobody_has(run, path):
+def test_the_status_of_a_spool_that_no_process_has(run, path):
     letters(path, "why", "and why")
     facts = told(run("spool", "status", path).out)
     assert facts["waiting"] == "1 message (4.0 KiB)"
@@ -245,7 +245,7 @@ def test_what_a_dead_process_said_does_not_count(run, path):
     assert facts["last error"] == "HTTP 503"
 
 
-def test_somebody_who_sends_is_not_at_work_on_it(run, path):
+def test_a_process_that_sends_is_not_at_work_on_it(run, path):
     with FifoQueue(path, SPOOL):
         assert told(run("spool", "status", path).out)["state"] == "in use by a process that does not deliver"
 
@@ -378,7 +378,7 @@ def test_dead_letters_for_programs(run, path):
     }
 
 
-def test_dead_letters_are_shown_beside_who_has_the_spool(run, path):
+def test_dead_letters_are_shown_while_a_process_has_the_spool(run, path):
     letters(path, "why")
     with FifoQueue(path, SPOOL), DeadLetters(path) as held:
         held.add([DeadLetter("b-0", "later", TIME + 9, 1, b"")])
@@ -411,7 +411,7 @@ def test_letters_are_purged(run, path):
 
 
 @pytest.mark.parametrize("verb", ["list", "replay", "purge"])
-def test_an_id_that_is_not_there_is_told_and_nothing_is_done(run, path, verb):
+def test_an_id_that_is_not_there_is_reported_and_nothing_is_done(run, path, verb):
     letters(path, "a")
     done = run("spool", "dead", verb, path, "a-0", "a-7")
     assert (done.code, done.out) == (1, b"")
@@ -421,7 +421,7 @@ def test_an_id_that_is_not_there_is_told_and_nothing_is_done(run, path, verb):
 
 
 @pytest.mark.parametrize("verb", ["replay", "purge"])
-def test_letters_of_a_spool_in_use_are_left_alone_and_who_has_it_is_told(path, verb):
+def test_dead_letters_of_a_spool_in_use_are_left_alone_and_the_holder_is_named(path, verb):
     letters(path, "a")
 
     async def never(batch: diskq.Batch) -> None:

@@ -144,14 +144,14 @@ def test_where_there_is_no_stream_says_so_and_makes_none(run, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("verb", ["read", "tail", "lookup"])
-def test_a_partition_that_is_not_there_is_told_with_those_that_are(run, path, verb):
+def test_a_partition_that_is_not_there_is_reported_with_those_that_are(run, path, verb):
     fill(path, partition_count=4)
     done = run("stream", verb, path, "--partition", 4, *(["--at", "-1h"] if verb == "lookup" else []))
     assert done.code == 1
     assert done.notes == [f"diskq: error: {path}: there is no partition 4: there are 0 to 3"]
 
 
-def test_settings_that_nobody_can_read_are_told(run, path):
+def test_settings_that_cannot_be_read_are_reported(run, path):
     fill(path)
     (path / "settings.json").write_text('{"partition_count": "three"}')
     done = run("stream", "send", path, "one")
@@ -160,7 +160,7 @@ def test_settings_that_nobody_can_read_are_told(run, path):
 
 
 def command_lines(text: str) -> list[list[str]]:
-    """Those of `diskq stream` that an example shows, with what is told beside them cut off."""
+    """Return the commands of `diskq stream` in an example, without the explanations beside them."""
     lines = [line.split("diskq stream ", 1)[1] for line in text.splitlines() if "diskq stream " in line]
     told = [re.split(r"   |[|<>]", line)[0] for line in lines]
     return [["stream", *shlex.split(line)] for line in told]
@@ -191,7 +191,7 @@ def test_create_makes_a_stream_as_go_diskq_would(run, path):
     assert not (path / "deep" / "owner").exists()
 
 
-def test_create_writes_down_what_it_is_told(run, path):
+def test_create_writes_the_settings_that_are_given(run, path):
     done = run(
         *("stream", "create", path, "--partition-count", 5, "--segment-size", "1KiB"),
         *("--retention-max-bytes", "2KiB", "--retention-max-age", "1h30m", "--encoding", "varuint"),
@@ -258,8 +258,8 @@ def test_a_stream_that_is_being_written_is_waited_for(run, path):
         assert run("stream", "send", path, "two", "--wait", "30s").code == 0
 
 
-def test_a_crash_of_ours_keeps_nobody_out(run, path):
-    """go-diskq leaves its owner file behind, and refuses until it is removed by hand (D9, D17)."""
+def test_a_crash_of_ours_keeps_no_process_out(run, path):
+    """go-diskq leaves its owner file, and refuses until it is removed by hand (D9, D17)."""
     with start("stream", "send", path, "--create", "--lines", stdin=subprocess.PIPE) as other:
         until(lambda: (path / "owner").exists() and (path / "owner").stat().st_size == 16)
         other.kill()
@@ -269,7 +269,7 @@ def test_a_crash_of_ours_keeps_nobody_out(run, path):
     assert not (path / "owner").exists()
 
 
-def test_what_a_crash_of_go_diskqs_left_is_taken_over_when_told_to(run, tmp_path):
+def test_what_a_crash_of_go_diskqs_left_is_taken_over_with_take_over(run, tmp_path):
     path = golden_stream("live_owner", tmp_path)
     done = run("stream", "send", path, "one", "--wait", "0s")
     assert done.code == 1
@@ -282,7 +282,7 @@ def test_what_a_crash_of_go_diskqs_left_is_taken_over_when_told_to(run, tmp_path
 # --- write ----------------------------------------------------------------------------------------
 
 
-def test_all_of_stdin_is_one_message_and_its_place_is_told(run, path):
+def test_all_of_stdin_is_one_message_and_its_place_is_reported(run, path):
     fill(path, b"before")
     done = run("stream", "send", path, "--whole", stdin=b"a\nb\n")
     assert (done.code, done.out, done.notes) == (0, b"partition=0 offset=1\n", ["diskq: 1 sent"])
@@ -357,7 +357,7 @@ def test_lines_of_json_bring_key_and_time(run, path):
     assert second[2:] == (9, b"own", b"two")
 
 
-def test_what_stands_before_a_bad_line_is_written_and_told(run, path):
+def test_what_stands_before_a_bad_line_is_written_and_reported(run, path):
     fill(path)
     done = run("stream", "send", path, "--json", stdin=b'{"Data":"b25l"}\n{"Data":"dHdv"}\n{}\n')
     assert done.code == 1
@@ -404,7 +404,7 @@ def test_empty_messages_are_refused_where_go_diskq_reads(run, path):
     assert values(path) == [b""]
 
 
-def test_what_a_crash_left_is_mended_and_told(run, tmp_path):
+def test_what_a_crash_left_is_repaired_and_reported(run, tmp_path):
     path = golden_stream("torn_data", tmp_path)
     done = run("stream", "send", path, "one")
     assert done.code == 0
@@ -416,7 +416,7 @@ def test_what_a_crash_left_is_mended_and_told(run, tmp_path):
 
 @every_stream
 def test_read_writes_every_message(run, name, tmp_path):
-    """Also behind what a crash tore, and behind an empty one, where go-diskq stops (D2, D6)."""
+    """Also after what a crash tore, and after an empty one, where go-diskq stops (D2, D6)."""
     path = golden_stream(name, tmp_path)
     done = run("stream", "read", path, "--json")
     assert done.code == 0
@@ -501,7 +501,7 @@ def test_what_read_writes_write_takes(run, path, tmp_path):
         (["-n", "2", "--start", "4"], "4"),
     ],
 )
-def test_read_begins_and_ends_where_it_is_told(run, path, options, expected):
+def test_read_begins_and_ends_where_the_options_say(run, path, options, expected):
     # 22 bytes each: the fourth begins a segment.
     fill(path, *(("k", b"%d" % n, n * SECOND) for n in range(5)), segment_size_bytes=66)
     done = run("stream", "read", path, "--raw", *options)
@@ -515,7 +515,7 @@ def test_read_takes_partitions_as_they_are_asked_for(run, path):
     assert sorted(run("stream", "read", path).out.split()) == [b"0", b"1", b"2"]
 
 
-def test_an_offset_that_is_not_there_is_told_with_those_that_are(run, tmp_path):
+def test_an_offset_that_is_not_there_is_reported_with_those_that_are(run, tmp_path):
     """Where go-diskq waits for ever (D3)."""
     path = golden_stream("vacuumed", tmp_path)
     first, *_, last = case("vacuumed").messages[0]
@@ -529,7 +529,7 @@ def test_an_offset_that_is_not_there_is_told_with_those_that_are(run, tmp_path):
         ]
 
 
-def test_what_could_not_be_read_is_told(run, path):
+def test_what_could_not_be_read_is_reported(run, path):
     with Stream(path, StreamOptions(partition_count=1)) as stream:
         stream.append_many([b"%04d" % number for number in range(2000)])
     with (path / "parts/000000/00000000000000000000.data").open("r+b") as file:
@@ -596,7 +596,7 @@ def test_what_another_of_the_group_reads_is_left_to_it(run, path):
     assert done.notes[0] == "diskq: partition 0: read by another process of group 'g'"
 
 
-def test_a_group_that_retention_has_overtaken_is_told_how_to_go_on(run, tmp_path):
+def test_a_group_that_retention_has_overtaken_gets_advice_how_to_go_on(run, tmp_path):
     path = golden_stream("vacuumed", tmp_path)
     commit(path, "late", 3)
     done = run("stream", "read", path, "--group", "late")
@@ -730,7 +730,7 @@ def test_stats_of_an_empty_stream_tell_no_times(run, path):
     assert row.split() == ["0", "0", "-", "-", "-", "-", "1", "0", "B"]
 
 
-def test_stats_name_who_writes(run, path, tmp_path):
+def test_stats_name_the_writer(run, path, tmp_path):
     with Stream(path):
         assert f"process {os.getpid()} on " in run("stream", "stats", path).out.decode()
     left = run("stream", "stats", golden_stream("live_owner", tmp_path)).out.decode()
@@ -741,7 +741,7 @@ def test_stats_name_who_writes(run, path, tmp_path):
 
 
 def aging(path: Path, *ages: int, **settings: int) -> None:
-    """Segments of one message each, so many hours old, and an empty one that is active."""
+    """Segments of one message each, with these ages in hours, and an empty one that is active."""
     now = time.time_ns()
     messages = [("k", b"%d" % age, now - age * 3600 * SECOND) for age in ages]
     fill(path, *messages, segment_size_bytes=1, **settings)
@@ -798,7 +798,7 @@ def test_vacuum_spares_what_groups_have_not_committed(run, path):
 
 
 def test_vacuum_works_while_a_producer_is_open(run, path):
-    """go-diskq's refuses, also behind a crash."""
+    """go-diskq refuses, also after a crash."""
     with Stream(path, StreamOptions(partition_count=1, segment_size=1)) as stream:
         stream.append_many([b"one", b"two", b"three"], timestamp=0)
         assert run("stream", "vacuum", path, "--max-age", "1h").notes[0].startswith("diskq: 3 segments")
@@ -898,7 +898,7 @@ def test_a_stream_without_groups_says_so(run, path):
         ("now", 5),
     ],
 )
-def test_a_group_is_moved_to_where_it_is_told(run, path, to, next_offset):
+def test_a_group_is_moved_to_where_the_options_say(run, path, to, next_offset):
     fill(path, *(("k", b"x", second * SECOND) for second in range(5)))
     commit(path, "g", 1)
     done = run("stream", "groups", path, "--reset", "g", "--to", to)

@@ -45,7 +45,7 @@ def test_a_directory_may_be_called_as_it_likes(run, tmp_path, kind):
         assert not controls("\n".join(lines)), words
 
 
-def test_what_is_not_there_is_told_in_one_line(run, tmp_path):
+def test_what_is_not_there_is_reported_in_one_line(run, tmp_path):
     for words in (["queue", "info"], ["stream", "stats"], ["verify"], ["no-such-verb"]):
         done = run(*words, tmp_path / EVIL)
         assert done.code

@@ -122,7 +122,7 @@ def test_where_nothing_is_it_says_so(run, tmp_path):
     assert "there is no store here" in done.notes[0]
 
 
-def test_a_path_with_nothing_yet_is_told_beside_the_others(run, stores):
+def test_a_path_with_nothing_yet_is_reported_beside_the_others(run, stores):
     (stores / "later").mkdir()
     done = run("top", stores / "queue", stores / "later", "--once", *QUICKLY)
     assert done.code == 0
@@ -258,7 +258,7 @@ def test_at_a_terminal_keys_and_sizes_are_heard(stores):
                 terminal.type("s")
                 terminal.read_until("by in/s")
                 termios.tcsetwinsize(terminal.outer, (24, 200))
-                process.send_signal(28)  # SIGWINCH: the kernel tells only who has the terminal for his own
+                process.send_signal(28)  # SIGWINCH: the kernel sends it only to processes of this terminal
                 terminal.read_until("last minute")
                 terminal.type("p")
                 terminal.read_until("paused")

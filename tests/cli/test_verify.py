@@ -41,14 +41,14 @@ def test_several_things_have_a_line_each_and_the_worst_decides(run):
     assert done.code == 1
 
 
-def test_what_is_wrong_is_told_with_its_byte(run):
+def test_what_is_wrong_is_reported_with_its_byte(run):
     lines = run("verify", DAMAGED).out.decode().splitlines()
     assert any(
         "corrupt.diskqueue.000001.dat, byte 312" in line and "(6 messages lost)" in line for line in lines
     )
 
 
-def test_damage_is_told_with_what_to_do_about_it(run):
+def test_damage_is_reported_with_what_to_do_about_it(run):
     assert f"`diskq repair {DAMAGED}`" in run("verify", DAMAGED).notes[-1]
     assert run("verify", TORN).notes == []
 
@@ -140,7 +140,7 @@ def test_info_says_at_least_where_it_does_not_know(run):
     assert any(line.startswith("oldest") and line.endswith("(file)") for line in lines)
 
 
-def test_info_says_who_has_it_open(run, data):
+def test_info_names_the_holder(run, data):
     fill(data, b"one")
     with FifoQueue(data, "q"):
         (store,) = json.loads(run("info", data, "--json").out)["things"]

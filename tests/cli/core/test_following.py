@@ -19,7 +19,7 @@ def path(tmp_path):
 
 
 async def waits_for(path, act):
-    """Do `act` while somebody waits for it, on a clock that stands still. How often he has looked."""
+    """Do `act` while a task waits for it, with a stopped clock. Returns the number of looks."""
     looks = []
 
     def look():
@@ -33,13 +33,13 @@ async def waits_for(path, act):
     return len(looks)
 
 
-@pytest.mark.skipif(not is_told, reason="the kernel tells of nothing")
+@pytest.mark.skipif(not is_told, reason="the kernel sends no notification")
 @pytest.mark.timeout(30)
 class TestWithoutTime:
-    async def test_bytes_in_a_file_are_told(self, path, mock_clock):
+    async def test_bytes_in_a_file_are_reported(self, path, mock_clock):
         assert await waits_for(path, lambda: (path / "1").write_bytes(b"x")) > 1
 
-    async def test_a_file_that_comes_is_told(self, path, mock_clock):
+    async def test_a_file_that_comes_is_reported(self, path, mock_clock):
         assert await waits_for(path, lambda: (path / "2").write_bytes(b"x")) > 1
 
     async def test_a_file_that_comes_empty_is_watched(self, path, mock_clock):
@@ -51,7 +51,7 @@ class TestWithoutTime:
         async with trio.open_nursery() as nursery:
             assert await waits_for(path, lambda: nursery.start_soon(fills)) > 1
 
-    async def test_nobody_looks_while_nothing_changes(self, path, mock_clock):
+    async def test_no_look_while_nothing_changes(self, path, mock_clock):
         looks = []
 
         def look():

@@ -73,7 +73,7 @@ def test_a_frame_past_the_limit_is_refused_after_those_before_it():
         splitter.finish()
 
 
-def test_an_end_inside_a_frame_is_told():
+def test_an_end_inside_a_frame_is_reported():
     splitter = Frames(10)
     splitter.feed(struct.pack(">I2s", 3, b"ab"))
     with pytest.raises(CommandError, match="6 bytes into a message"):

@@ -1,4 +1,4 @@
-# A line of JSON that is no message is told by its number, whatever is wrong with it.
+# A line of JSON that is no message is reported by its number, for any fault.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from diskq.tools.json_lines import STREAM
         (b"[" * 100_000, "recursion"),
     ],
 )
-def test_what_is_no_message_is_told_with_its_line(line: bytes, told: str) -> None:
+def test_what_is_no_message_is_reported_with_its_line(line: bytes, told: str) -> None:
     with pytest.raises(CommandError, match=f"^line 7 is no message: .*{told}.*; one is .*Data"):
         message_of(line, 7, STREAM)
 

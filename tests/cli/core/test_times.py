@@ -29,7 +29,7 @@ FOURTH_OF_JULY = 1_372_932_000 * SECOND
         ("1969-12-31T23:59:59.999999999Z", -1),
         ("-1", -1),
         ("0", 0),
-        # It comes twice on that night, and is told apart by its offset.
+        # It comes twice on that night; the offset says which one it is.
         ("2013-11-03 01:30 -04:00", 1_383_456_600 * SECOND),
         ("2013-11-03 01:30 -05:00", 1_383_460_200 * SECOND),
         ("1677-09-21T00:12:43.145224192Z", -(2**63)),
