@@ -2,8 +2,8 @@
 
     python examples/budget.py DIRECTORY
 
-Three producers write as fast as they can into 4 MiB, and one consumer takes the jobs. Each member does what
-its `on_full` says when there is no room left; the sum of all files is printed at the end.
+Three producers write as fast as they can into 4 MiB, and one consumer takes the jobs. When the budget is used
+up, each member acts by its `on_full`; the sum of all files is printed at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def main(directory: Path) -> None:
 
         async def write_jobs() -> None:
             for number in range(5000):
-                await jobs.send(b"job %05d" % number + bytes(2000))  # waits for the consumer, if it must
+                await jobs.send(b"job %05d" % number + bytes(2000))  # waits for the consumer if necessary
 
         async def work() -> None:
             for number in range(5000):

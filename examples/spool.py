@@ -10,7 +10,7 @@ tries = itertools.count()
 
 async def post(batch: diskq.Batch) -> None:
     if next(tries) < 3:
-        raise ConnectionError("the network is down")  # the same batch is tried again, later and later
+        raise ConnectionError("the network is down")  # the same batch is tried again, after growing delays
     if refused := [number for number, body in enumerate(batch) if b"?" in body]:
         raise diskq.Permanent("HTTP 400", refused)  # dead letters; the others of the batch are tried again
     print(f"attempt {batch.attempts}: {list(batch)}")  # returning means: delivered

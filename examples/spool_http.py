@@ -4,9 +4,9 @@
     python examples/spool_http.py
 
 2,000 events go through a spool in the directory spool/http to a server in this same program, which answers
-503 or 500, is slow, hangs, resets connections, or takes a batch and loses its answer. Three events are no
-JSON, and the server says so: they become dead letters. It prints what the server did, what it has got, and
-the dead letters.
+503 or 500, is slow, hangs, resets connections, or accepts a batch and loses its answer. Three events are not
+JSON, and the server refuses them: they become dead letters. The program prints what the server did, what it
+has received, and the dead letters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import diskq
 EVENTS = 2_000
 NO_JSON = (100, 1_000, 1_001)
 
-# Only what HTTP can do to us is tried again. A mistake of ours ends the spool's block, and is seen.
+# Only HTTP errors are tried again. A bug in this program ends the spool's block, and is reported.
 OPTIONS = diskq.SpoolOptions(
     retry_on=httpx.HTTPError, linger=0.01, backoff_initial=0.01, backoff_max=0.2, backoff_jitter=0.01
 )
@@ -32,18 +32,18 @@ OPTIONS = diskq.SpoolOptions(
 
 async def main() -> None:
     ledger = Ledger()
-    with Destination(ledger.accept) as far_end:
-        async with httpx.AsyncClient(base_url=far_end.url, timeout=0.2) as client:
+    with Destination(ledger.accept) as destination:
+        async with httpx.AsyncClient(base_url=destination.url, timeout=0.2) as client:
 
             async def post(batch: diskq.Batch) -> None:
-                # One key for all tries of a batch: so the server knows what it has already.
+                # One key for all tries of a batch, by which the server recognizes a repetition.
                 headers = {"Idempotency-Key": f"{batch.ids[0]} {batch.ids[-1]}"}
                 response = await client.post("/events", content=b"\n".join(batch), headers=headers)
-                if response.status_code == 422:  # these it will never take
+                if response.status_code == 422:  # these will never be accepted
                     raise diskq.Permanent("no JSON, says the server", items=response.json()["bad"])
                 if response.status_code == 503:
                     raise diskq.Retry("HTTP 503", after=float(response.headers["Retry-After"]))
-                response.raise_for_status()  # whatever else it is: again, after a while
+                response.raise_for_status()  # any other error: tried again later
 
             async with diskq.open_spool("spool/http", post, OPTIONS) as spool:
                 for number in range(EVENTS):
@@ -51,17 +51,17 @@ async def main() -> None:
                     await spool.send(body)
                 await spool.drained()
 
-                for fate, count in far_end.fates.most_common():
+                for fate, count in destination.fates.most_common():
                     print(f"{count:4} requests: {fate}")
                 print(f"{len(ledger.numbers):,} events are there, in order: {ledger.is_in_order}")
-                print(f"{ledger.repeated} batches came again, and were known")
+                print(f"{ledger.repeated} batches came again, and were recognized")
                 for letter in await spool.dead_letters.list():
                     print(f"dead letter: {letter.body.decode()} ({letter.reason})")
                 await spool.dead_letters.purge()
 
 
 class Ledger:
-    """What the server does with events."""
+    """The server's record of events."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -86,5 +86,5 @@ class Ledger:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.ERROR)  # a spool logs what goes wrong; here it is meant to
+    logging.basicConfig(level=logging.ERROR)  # a spool logs failures; here they are on purpose
     trio.run(main)

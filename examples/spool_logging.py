@@ -2,10 +2,11 @@
 
     python examples/spool_logging.py
 
-A handler of the standard library's kind makes a line of JSON of each record and leaves it, without waiting,
-in a bridge to Trio's thread; from there it goes into a spool in the directory spool/logging, and on to a
-collector, which is only a list here. Four threads and Trio's own log 250 records each; the collector is down
-for the first half second. It prints how many records it has in the end, and an exception that was logged.
+A handler for the standard library's logging turns each record into a line of JSON and puts it, without
+waiting, into a bridge to Trio's thread; from there it goes into a spool in the directory spool/logging, and
+on to a collector, which is only a list here. Four threads and Trio's own log 250 records each; the collector
+is down for the first half second. The program prints how many records the collector has in the end, and an
+exception that was logged.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ THREADS, RECORDS = 4, 250
 
 
 class SpoolHandler(logging.handlers.QueueHandler):
-    """Leaves each record, as a line of JSON, where `put_nowait` takes it.
+    """Puts each record, as a line of JSON, into `sender` with `put_nowait`.
 
-    Where there is no room the record is given up, as logging must not stop the program: logging says
-    so on standard error.
+    If it is full the record is dropped, since logging must not stop the program: logging reports that on
+    standard error.
     """
 
     def __init__(self, sender: diskq.ThreadSender[bytes]) -> None:
-        super().__init__(sender)  # type: ignore[arg-type]  # all it wants of a queue is put_nowait
+        super().__init__(sender)  # type: ignore[arg-type]  # it calls only put_nowait
 
     def prepare(self, record: logging.LogRecord) -> Any:
         line = {
@@ -54,13 +55,13 @@ async def main() -> None:
             raise ConnectionRefusedError("the collector is down")
         collected.extend(batch)
 
-    # What diskq itself logs must not go into the spool: a failure would make a record that fails.
+    # diskq's own log must not go into the spool: a failure would create a record that fails.
     log = logging.getLogger("shop")
     log.setLevel(logging.INFO)
 
     options = diskq.SpoolOptions(backoff_initial=0.05, backoff_max=0.2, backoff_jitter=0.05)
     async with diskq.open_spool("spool/logging", deliver, options) as spool:
-        async with diskq.from_threads(spool) as sender:  # leaving it sends what is left to the spool
+        async with diskq.from_threads(spool) as sender:  # leaving it sends the rest to the spool
             handler = SpoolHandler(sender)
             log.addHandler(handler)
             async with trio.open_nursery() as nursery:
@@ -73,9 +74,9 @@ async def main() -> None:
 
     records = [json.loads(line) for line in collected]
     print(f"the collector has {len(records):,} records")
-    for who in ("thread 0", "Trio's own thread"):
-        numbers = [int(each["message"].split()[-1]) for each in records if each["message"].startswith(who)]
-        print(f"of {who}: {len(numbers)}, in order: {numbers == sorted(numbers)}")
+    for origin in ("thread 0", "Trio's own thread"):
+        numbers = [int(each["message"].split()[-1]) for each in records if each["message"].startswith(origin)]
+        print(f"of {origin}: {len(numbers)}, in order: {numbers == sorted(numbers)}")
     print(next(record["exception"] for record in records if "exception" in record).splitlines()[-1])
 
 
@@ -89,5 +90,5 @@ def work(log: logging.Logger, name: str) -> None:
 
 
 if __name__ == "__main__":
-    logging.getLogger("diskq").setLevel(logging.ERROR)  # a spool logs what goes wrong; here it is meant to
+    logging.getLogger("diskq").setLevel(logging.ERROR)  # a spool logs failures; here they are on purpose
     trio.run(main)

@@ -1,15 +1,15 @@
-"""OpenTelemetry spans through a spool: exporting waits for nobody, and an outage of the collector loses none.
+"""OpenTelemetry spans through a spool: exports do not wait, and an outage of the collector loses no span.
 
     pip install 'diskq[examples]'
     python examples/spool_otel.py
 
-The exporter leaves what the SDK gives it, encoded for OTLP, in a bridge to Trio's thread; from there it goes
-into a spool in the directory spool/otel, and on to a collector in this same program, over OTLP's HTTP. The
-collector fails on purpose. 1,000 spans are made. It prints what became of the requests, and how many spans
-the collector has got.
+The exporter puts the SDK's spans, encoded for OTLP, into a bridge to Trio's thread; from there they go into a
+spool in the directory spool/otel, and on to a collector in this same program, over OTLP's HTTP. The collector
+fails on purpose. 1,000 spans are made. The program prints the fates of the requests, and how many spans the
+collector has.
 
-OTLP has no key by which a collector could know a request that it has already. Where the answer is lost, its
-spans come again, with the same ids.
+OTLP has no key by which a collector could recognize a repeated request. If an answer is lost, its spans come
+again, with the same ids.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import diskq
 
 SPANS = 1_000
 
-# As OTLP has it: these may be tried again, any other refusal is final.
+# By OTLP, these may be tried again; any other refusal is final.
 TRY_AGAIN = {429, 502, 503, 504}
 OPTIONS = diskq.SpoolOptions(
     retry_on=httpx.TransportError,
@@ -58,11 +58,11 @@ class SpoolSpanExporter(SpanExporter):
 
 async def main() -> None:
     collector = Collector()
-    with Destination(collector.accept, never="500") as far_end:
-        async with httpx.AsyncClient(base_url=far_end.url, timeout=0.2) as client:
+    with Destination(collector.accept, never="500") as destination:
+        async with httpx.AsyncClient(base_url=destination.url, timeout=0.2) as client:
 
             async def post(batch: diskq.Batch) -> None:
-                # Requests one behind the other are one request with all their spans: so protobuf has it.
+                # By protobuf's rules, concatenated requests are one request with all their spans.
                 headers = {"Content-Type": "application/x-protobuf"}
                 response = await client.post("/v1/traces", content=b"".join(batch), headers=headers)
                 if response.status_code in TRY_AGAIN:
@@ -80,17 +80,17 @@ async def main() -> None:
                     for number in range(SPANS):
                         with tracer.start_as_current_span("order", attributes={"number": number}):
                             await trio.lowlevel.checkpoint()
-                    await trio.to_thread.run_sync(provider.shutdown)  # has everything exported
+                    await trio.to_thread.run_sync(provider.shutdown)  # exports everything
                 await spool.drained()
 
-                for fate, count in far_end.fates.most_common():
+                for fate, count in destination.fates.most_common():
                     print(f"{count:4} requests: {fate}")
                 print(f"{len(collector.spans):,} spans are there, {collector.repeated} of them came again")
                 print(f"{len(await spool.dead_letters.list())} dead letters")
 
 
 class Collector:
-    """What a collector does with OTLP requests."""
+    """A collector's handling of OTLP requests."""
 
     def __init__(self) -> None:
         self.spans: set[bytes] = set()
@@ -108,5 +108,5 @@ class Collector:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.ERROR)  # a spool logs what goes wrong; here it is meant to
+    logging.basicConfig(level=logging.ERROR)  # a spool logs failures; here they are on purpose
     trio.run(main)

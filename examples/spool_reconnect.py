@@ -1,15 +1,15 @@
-"""A session that is lost and opened again around `deliver`, as with an MQTT broker.
+"""A session that is lost and opened again in `deliver`, as with an MQTT broker.
 
     python examples/spool_reconnect.py
 
 1,000 readings go through a spool in the directory spool/reconnect to a broker in this same program, over TCP.
-The session has to be opened before anything can be published, and each message has a packet id, which the
-broker acknowledges. It loses the session now and then, before or after it has taken a message, and nobody
-can connect for a while then. It prints how often that happened, and what the broker has got: every reading at
-least once, in order. Those that came twice it knows by their ids.
+The session must be opened before anything can be published, and each message has a packet id, which the
+broker acknowledges. The broker sometimes ends the session, before or after it has accepted a message, and
+refuses connections for a while. The program prints how often that happened, and what the broker has: every
+reading at least once, in order. The broker recognizes repeated ones by their ids.
 
-This is a toy: JSON lines and no more, made to be lost. Of MQTT it has the shape (CONNECT, CONNACK, PUBLISH,
-PUBACK, quality of service 1). With a real client, `connect` and `publish` are that client's.
+This is a toy protocol of JSON lines, with the structure of MQTT (CONNECT, CONNACK, PUBLISH, PUBACK, quality
+of service 1). With a real client, `connect` and `publish` are that client's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import diskq
 READINGS = 1_000
 OPTIONS = diskq.SpoolOptions(
     retry_on=(OSError, trio.BrokenResourceError, trio.TooSlowError),
-    max_items=20,  # as many as may be unacknowledged at a time
+    max_items=20,  # the most that may be unacknowledged at a time
     deliver_timeout=1.0,
     backoff_initial=0.01,
     backoff_max=0.1,
@@ -47,16 +47,16 @@ async def main() -> None:
         await client.disconnect()
         nursery.cancel_scope.cancel()
     readings = list(broker.messages.values())
-    print(f"{client.sessions} sessions, {broker.refused} times nobody was let in")
+    print(f"{client.sessions} sessions, {broker.refused} connections were refused")
     print(f"{len(readings):,} readings are there, in order: {readings == sorted(readings, key=number_of)}")
-    print(f"{broker.repeated} came again, and were known")
+    print(f"{broker.repeated} came again, and were recognized")
 
 
-# --- our side: this is what is to be copied -------------------------------------------------------
+# --- the client: the part to copy -----------------------------------------------------------------
 
 
 class Client:
-    """One session, opened when there is something to deliver, and given up when anything is wrong with it."""
+    """One session, opened for a delivery, and closed after any error."""
 
     def __init__(self, port: int) -> None:
         self.sessions = 0
@@ -69,9 +69,9 @@ class Client:
                 await self.connect()
             await self.publish(batch)
         except BaseException:
-            # Also when we are cancelled: nobody knows what is on the wire, so nobody may go on there.
+            # Also if cancelled: the state of the connection is unknown, so it cannot be used any more.
             await self.disconnect()
-            raise  # the spool waits, and calls again with the same batch
+            raise  # the spool waits, and calls `deliver` again with the same batch
 
     async def connect(self) -> None:
         self._stream = await trio.open_tcp_stream("127.0.0.1", self._port)
@@ -89,9 +89,9 @@ class Client:
             await self._expect("puback", packet)
 
     async def _expect(self, kind: str, packet: int | None = None) -> None:
-        said: dict[str, Any] = await anext(self._packets, {})
-        if kind not in said or said[kind] != packet:
-            raise trio.BrokenResourceError(f"the session is lost: {kind} was awaited")
+        answer: dict[str, Any] = await anext(self._packets, {})
+        if kind not in answer or answer[kind] != packet:
+            raise trio.BrokenResourceError(f"the session is lost: {kind} was expected")
 
     async def disconnect(self) -> None:
         if self._stream is not None:
@@ -99,7 +99,7 @@ class Client:
             await trio.aclose_forcefully(stream)
 
 
-# --- the broker's side ----------------------------------------------------------------------------
+# --- the broker -----------------------------------------------------------------------------------
 
 
 class Broker:
@@ -111,10 +111,10 @@ class Broker:
 
     async def serve(self, task_status: trio.TaskStatus[int]) -> None:
         async with trio.open_nursery() as nursery:
-            listeners = await nursery.start(trio.serve_tcp, self._meet, 0)
+            listeners = await nursery.start(trio.serve_tcp, self._handle, 0)
             task_status.started(listeners[0].socket.getsockname()[1])
 
-    async def _meet(self, stream: trio.SocketStream) -> None:
+    async def _handle(self, stream: trio.SocketStream) -> None:
         try:
             if trio.current_time() < self._is_out_until:
                 self.refused += 1
@@ -122,7 +122,7 @@ class Broker:
             async for packet in packets(stream):
                 if "connect" in packet:
                     await send(stream, {"connack": None})
-                elif not await self._take(stream, packet):
+                elif not await self._accept(stream, packet):
                     self._is_out_until = trio.current_time() + 0.02
                     return
         except trio.BrokenResourceError:
@@ -130,8 +130,8 @@ class Broker:
         finally:
             await trio.aclose_forcefully(stream)
 
-    async def _take(self, stream: trio.SocketStream, packet: dict[str, Any]) -> bool:
-        """False: the session is lost, before or after the message was taken."""
+    async def _accept(self, stream: trio.SocketStream, packet: dict[str, Any]) -> bool:
+        """Accept a message. False if the session is lost, before or after that."""
         fate = self._chance.random()
         if fate < 0.01:
             return False
@@ -163,5 +163,5 @@ def number_of(reading: str) -> int:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.ERROR)  # a spool logs what goes wrong; here it is meant to
+    logging.basicConfig(level=logging.ERROR)  # a spool logs failures; here they are on purpose
     trio.run(main)

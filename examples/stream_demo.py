@@ -1,15 +1,15 @@
-"""A year of departures as a stream: keyed by airport, stamped with the time they left, replayed.
+"""A year of departures as a stream: with their airports as keys and their departure times, replayed.
 
-The rows lie in the order of the schedule, so their departure times go back and forth: a flight that
-left four hours late comes before one that left on time. The stream keeps both orders apart: offsets
-count up, times are what they are, and a lookup by time is exact all the same.
+The rows are in the order of the schedule, so their departure times go back and forth: a flight that
+left four hours late comes before one that left on time. The stream keeps offsets and times apart, and
+a lookup by time is exact nevertheless.
 
     write     a producer sends each row to its airport's partition
     look up   the first departure after 4 July 2013, 06:00 New York time, in each partition; compared
-              with what reading every row from the start finds
-    replay    a consumer of the group `replay` reads from there on, and commits what it has dealt with;
+              with the result of reading every row from the start
+    replay    a consumer of the group `replay` reads from there on, and commits what it has processed;
               it is killed (SIGKILL) in the middle, and a second process resumes the group
-    check     every row from there on was dealt with, unaltered
+    check     every row from there on was processed, unaltered
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zoneinfo import ZoneInfo
 import trio
 from flights import DemoError
 from screen import Plain, rate
-from victim import live, tell
+from victim import live, report
 
 import diskq
 
@@ -42,12 +42,12 @@ GROUP = "replay"
 BATCH = 500
 SLOW = 0.002  # seconds that the first process takes for a batch
 COLUMNS = {"year", "month", "day", "dep_time", "sched_dep_time", "origin"}
-RECORD = struct.Struct("<IQI")  # as a consumer writes it down: partition, offset, checksum
+RECORD = struct.Struct("<IQI")  # a message in a consumer's record: partition, offset, checksum
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one process is to do."""
+    """The task of one process."""
 
     directory: str
     path: str
@@ -61,7 +61,7 @@ class Job:
 
 
 def rows_of(source: Path, most: int | None) -> Iterator[tuple[str, bytes, datetime]]:
-    """Airport, row and departure time of each flight, in the order in which they lie."""
+    """Yield airport, row and departure time of each flight, in the order of the file."""
     with source.open(newline="") as file:
         lines = iter(file)
         names = next(csv.reader(lines), [])
@@ -74,13 +74,13 @@ def rows_of(source: Path, most: int | None) -> Iterator[tuple[str, bytes, dateti
 
 
 def departure(fields: list[str], places: dict[str, int]) -> datetime:
-    """When it left; a flight that was cancelled, when it should have."""
+    """Return the departure time; for a cancelled flight, the scheduled one."""
     year, month, day = (int(fields[places[name]]) for name in ("year", "month", "day"))
-    told = fields[places["dep_time"]]
+    actual = fields[places["dep_time"]]
     scheduled = int(fields[places["sched_dep_time"]])
-    hours, minutes = divmod(int(told) if told not in ("", "NA") else scheduled, 100)
+    hours, minutes = divmod(int(actual) if actual not in ("", "NA") else scheduled, 100)
     left = datetime(year, month, day, tzinfo=NEW_YORK) + timedelta(hours=hours, minutes=minutes)
-    # Six hours or more before its time is the next day: it left after midnight.
+    # Six hours or more before the scheduled time means the next day: it left after midnight.
     return left + timedelta(days=1) if hours * 100 + minutes < scheduled - 600 else left
 
 
@@ -100,7 +100,7 @@ async def write(source: Path, most: int | None, path: Path) -> int:
 
 
 async def look_up(path: Path) -> tuple[dict[int, int | None], float]:
-    """The first departure after the moment in each partition, and the seconds that a lookup takes."""
+    """Return the first departure after the moment in each partition, and the seconds of a lookup."""
     found = {}
     took = []
     for partition in list(range(PARTITIONS)) * 20:
@@ -112,7 +112,7 @@ async def look_up(path: Path) -> tuple[dict[int, int | None], float]:
 
 @dataclass
 class Facts:
-    """What reading every message from the start says."""
+    """The results of reading every message from the start."""
 
     first_after: dict[int, int | None]
     steps_back: int
@@ -136,11 +136,11 @@ async def read_all(path: Path) -> Facts:
 
 
 async def replay(job: Job) -> None:
-    """The process that is killed: deal with messages, write them down, then commit."""
+    """Process messages, record them, then commit: in the process that is killed."""
     start = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=job.start_ns // 1000)
     began = time.perf_counter()
     async with diskq.open_consumer(job.path, group=GROUP, start=start, end="close") as consumer:
-        tell(opened_in=time.perf_counter() - began)
+        report(opened_in=time.perf_counter() - began)
         with notes(job).open("wb", buffering=0) as ledger:
             while True:
                 try:
@@ -183,7 +183,7 @@ class Verdict:
 
 
 def check(directory: Path, wanted: dict[tuple[int, int], int]) -> Verdict:
-    """Every message from the moment on against every one that was dealt with."""
+    """Compare every message from the moment on with every processed one."""
     missing = set(wanted)
     seen = altered = 0
     for partition, offset, checksum in replayed(directory):
@@ -223,7 +223,7 @@ def demo(source: Path, most: int | None, directory: Path, out: Plain) -> bool:
     job = Job(str(directory), str(path), start_ns, SLOW, run=1)
     half = len(facts.checksums) // 2
     script = str(Path(__file__))
-    with out.watching(len(facts.checksums), "dealt with") as show:
+    with out.watching(len(facts.checksums), "processed") as show:
         first = live(script, json.dumps(asdict(job)), lambda: (noted(job),), show, lambda: noted(job) >= half)
         before = noted(job)
         out.section(

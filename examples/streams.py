@@ -16,7 +16,7 @@ async def main() -> None:
     async with diskq.open_consumer("clicks", group="billing", end="close") as consumer:
         async for message in consumer:  # any number of consumers, in any process, from anywhere
             print(message.key, message.value)
-            await consumer.commit(message)  # the group goes on behind it, whoever reads next
+            await consumer.commit(message)  # the next reader of the group begins after it
 
     print(await diskq.offset_after("clicks", place.partition, NOON))
 

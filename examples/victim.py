@@ -1,4 +1,4 @@
-"""Processes that a demo watches at work, and kills in the middle of it."""
+"""Processes that a demo watches, and kills in the middle of their work."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Counts = tuple[int, ...]
 
 @dataclass
 class Life:
-    """What a process told when it began, and how long it worked after that."""
+    """The report of a process at its start, and the seconds that it worked after that."""
 
-    told: dict[str, Any]
+    report: dict[str, Any]
     seconds: float
 
 
@@ -33,9 +33,9 @@ def live(
     show: Callable[..., None],
     kill_when: Callable[[], bool] | None = None,
 ) -> Life:
-    """Start `script` on a job, and wait for its end; or end it (SIGKILL) as soon as `kill_when()`.
+    """Start `script` on a job, and wait for its end; or kill it (SIGKILL) once `kill_when()` is true.
 
-    `counts()` is how far it is, `show` is shown that now and then.
+    `counts()` returns its progress, which is passed to `show` about ten times a second.
     """
     command = [sys.executable, script, "--worker", job]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -51,7 +51,7 @@ def live(
             process.kill()
     seconds = time.perf_counter() - began
     if process.returncode != (0 if kill_when is None else -signal.SIGKILL):
-        raise DemoError(f"the process that was to work failed (exit code {process.returncode})")
+        raise DemoError(f"the worker process failed (exit code {process.returncode})")
     show(*counts())
     return Life(json.loads(first), seconds)
 
@@ -59,7 +59,7 @@ def live(
 def _progress(
     process: subprocess.Popen[bytes], counts: Callable[[], Counts], show: Callable[..., None]
 ) -> Iterator[None]:
-    """Every 2 ms while the process runs; now and then shown to whoever looks on."""
+    """Yield every 2 ms while the process runs, and show the progress about ten times a second."""
     last: Counts = ()
     moved, shown = time.monotonic(), 0.0
     while process.poll() is None:
@@ -72,9 +72,9 @@ def _progress(
             if seen != last:
                 last, moved = seen, now
             elif now - moved > STALLED:
-                raise DemoError(f"nothing moved for {STALLED} s (counts: {seen})")
+                raise DemoError(f"no progress for {STALLED} s (counts: {seen})")
 
 
-def tell(**facts: object) -> None:
-    """The first line that a process prints: what it found when it began."""
+def report(**facts: object) -> None:
+    """Print the first line of a process: what it found at its start."""
     print(json.dumps(facts), flush=True)

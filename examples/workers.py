@@ -1,5 +1,6 @@
-# Several workers on one queue: they take jobs at once, end them in any order, give some back for later,
-# and a job that nobody can do ends in a queue of its own. Begin it again: what is done is not done again.
+# Several workers on one queue: they take jobs at the same time, finish them in any order, and give some back
+# for later; a job that fails every time ends in a queue of its own. Started again, it repeats no finished
+# job.
 
 import random
 
@@ -22,14 +23,14 @@ async def worker(jobs: diskq.DiskQueue, work: diskq.DiskWork, done: list[bytes],
     luck = random.Random(seed)
     while jobs.depth:
         lease = None
-        with trio.move_on_after(0.1):  # the last jobs may be with the others
-            lease = await work.receive()  # and nothing else in here: who has a job ends it, however late
+        with trio.move_on_after(0.1):  # the other workers may have the last jobs
+            lease = await work.receive()  # nothing else in this scope: a worker that has a job finishes it
         if lease is None:
             continue
         try:
             await do(lease.body, luck)
         except (ConnectionError, ValueError):
-            work.nack(lease, delay=0.01 * lease.attempts)  # later, and somebody else's turn first
+            work.nack(lease, delay=0.01 * lease.attempts)  # later, after other jobs
         else:
             work.ack(lease)  # in any order; written when it returns
             done.append(lease.body)
