@@ -1,9 +1,9 @@
 """diskq in Spark: streams and queues as a data source named `diskq`, in bulk and exactly once.
 
 `session()` is a SparkSession with settings for this work. In a session of your own,
-`spark.read.format("diskq")` and its three siblings work without any of this; `register()` adds pushed-down
-filters. Needs the extra `diskq[spark]`, and Java; `diskq[spark-jre]` brings a Java along. Whatever needs
-pyspark is imported when it is first used. To read on: docs/spark.md.
+`spark.read.format("diskq")`, `readStream`, `write` and `writeStream` work without it; `register()` adds
+pushed-down filters. Needs the extra `diskq[spark]`, and Java; `diskq[spark-jre]` brings one. Modules that
+need pyspark are imported on first use. More: docs/spark.md.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 # made for a message: buffers of the codec become arrays as they are, what is the same for all messages
 # is made once and cut to length, and numbers are computed by Arrow.
 #
-# A batch is what comes over the socket to the JVM at once. Small ones cost more than they carry, large
-# ones fall out of the processor's caches: 8192 messages or 4 MiB, whichever comes first. Stretches that
-# were read are put together up to there, and a larger one is cut.
+# A batch is sent over the socket to the JVM at once. The overhead of small ones is high, and large ones do
+# not fit in the processor's caches: 8192 messages or 4 MiB, whichever comes first. Pieces that were read are
+# joined up to that size, and a larger one is cut.
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = ["Batches", "ColumnsPiece", "floor_to_micros"]
 class ColumnsPiece(Protocol):
     """Messages with consecutive offsets, by column: `diskq._native.stream.codec.StreamColumns` is one.
 
-    Where messages have types, and need not have times, it has two more buffers: `types` of u8, and
-    `time_validity`, a bit for each, or None if all have a time
+    If messages have types, and may lack times, it has two more buffers: `types` of u8, and `time_validity`,
+    a bit for each message, or None if all have a time
     (`diskq._native.journal.codec.JournalColumns`).
     """
 
@@ -53,14 +53,14 @@ class ColumnsPiece(Protocol):
 
     @property
     def offset_width(self) -> int:
-        """Bytes of each of those offsets: 4, or 8 where 4 cannot tell them."""
+        """Bytes of each of those offsets: 4, or 8 if they do not fit in 4."""
 
 
 class Batches:
     """Record batches of one partition's messages, with the columns of `schema`."""
 
     def __init__(self, schema: StructType, *, topic: str, partition: int, rows: int, size: int) -> None:
-        """At most `rows` messages each, and `size` bytes of keys and values; but one, however large."""
+        """Up to `rows` messages each, and `size` bytes of keys and values; a single message may be larger."""
         self._schema = arrow_schema(schema)
         self._names: list[str] = self._schema.names
         self._most = rows
@@ -70,10 +70,10 @@ class Batches:
         self._numbers = _counted(rows)
 
     def of(self, pieces: Iterable[tuple[int, ColumnsPiece]], start: int, end: int) -> Iterator[Any]:
-        """Of these messages those with offsets start:end, as `pyarrow.RecordBatch`.
+        """Yield those of these messages with offsets start:end, as `pyarrow.RecordBatch`.
 
-        With each piece comes the offset of its first message. Raises DISKQ_MESSAGE_SIZE for a message that
-        no row of Spark's can hold.
+        `pieces` have the offset of their first message. Raises DISKQ_MESSAGE_SIZE for a message that does
+        not fit in a row of Spark's.
         """
         waiting: list[ColumnsPiece] = []
         first = records = size = 0
@@ -108,7 +108,7 @@ class Batches:
     # --- columns ----------------------------------------------------------------------------------
 
     def _makers(self, pieces: list[ColumnsPiece], first: int, records: int) -> dict[str, Callable[[], Any]]:
-        """How each column is made, of at least `records` messages."""
+        """Return a function for each column, which makes it for at least `records` messages."""
         return {
             "key": lambda: self._binary(pieces, "keys", "key_offsets"),
             "value": lambda: self._binary(pieces, "values", "value_offsets"),
@@ -203,7 +203,7 @@ def _some_without_time(piece: ColumnsPiece) -> bool:
 
 
 def _times_of(piece: ColumnsPiece) -> Any:
-    """Nanoseconds; null, where a message has no time."""
+    """Return the nanoseconds; null for a message without a time."""
     validity = pa.py_buffer(piece.time_validity) if _some_without_time(piece) else None  # type: ignore[attr-defined]
     return pa.Array.from_buffers(pa.int64(), piece.records, [validity, pa.py_buffer(piece.timestamps)])
 
@@ -212,18 +212,18 @@ def _joined(arrays: list[Any]) -> Any:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-# A worker reads many ranges, one after the other: what is the same for all of them is made once.
+# A worker reads many ranges, one after the other; values that are the same for all of them are made once.
 
 
 @lru_cache(32)
 def _column(of: str | int, rows: int) -> Any:
-    """A column of strings, or of i32, that all are this one."""
+    """Return a column that repeats this string, or i32."""
     return pa.repeat(pa.scalar(of, pa.string() if isinstance(of, str) else pa.int32()), rows)
 
 
 @lru_cache(4)
 def _counted(rows: int) -> Any:
-    """0, 1, 2, ..."""
+    """Return 0, 1, 2, ... up to `rows` numbers."""
     return pa.array(array.array("q", range(rows)), pa.int64())
 
 
@@ -232,11 +232,11 @@ _THOUSAND = pa.scalar(1000, pa.int64())
 
 
 def floor_to_micros(nanos: Any) -> Any:
-    """Whole microseconds at or before each of these nanoseconds, also before 1970. An int64 array."""
+    """Return whole microseconds at or before each of these nanoseconds, also before 1970. An int64 array."""
     least = pc.min(nanos).as_py()
     if least is None or least >= 0:
         return pc.divide(nanos, _THOUSAND)
-    # Arrow divides towards zero. The complement of a negative number is not negative, and the complement
-    # of what that is divided to is the floor; of others both are the number itself.
+    # Arrow divides towards zero. The complement of a negative number is not negative, and the complement of
+    # its quotient is the floor. Other numbers are not complemented.
     signs = pc.negate(pc.less(nanos, _NONE).cast(pa.int64()))
     return pc.bit_wise_xor(pc.divide(pc.bit_wise_xor(nanos, signs), _THOUSAND), signs)

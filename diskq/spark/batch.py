@@ -1,5 +1,5 @@
-# The batch reader: planned on the driver, read by tasks. Law: it travels by pickle, with what it was told
-# and nothing that is open.
+# The batch reader: planned on the driver, read by tasks. Law: it is pickled, with its options and its
+# snapshot, and holds nothing open.
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from diskq.spark.errors import telling
+from diskq.spark.errors import with_codes
 from diskq.spark.filters import Wanted
 from diskq.spark.layouts.choice import open_layout
 from diskq.spark.layouts.layout import Losses, OffsetRange
@@ -22,7 +22,7 @@ __all__ = ["DiskqPushdownReader", "DiskqReader", "read_range"]
 
 
 class DiskqReader(DataSourceReader):
-    """Everything between the bounds, by columns."""
+    """Reads all messages between the bounds, by columns."""
 
     def __init__(self, options: ReadOptions, schema: StructType, snapshot: Snapshot | None) -> None:
         self._options = options
@@ -31,7 +31,7 @@ class DiskqReader(DataSourceReader):
         self._wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
-        with telling():
+        with with_codes():
             return plan(self._options, self._snapshot, self._wanted)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -39,15 +39,15 @@ class DiskqReader(DataSourceReader):
 
 
 class DiskqPushdownReader(DiskqReader):
-    """The same, of what filters leave. Spark asks it only where its own setting allows."""
+    """The same reader, which takes filters in. Spark passes filters only if its own setting allows it."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         return list(self._wanted.narrow(filters))
 
 
 def read_range(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
-    """What a task reads, as `pyarrow.RecordBatch`. Of an empty plan Spark makes a partition of None."""
-    from diskq.spark.arrow import Batches  # pyarrow is a tenth of a second, which planning can do without
+    """Yield what a task reads, as `pyarrow.RecordBatch`. For an empty plan, Spark passes None."""
+    from diskq.spark.arrow import Batches  # takes a tenth of a second, and planning does not need it
 
     if not isinstance(partition, OffsetRange):
         return
@@ -65,16 +65,17 @@ def read_range(options: ReadOptions, schema: StructType, partition: InputPartiti
         rows=options.records_per_batch,
         size=options.bytes_per_batch,
     )
-    with telling():
+    with with_codes():
         layout = open_layout(partition.layout, partition.path)
         pieces = layout.read(partition, options.bytes_per_batch, losses)
         yield from batches.of(pieces, partition.start, partition.end)
 
 
 def _spare_collections() -> None:
-    """Spark's daemon collects garbage behind each task: leave out what was there before the first one.
+    """Exclude the objects that exist before the first task from the garbage collections of Spark's daemon.
 
-    That is the modules that are imported, which took some ten milliseconds each time. Only in its workers.
+    The daemon collects after each task. The imported modules took some ten milliseconds each time. This is
+    done in Spark's workers only.
     """
     if TaskContext.get() is not None and not gc.get_freeze_count():
         gc.freeze()

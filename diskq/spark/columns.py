@@ -1,14 +1,14 @@
-# From Spark's columns to a stream's. Law: as Kafka's sink takes them (value; key, partition and timestamp
-# where they are there), without an object for a row: Arrow's own buffers are handed on.
+# From Spark's columns to a stream's. Law: the columns are those of Kafka's sink (value; key, partition and
+# timestamp if present), and no object is made for a row: Arrow's own buffers are passed on.
 #
 #   value           binary or string; never null
-#   key             binary or string; where it is null or empty the message gets a random one
-#   partition       int; where it is null the key's hash decides
-#   timestamp       where it is null, and timestampNanos too, it is the time at which it is written
-#   timestampNanos  long: nanoseconds since 1970; before `timestamp`, which has microseconds
+#   key             binary or string; if it is null or empty, the message gets a random one
+#   partition       int; if it is null, the key's hash decides
+#   timestamp       if it is null, and timestampNanos too, it is the time of writing
+#   timestampNanos  long: nanoseconds since 1970; takes precedence over `timestamp`, which has microseconds
 #
-# Columns that the source gives beyond these (offset, topic, timestampType, type) are passed over: so what
-# was read can be written.
+# The other columns of the source (offset, topic, timestampType, type) are ignored, so that a frame that was
+# read can be written as it is.
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MICROSECOND = 1000
 
 
 def check_columns(schema: StructType) -> None:
-    """Can these columns be written? Raises DISKQ_OPTION naming those that cannot."""
+    """Raise DISKQ_OPTION, with the names, if some of these columns cannot be written."""
     problems = [] if "value" in schema.fieldNames() else ["there is no column value"]
     for field in schema.fields:
         if field.name in _PASSED_OVER:
@@ -61,7 +61,7 @@ def check_columns(schema: StructType) -> None:
 
 
 def columns_of(batch: Any) -> ColumnBatch:
-    """The buffers of a `pyarrow.RecordBatch` whose columns were checked."""
+    """Return the buffers of a `pyarrow.RecordBatch` whose columns were checked."""
     names = batch.schema.names
     columns = {name: batch.column(place) for place, name in enumerate(names) if name in _ALLOWED}
     timestamps, unit = _timestamps(columns)
@@ -91,12 +91,12 @@ def _of_nulls(array: Any, validity: Any) -> Any:
 
 
 def _timestamps(columns: dict[str, Any]) -> tuple[NumberColumn | None, int]:
-    """The times, and how many nanoseconds one of their units has."""
+    """Return the times, and the nanoseconds in one of their units."""
     nanos, micros = columns.get(NANOS), columns.get("timestamp")
     if nanos is None:
         return (None, 1) if micros is None else (_numbers(micros), _MICROSECOND)
     if micros is not None and nanos.null_count:
-        import pyarrow.compute as pc  # a tenth of a second, which whoever commits can do without
+        import pyarrow.compute as pc  # takes a tenth of a second, and a commit does not need it
 
         scaled = pc.multiply_checked(micros.cast("int64"), _MICROSECOND)
         nanos = pc.coalesce(nanos, scaled)

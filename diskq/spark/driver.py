@@ -1,8 +1,9 @@
-# Which Spark application a batch job belongs to, so that what it staged is known for an orphan when it is
-# dead. Law: what cannot be told from here is left, until it is very old.
+# Which Spark application a batch job belongs to, so that its staged files are recognized as orphans once the
+# application has ended. Law: a job whose application cannot be identified from here is left until it is very
+# old.
 #
-# A job's name holds the boot of its machine and its JVM's process there, with the time at which that
-# began, as process numbers are used again. Only Linux tells these; elsewhere age decides.
+# A job's name holds the boot id of its machine and the process id of its JVM there, with the time at which
+# that process began, since process ids are used again. Only Linux provides these; elsewhere age decides.
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _MOST_ANCESTORS = 8
 
 
 def job_name() -> str:
-    """A new name for a batch job of the Spark application whose worker this process is."""
+    """Return a new name for a batch job of the Spark application whose worker this process is."""
     boot, process = _boot(), _java(os.getpid())
     own = uuid.uuid4().hex[:16]
     if boot is None or process is None:
@@ -29,7 +30,7 @@ def job_name() -> str:
 
 
 def is_dead(name: str) -> bool:
-    """Is the application that the job `name` belongs to gone? False where it cannot be told."""
+    """True if the application of the job `name` has ended. False if that cannot be determined."""
     found = _JOB.fullmatch(name)
     if found is None or found[1] != _boot():
         return False
@@ -45,7 +46,7 @@ def _boot() -> str | None:
 
 
 class _Stat:
-    """What /proc says of a process."""
+    """The fields of a process in /proc."""
 
     def __init__(self, text: str) -> None:
         head, _, tail = text.rpartition(")")  # a program's name may hold blanks and brackets
@@ -63,7 +64,7 @@ def _stat(pid: int) -> _Stat | None:
 
 
 def _java(pid: int) -> tuple[int, int] | None:
-    """The JVM that started this process, or one that started it; and when that JVM began, in ticks."""
+    """Return the nearest JVM among the ancestors of this process, and when it began, in clock ticks."""
     for _ in range(_MOST_ANCESTORS):
         stat = _stat(pid)
         if stat is None:

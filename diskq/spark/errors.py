@@ -1,6 +1,5 @@
-# What can go wrong in Spark, by code. Law: an exception's class does not survive the way from a Python
-# worker through the JVM, its text does; so the text begins with a code that never changes, then says
-# where, and what to do.
+# Errors in Spark, by code. Law: the JVM passes on the text of a Python worker's exception, and not its class;
+# so the text begins with a code that never changes, and then states the place and what to do.
 #
 #   DISKQ_DATA_LOSS: clicks[0]: offsets 12 to 4095 are gone ...
 
@@ -14,7 +13,7 @@ from typing import Literal, NamedTuple, get_args
 from diskq import errors
 from diskq.errors import DiskqError
 
-__all__ = ["CODES", "Code", "DiskqSparkError", "Fault", "SparkFault", "as_fault", "classify", "telling"]
+__all__ = ["CODES", "Code", "DiskqSparkError", "Fault", "SparkFault", "as_fault", "classify", "with_codes"]
 
 Code = Literal[
     "DISKQ_CORRUPT",
@@ -54,7 +53,7 @@ _BY_CLASS: dict[type[DiskqError], Code] = {
 
 
 class DiskqSparkError(DiskqError):
-    """What diskq tells a Spark job: `code`, then a sentence."""
+    """An error of diskq in a Spark job: `code`, then a sentence."""
 
     def __init__(self, code: Code, sentence: str) -> None:
         super().__init__(code, sentence)
@@ -66,14 +65,14 @@ class DiskqSparkError(DiskqError):
 
 
 def as_fault(error: DiskqError) -> DiskqError:
-    """The same with its code; as it is, where it has one, or there is none for it."""
+    """Return the error with its code; unchanged if it has one already, or there is no code for its class."""
     code = _BY_CLASS.get(type(error))
     return error if code is None else DiskqSparkError(code, str(error))
 
 
 @contextlib.contextmanager
-def telling() -> Iterator[None]:
-    """What diskq raises in here comes out with its code."""
+def with_codes() -> Iterator[None]:
+    """Give errors of diskq that are raised in this block their code."""
     try:
         yield
     except DiskqSparkError:
@@ -82,11 +81,11 @@ def telling() -> Iterator[None]:
         raise as_fault(error) from error
 
 
-# --- on the driver, where the text comes out ------------------------------------------------------
+# --- on the driver, which gets the text -----------------------------------------------------------
 
 
 class SparkFault(NamedTuple):
-    """What `classify` found in an exception of Spark's."""
+    """The code and the sentence that `classify` found in an exception of Spark's."""
 
     code: Code
     sentence: str
@@ -96,20 +95,20 @@ Fault = SparkFault
 """The name of `SparkFault` that programs import."""
 
 
-# Only behind the class's name: a traceback shows lines of our source as well.
-_TOLD = re.compile(rf"DiskqSparkError: ({'|'.join(CODES)}): ([^\r\n]*)")
+# Only after the class's name: a traceback shows lines of diskq's source as well.
+_REPORTED = re.compile(rf"DiskqSparkError: ({'|'.join(CODES)}): ([^\r\n]*)")
 
-# A worker that has no compiled modules cannot import this module: diskq/_native/__init__.py speaks for it.
+# A worker without compiled modules cannot import this module; diskq/_native/__init__.py raises this instead.
 _NOT_COMPILED = re.compile(r"ImportError: (diskq is (?:not compiled|compiled)\b[^\r\n]*)")
 
 
 def classify(error: BaseException) -> SparkFault | None:
-    """Which of diskq's codes an exception of Spark's carries, and what it says; None: none of them."""
+    """Return the code of diskq's, and its sentence, in an exception of Spark's; None if there is none."""
     if isinstance(error, DiskqSparkError):
         return SparkFault(error.code, error.sentence)
-    for code, sentence in reversed(_TOLD.findall(str(error))):  # the last one is what came out
+    for code, sentence in reversed(_REPORTED.findall(str(error))):  # the last one is the one that was raised
         return SparkFault(code, sentence)
     if found := _NOT_COMPILED.search(str(error)):
         return SparkFault("DISKQ_NOT_COMPILED", found[1])
-    behind = error.__cause__ or error.__context__
-    return None if behind is None else classify(behind)
+    cause = error.__cause__ or error.__context__
+    return None if cause is None else classify(cause)

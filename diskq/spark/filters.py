@@ -1,5 +1,5 @@
-# Which messages a query asks for, as far as its filters tell by partition, offset, topic and time. Law:
-# what is handled here alone is handled exactly; what only narrows the search is left for Spark to check
+# Which messages a query asks for, by its filters on partition, offset, topic and time. Law: a filter that is
+# not returned to Spark is applied exactly; one that only narrows the search is returned, and Spark applies it
 # as well.
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NANOS_IN_A_MICROSECOND = 1000
 
 @dataclass
 class _Numbers:
-    """The whole numbers from `low` to `high`, both included; of these `only` some, if it is not None."""
+    """The integers from `low` to `high`, both included, and in `only` if it is not None."""
 
     low: int = _FIRST
     high: int = _LAST
@@ -41,7 +41,7 @@ class _Numbers:
         return self.low <= number <= self.high and (self.only is None or number in self.only)
 
     def narrow(self, each: Filter) -> bool:
-        """Leave those that pass this filter. False: it is none of numbers, and nothing has changed."""
+        """Keep those that pass this filter. False, with no change, if it is not a filter on integers."""
         if isinstance(each, In):
             if not all(type(value) is int for value in each.value):
                 return False
@@ -64,16 +64,16 @@ class _Numbers:
 
 @dataclass
 class Wanted:
-    """All messages at first; each filter leaves fewer."""
+    """The wanted messages: all at first; each filter leaves fewer."""
 
     partitions: _Numbers = field(default_factory=_Numbers)
     numbers: _Numbers = field(default_factory=_Numbers)
     topics: frozenset[str] | None = None
     from_moment: int | None = None
-    """Nothing earlier is (ns since 1970)."""
+    """The earliest wanted time (ns since 1970)."""
 
     def narrow(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Take these in. Gives back those that Spark must check as well."""
+        """Apply these filters. Yields those that Spark must apply as well."""
         for each in filters:
             if not self._takes(each):
                 yield each
@@ -85,7 +85,7 @@ class Wanted:
         if column == ("partition",):
             return self.partitions.narrow(each)
         if column == ("offset",):
-            # Ranges are read, not sets.
+            # Ranges of offsets are read, not sets.
             return self.numbers.narrow(each) and not isinstance(each, In)
         if column == ("topic",):
             return self._narrow_topics(each)
@@ -105,11 +105,11 @@ class Wanted:
         if not isinstance(moment, datetime) or moment.tzinfo is None:
             return
         micros = (moment - _EPOCH) // _MICROSECOND + is_after
-        # The column is rounded down: a message is that late if its nanoseconds are.
+        # The column is rounded down, so comparing with the nanoseconds is exact.
         nanos = micros * _NANOS_IN_A_MICROSECOND
         self.from_moment = nanos if self.from_moment is None else max(self.from_moment, nanos)
 
-    # --- asked while planning ---------------------------------------------------------------------
+    # --- for planning -----------------------------------------------------------------------------
 
     def topic(self, topic: str) -> bool:
         return self.topics is None or topic in self.topics
@@ -118,7 +118,7 @@ class Wanted:
         return number in self.partitions
 
     def offsets(self, start: int, end: int) -> tuple[int, int]:
-        """As many of these as are asked for."""
+        """Return the wanted part of these offsets."""
         numbers = self.numbers
         low, high = numbers.low, numbers.high
         if numbers.only is not None:

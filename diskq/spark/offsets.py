@@ -1,12 +1,12 @@
-# Places in streams, as options and checkpoints tell them. Law: what a checkpoint holds is canonical:
-# the same places are the same text, and it names the stream that they are in.
+# Places in streams, as written in options and checkpoints. Law: a checkpoint is canonical: the same places
+# are the same text, and it names their stream.
 #
-# Options (Kafka's): a word; {"clicks": {"0": 23, "1": -1}}; or, of one stream, {"0": 23, "1": -1}.
+# Options (Kafka's): a word; {"clicks": {"0": 23, "1": -1}}; or, for one stream, {"0": 23, "1": -1}.
 # -2 is the earliest, -1 the latest. Times are milliseconds since 1970, in the same two shapes.
 #
 # Checkpoints: {"v": 1, "streams": {"clicks": {"id": "4f0c...", "partitions": {"0": 23, "1": 45}}}},
-# each number being the offset that comes next. `id` tells a stream from one that was made anew in its
-# place: 32 hex digits, null where only a peer has written to it.
+# each number being the next offset. `id` distinguishes a stream from one that was created again in its place:
+# 32 hex digits, or null if only a peer has written to it.
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ K = TypeVar("K")
 # --- in options -----------------------------------------------------------------------------------
 
 Each = Mapping[str | None, Mapping[int, int]]
-"""By topic and partition; topic None where there is one stream, and it is not named."""
+"""By topic and partition; the topic is None for a single stream that is not named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,16 @@ class ReadBound:
     """Where reading begins, or ends: one number for all partitions, or one for each."""
 
     option: str
-    """The option that said so."""
+    """The name of the option."""
     everywhere: int | None = None
     each: Each = field(default_factory=dict)
     is_time: bool = False
-    """Are the numbers milliseconds? Otherwise they are offsets, EARLIEST or LATEST."""
+    """True if the numbers are milliseconds. Otherwise they are offsets, EARLIEST or LATEST."""
 
     def of(self, topic: str, partitions: list[int]) -> dict[int, int]:
-        """The number for each of these partitions of a stream.
+        """Return the number for each of these partitions of a stream.
 
-        Raises DISKQ_OPTION where it names others, or not all of them.
+        Raises DISKQ_OPTION if it names others, or not all of them.
         """
         if self.everywhere is not None:
             return dict.fromkeys(partitions, self.everywhere)
@@ -67,17 +67,17 @@ class ReadBound:
             what += [f"{topic} has no partition {number}" for number in unknown[:5]]
             advice = "" if self.is_time else " (-2: earliest, -1: latest)"
             raise DiskqSparkError(
-                "DISKQ_OPTION", f"{self.option}: {'; '.join(what)}; name each that is read{advice}"
+                "DISKQ_OPTION", f"{self.option}: {'; '.join(what)}; name each one that is read{advice}"
             )
         return dict(named)
 
     def names(self, number: int) -> bool:
-        """Does it say this of some partition: EARLIEST, LATEST, an offset?"""
+        """True if a partition has this number: EARLIEST, LATEST or an offset."""
         said = [self.everywhere, *(offset for each in self.each.values() for offset in each.values())]
         return not self.is_time and number in said
 
     def check_topics(self, topics: list[str]) -> None:
-        """Raises DISKQ_OPTION where it tells of a stream that is not read, or of one without saying which."""
+        """Raise DISKQ_OPTION if it names a stream that is not read, or none of several."""
         unknown = sorted(topic for topic in self.each if topic is not None and topic not in topics)
         if unknown:
             raise DiskqSparkError(
@@ -91,7 +91,7 @@ class ReadBound:
 
 
 def parse_each(option: str, text: str) -> Each:
-    """The mapping in this JSON, in either shape. Raises DISKQ_OPTION."""
+    """Return the mapping in this JSON, in either shape. Raises DISKQ_OPTION."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as reason:
@@ -117,7 +117,7 @@ def _by_partition(option: str, found: Any) -> dict[int, int]:
 
 
 def as_milliseconds(option: str, text: str) -> int:
-    """A moment: whole milliseconds since 1970. Raises DISKQ_OPTION."""
+    """Parse a moment: whole milliseconds since 1970. Raises DISKQ_OPTION."""
     try:
         number = int(text)
     except ValueError:
@@ -136,7 +136,7 @@ def _refused(option: str, what: str) -> DiskqSparkError:
 
 @dataclass(frozen=True, slots=True)
 class StreamPlace:
-    """Which stream, and the offset that comes next in each of its partitions."""
+    """The id of a stream, and the next offset in each of its partitions."""
 
     identity: str | None
     partitions: Mapping[int, int]
@@ -144,12 +144,12 @@ class StreamPlace:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What a checkpoint says: a place in each stream."""
+    """The content of a checkpoint: a place in each stream."""
 
     streams: Mapping[str, StreamPlace]
 
     def as_json(self) -> dict[str, Any]:
-        """Canonical: streams by name, partitions by number."""
+        """Return the canonical form: streams by name, partitions by number."""
         return {
             "v": _VERSION,
             "streams": {
@@ -165,7 +165,7 @@ class Places:
 
     @classmethod
     def from_json(cls, found: Any) -> Places:
-        """Raises DISKQ_STREAM_CHANGED for what no diskq wrote, or a newer one."""
+        """Parse a checkpoint. Raises DISKQ_STREAM_CHANGED if it is not of diskq, or of a newer version."""
         try:
             if found["v"] != _VERSION:
                 raise ValueError(f"version {found['v']}")
@@ -184,13 +184,13 @@ class Places:
         return cls(streams)
 
 
-# --- so many at once ------------------------------------------------------------------------------
+# --- limits ---------------------------------------------------------------------------------------
 
 
 def share(limit: int, waiting: Mapping[K, int]) -> dict[K, int]:
-    """Of what waits in each partition, so much that it is `limit` together, in proportion.
+    """Distribute `limit` over the partitions, in proportion to the messages that wait in each.
 
-    One at least of each that has any: what comes slowly must not wait for ever beside what comes fast.
+    Each partition with messages gets at least one, so that a slow one is not starved by a fast one.
     """
     total = sum(waiting.values())
     if total <= limit:

@@ -1,8 +1,8 @@
-# What may be said with `.option(...)`. Law: an option that is not known is an error, which names the
-# nearest one that is: a misspelt `failOnDataLoss` must not lose data. What only a Kafka client would
-# need is passed over with a warning, so that a job moves by its format and path.
+# The options of `.option(...)`. Law: an unknown option is an error, which names the nearest known one: a
+# misspelt `failOnDataLoss` must not lose data. An option that only a Kafka client needs is ignored with a
+# warning, so that a job is moved by changing its format and path.
 #
-# Spark hands options over with lower-case names and values that are text.
+# Spark passes options with lower-case names and values that are text.
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_BYTES_IN_A_BATCH = 64 * MIB
 _MOST = 2**63 - 1
 _TRIGGER_DELAY = 15 * 60.0
 
-# Of a Kafka client: no stream on a disk has a use for them.
+# Of a Kafka client: they have no effect on a stream on disk.
 _OF_KAFKA = (
     re.compile(r"kafka\..*"),
     re.compile(r"kafkaconsumer\.polltimeoutms"),
@@ -43,13 +43,13 @@ _OF_KAFKA = (
 
 
 def nearest(name: str, known: Mapping[str, str]) -> str:
-    """For an error: the option that was meant, perhaps. `known` has them by their lower-case names."""
+    """Return, for an error, the probable option. `known` maps lower-case names to names."""
     found = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     return f"did you mean {known[found[0]]}?" if found else f"there are {', '.join(sorted(known.values()))}"
 
 
 def check_names(options: Mapping[str, str], known: Mapping[str, str], *, warns: bool = True) -> None:
-    """Raises DISKQ_OPTION for one that is not known; passes over a Kafka client's, with a warning."""
+    """Raise DISKQ_OPTION for an unknown option; ignore a Kafka client's, with a warning."""
     for name in options:
         lower = name.lower()
         if lower in known:
@@ -66,17 +66,17 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], *, warns: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSelection:
-    """Which streams are read, and what each one is called in the column `topic`."""
+    """Which streams are read, and the name of each in the column `topic`."""
 
     streams: Mapping[str, str] | None = None
-    """Paths by topic; None: those below `root` whose names match `pattern`, as they are then."""
+    """Paths by topic; None: those below `root` whose names match `pattern` at the time of the look."""
     root: str = ""
     pattern: str = ""
     partitions: Mapping[str, tuple[int, ...]] | None = None
-    """With `assign`: these alone."""
+    """With `assign`: only these."""
 
     def of(self, topic: str, there: list[int]) -> list[int]:
-        """Those partitions of a stream that are read. Raises DISKQ_NOT_FOUND for one that is not there."""
+        """Return the partitions of a stream that are read. Raises DISKQ_NOT_FOUND if one does not exist."""
         if self.partitions is None:
             return there
         wanted = sorted(self.partitions[topic])
@@ -91,15 +91,15 @@ class StreamSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a read was told, checked. Its fields are the options, in the order of docs/spark.md."""
+    """The checked options of a read, in the order of docs/spark.md."""
 
     selection: StreamSelection
     layout: str | None = None
-    """None: as the files say."""
+    """None: found from the files."""
     starting: ReadBound
     ending: ReadBound
     at_no_match: Literal["error", "latest"] = "error"
-    """Where no message is as late as a starting time."""
+    """What happens if no message is as late as a starting time."""
     fail_on_data_loss: bool = True
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
@@ -107,16 +107,16 @@ class ReadOptions:
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay: float = _TRIGGER_DELAY
-    """Seconds after which fewer than `min_offsets_per_trigger` will do."""
+    """Seconds after which fewer than `min_offsets_per_trigger` are enough."""
     records_per_batch: int = ROWS_IN_A_BATCH
     bytes_per_batch: int = BYTES_IN_A_BATCH
     with_nanos: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, is_streaming: bool | None) -> ReadOptions:
-        """Raises DISKQ_OPTION, naming the option and what it may be.
+        """Parse the options. Raises DISKQ_OPTION with the option and its allowed values.
 
-        `is_streaming` None: nobody knows yet, and nothing is refused or warned of for it.
+        `is_streaming` is None while it is unknown; nothing is then refused or warned about for it.
         """
         given = Given(options)
         check_names(options, _KNOWN, warns=is_streaming is not None)
@@ -165,7 +165,7 @@ _OF_STREAMS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigg
 
 
 class Given:
-    """Options by their names in any case, and the words for those that cannot be."""
+    """Options by their names in any case, and the errors for invalid values."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
@@ -233,9 +233,9 @@ def _seconds(text: str) -> float:
 def _selection(given: Given) -> StreamSelection:
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if given.has(name)]
     if len(ways) > 1:
-        raise given.refused(ways[1], f"{ways[0]} is given, too: one of them says what is read")
+        raise given.refused(ways[1], f"{ways[0]} is given, too: use one of them")
     if given.has("topic") and (ways or given.has("paths")):
-        raise given.refused("topic", "only with one stream, in `path`: otherwise each has its own")
+        raise given.refused("topic", "only for one stream, in `path`: otherwise each has its own")
     if given.has("paths"):
         if given.has("path") or ways:
             raise given.refused("paths", "a list of streams; give it alone")
@@ -257,7 +257,7 @@ def _selection(given: Given) -> StreamSelection:
 
 
 def name_of(path: str) -> str:
-    """A stream is called as its directory."""
+    """Return the name of the stream at `path`: that of its directory."""
     return path.rstrip("/").rpartition("/")[2] or path
 
 
@@ -282,7 +282,7 @@ def _by_name(given: Given, paths: list[str]) -> dict[str, str]:
     streams: dict[str, str] = {}
     for path in paths:
         if (name := name_of(path)) in streams:
-            raise given.refused("paths", f"two streams are called {name!r}; read them one by one")
+            raise given.refused("paths", f"two streams have the name {name!r}; read them one by one")
         streams[name] = path
     return streams
 
@@ -290,7 +290,7 @@ def _by_name(given: Given, paths: list[str]) -> dict[str, str]:
 def _below(given: Given, option: str, root: str, names: list[str]) -> dict[str, str]:
     for name in names:
         if not name or "/" in name or name in (".", ".."):
-            raise given.refused(option, f"{name!r} is no name of a directory in `path`")
+            raise given.refused(option, f"{name!r} is not the name of a directory in `path`")
     return {name: f"{root.rstrip('/')}/{name}" for name in names}
 
 
@@ -340,7 +340,7 @@ def _ending(given: Given) -> ReadBound:
 
 
 def _bound(given: Given, which: str) -> ReadBound | None:
-    """Kafka's order: one time for all, a time for each, offsets."""
+    """Return the bound of the first option in Kafka's order: one time for all, a time for each, offsets."""
     if given.has(option := f"{which}Timestamp"):
         return ReadBound(option, as_milliseconds(option, given.text(option)), is_time=True)
     if given.has(option := f"{which}OffsetsByTimestamp"):

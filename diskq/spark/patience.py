@@ -1,4 +1,5 @@
-# Waiting for a stream that somebody else has open. Law: for as long as was said, and then he is named.
+# Waiting for a stream that another process has open. Law: up to the given time; the error then names the
+# holder.
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from diskq.options import StreamOptions
 __all__ = ["LOCK_TIMEOUT", "open_patiently"]
 
 LOCK_TIMEOUT = 30.0
-"""Seconds, where nobody says how many."""
+"""The default, in seconds."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 
@@ -20,7 +21,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 def open_patiently(
     path: str, options: StreamOptions | None = None, *, timeout: float, fs: Any = None
 ) -> Stream:
-    """The stream, open for writing. Raises LockedError after `timeout` seconds, and as `Stream`."""
+    """Return the stream, open for writing. Raises LockedError after `timeout` seconds, and as `Stream`."""
     deadline = time.monotonic() + timeout
     pause = _FIRST_PAUSE
     while True:

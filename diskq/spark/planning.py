@@ -1,8 +1,8 @@
-# Which offsets are read, and by how many tasks. Law: every offset of the plan is in one task, tasks are
-# about even, and a partition's follow each other in order, so that a copy without a shuffle keeps it.
+# Which offsets are read, and by how many tasks. Law: every offset of the plan is in one task, tasks are about
+# the same size, and a partition's tasks are in order, so that a copy without a shuffle keeps the order.
 #
-# "Latest" is what it was when the read was loaded: a DataFrame that is planned again (each action does)
-# then reads the same messages. So the data source looks once, and takes the answer along (`Snapshot`).
+# "Latest" is determined when the read is loaded: a DataFrame that is planned again (for each action) then
+# reads the same messages. So the data source looks once and keeps the result (`Snapshot`).
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from diskq.spark.streams import NamedStream, open_streams
 __all__ = ["Snapshot", "bounds_at", "plan", "range_of", "split", "within"]
 
 _NANOS_IN_A_MILLISECOND = 1_000_000
-# Two segments or so are read by one task, so that a retry is short and cores are kept busy to the end; but
-# a task costs some tens of milliseconds itself, and the driver some memory.
+# A task reads about two segments, so that a retry is short and cores are busy to the end. Each task itself
+# takes some tens of milliseconds, and memory of the driver.
 _BYTES_IN_A_TASK = 64 * MIB
 _MOST_TASKS = 1000
 
@@ -33,15 +33,15 @@ _MOST_TASKS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The offsets behind the last messages, by topic and partition, when the read was loaded."""
+    """The next offsets, by topic and partition, when the read was loaded."""
 
     ends: Mapping[str, Mapping[int, int]]
     pins: Mapping[str, Any]
-    """What layouts keep besides, by topic."""
+    """What layouts need besides, by topic."""
 
     @classmethod
     def taken(cls, options: ReadOptions) -> Snapshot:
-        """Raises DiskqError, OSError."""
+        """Look at the streams now. Raises DiskqError, OSError."""
         ends, pins = {}, {}
         for stream in open_streams(options):
             spans = stream.spans(options.selection)
@@ -51,7 +51,7 @@ class Snapshot:
 
 
 def plan(options: ReadOptions, snapshot: Snapshot | None, wanted: Wanted) -> list[OffsetRange]:
-    """The tasks of a batch: all between the bounds that is wanted. Raises DiskqError, OSError."""
+    """Return the tasks of a batch: the wanted messages between the bounds. Raises DiskqError, OSError."""
     streams = open_streams(options, {} if snapshot is None else snapshot.pins)
     topics = [stream.topic for stream in streams]
     for bound in (options.starting, options.ending):
@@ -84,18 +84,18 @@ def _ranges(
 
 
 def range_of(stream: NamedStream, number: int, start: int, end: int, span: Span) -> OffsetRange:
-    """What one task could read of a partition that holds `span`."""
+    """Return offsets start:end of a partition that holds `span`, as one task."""
     size = span.size * (end - start) // max(1, span.next - span.first)
     return OffsetRange(stream.topic, stream.path, stream.kind, number, start, end, size)
 
 
 def _as_of(snapshot: Snapshot, topic: str, spans: Mapping[int, Span]) -> dict[int, Span]:
-    """What there was of these when the read was loaded; none of what was made since."""
+    """Return these spans as they were when the read was loaded, without later partitions."""
     ends = snapshot.ends.get(topic, {})
     return {number: span._replace(next=ends[number]) for number, span in spans.items() if number in ends}
 
 
-# --- from where to where --------------------------------------------------------------------------
+# --- bounds ---------------------------------------------------------------------------------------
 
 
 def bounds_at(
@@ -106,9 +106,9 @@ def bounds_at(
     *,
     at_no_match: str = "latest",
 ) -> dict[int, int]:
-    """The offset that a bound means in each of these partitions. `find` looks a moment (ns) up in one.
+    """Return the offset of a bound in each of these partitions. `find` looks up a moment (ns) in one.
 
-    Where no message is that late it is the latest, or with at_no_match "error" DISKQ_OPTION.
+    If no message is that late, it is the latest offset, or with at_no_match "error" DISKQ_OPTION.
     """
     found = {}
     for number, said in bound.of(stream.topic, list(spans)).items():
@@ -131,32 +131,32 @@ def bounds_at(
 def within(
     stream: NamedStream, number: int, start: int, end: int, span: Span, losses: Losses
 ) -> tuple[int, int]:
-    """start:end as far as it is there; what is not is told to `losses`."""
+    """Return start:end as far as it exists; missing offsets are reported to `losses`."""
     where = f"{stream.path}[{number}]"
     if start < span.first and start < end:
         gone = min(span.first, end) - 1
-        losses.tell(
+        losses.report(
             "DISKQ_DATA_LOSS",
-            f"{where}: offsets {start} to {gone} are gone: retention left those from {span.first} on",
+            f"{where}: offsets {start} to {gone} are gone: retention kept those from {span.first} on",
         )
         start = span.first
     if max(start, end) > span.next:
-        losses.tell(
+        losses.report(
             "DISKQ_DATA_LOSS",
-            f"{where}: offset {max(start, end)} is not there: the next is {span.next}: the stream was cut, "
-            "or made anew, or the offset is of another one",
+            f"{where}: offset {max(start, end)} does not exist: the next is {span.next}: the stream was cut, "
+            "or created again, or the offset is of another one",
         )
         end = min(end, span.next)
     return start, max(start, end)
 
 
-# --- by how many tasks ----------------------------------------------------------------------------
+# --- the number of tasks --------------------------------------------------------------------------
 
 
 def split(
     ranges: Iterable[OffsetRange], *, at_least: int | None = None, most_records: int | None = None
 ) -> list[OffsetRange]:
-    """The same offsets in ranges that are about even where they are large: `at_least` so many, if asked."""
+    """Return the same offsets in ranges of about the same size; `at_least` is their minimal number."""
     ranges = [each for each in ranges if each.records > 0]
     total = sum(each.records for each in ranges)
     if not total:
@@ -165,7 +165,7 @@ def split(
     tasks = max(at_least or 1, -(-size // max(_BYTES_IN_A_TASK, size // _MOST_TASKS)))
 
     def count(each: OffsetRange) -> int:
-        """By how many tasks this one is read. What has detail was divided already."""
+        """Return the number of tasks for this range. One with detail was divided already."""
         share = -(-each.records * tasks // total) if each.detail is None else 1
         return min(each.records, max(share, -(-each.records // (most_records or total))))
 

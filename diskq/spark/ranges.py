@@ -1,5 +1,5 @@
-# A range of offsets, read by the engine. Law: one bad message costs that message, or the block that it lies
-# in, where nothing smaller can be told; never the batch. What is missing is told once.
+# A range of offsets, read by the engine. Law: a damaged message costs that message, or its block if the
+# extent is unknown; never the batch. What is missing is reported once.
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["RangeReading"]
 
 Reader = LogReader[Any, Any, Any]
 
-# So often is looked again where messages end before they should: rows are written after their records.
+# Number of looks if messages end too early: index entries are written after their records.
 _LOOKS = 3
 
 
 class RangeReading:
-    """Offsets start:end of one partition, or journal, on their way."""
+    """Reads offsets start:end of one partition, or journal."""
 
     def __init__(self, reader: Reader, where: str, start: int, end: int, losses: Losses) -> None:
         self._reader = reader
         self._where = where
-        self._at = start  # what comes next, if nothing is missing
+        self._at = start  # the next offset, if nothing is missing
         self._end = end
         self._losses = losses
 
@@ -46,14 +46,12 @@ class RangeReading:
                 if gone.first <= self._at:
                     self._missing(self._end, f"the next offset is {gone.next}")
                 else:
-                    self._missing(
-                        min(gone.first, self._end), f"the first that is there is {gone.first}: retention"
-                    )
+                    self._missing(min(gone.first, self._end), f"the first one is {gone.first}: retention")
                 continue
             except (StreamNotFoundError, JournalNotFoundError) as gone:
                 self._missing(self._end, str(gone))
                 continue
-            self._tell_gaps()
+            self._report_gaps()
             if found is not None:
                 looks = 0
                 first, columns = found
@@ -65,22 +63,22 @@ class RangeReading:
             elif (looks := looks + 1) == _LOOKS:
                 self._missing(self._end, f"the messages end at {self._reader.position}")
 
-    def _missing(self, behind: int, why: str) -> None:
-        """The messages up to offset `behind` cannot be had."""
-        self._losses.tell(
-            "DISKQ_DATA_LOSS", f"{self._where}: offsets {self._at} to {behind - 1} are gone: {why}"
+    def _missing(self, until: int, why: str) -> None:
+        """Report the messages up to offset `until`, not included, as missing."""
+        self._losses.report(
+            "DISKQ_DATA_LOSS", f"{self._where}: offsets {self._at} to {until - 1} are gone: {why}"
         )
-        self._at = behind
+        self._at = until
 
-    def _tell_gaps(self) -> None:
+    def _report_gaps(self) -> None:
         gaps = self._reader.losses[:]
         self._reader.losses.clear()
         for gap in gaps:
-            first, behind = max(gap.offset, self._at), min(gap.offset + gap.count, self._end)
-            if first < behind:
-                self._losses.tell(
+            first, until = max(gap.offset, self._at), min(gap.offset + gap.count, self._end)
+            if first < until:
+                self._losses.report(
                     "DISKQ_CORRUPT",
-                    f"{self._where}: offsets {first} to {behind - 1} cannot be read: {gap.reason} "
+                    f"{self._where}: offsets {first} to {until - 1} cannot be read: {gap.reason} "
                     f"({gap.path}, bytes {gap.start} to {gap.end})",
                 )
-                self._at = behind
+                self._at = until

@@ -1,14 +1,14 @@
-# The columns. Law: those of Spark's Kafka source, by name and type, so that a job moves by its format and
-# path; what is beyond them comes only to who asks for it.
+# The columns. Law: they are those of Spark's Kafka source, by name and type, so that a job is moved by
+# changing its format and path; further columns are given only on request.
 #
-# A stream's columns are never null, and say so, unlike Kafka's: Spark then looks for no nulls, of seven in
-# each row, which was a fifth of what reading cost it. A queue has no keys and no times; a message of a
+# A stream's columns are declared NOT NULL, unlike Kafka's: Spark then does not check seven columns of each
+# row for nulls, which was a fifth of the time of reading. A queue has no keys and no times; a message of a
 # journal may have none.
 #
 #   timestamp         microseconds since 1970, in UTC: the message's nanoseconds rounded down
-#   timestampType     0 as Kafka's "create time"; -1 where the message has no time
-#   type              ours: a journal's message has one of 0 to 255; where there are journals, or when named
-#   timestampNanos    ours: the message's nanoseconds, exact; with includeTimestampNanos, or when named
+#   timestampType     0 as Kafka's "create time"; -1 if the message has no time
+#   type              diskq's: 0 to 255, of a journal's message; present for journals, or when named
+#   timestampNanos    diskq's: the exact nanoseconds; present with includeTimestampNanos, or when named
 
 from __future__ import annotations
 
@@ -52,29 +52,29 @@ _OF_A_STORE: dict[str, DataType] = {
     "key": LongType(),
     "payload": BinaryType(),
 }
-"""Another table altogether: what a store of priority queues holds. None of it is ever null."""
+"""The columns of a priority store: another table. None of them is ever null."""
 
 _NULLS = {
     "triplet": {TYPE},
     "sej": {"timestamp", NANOS},
     "nsq": {"key", "timestamp", NANOS, TYPE},
 }
-"""By layout what may be null: the format keeps none, or its messages need not have one."""
+"""Columns that may be null, by layout: the format has none, or a message may lack one."""
 
 
 def is_of_stores(kinds: Collection[str]) -> bool:
-    """Are these options.LAYOUTS that of stores? Raises DISKQ_OPTION where it is one of several."""
+    """True if these options.LAYOUTS are that of stores. Raises DISKQ_OPTION if it is one of several."""
     if "taskflux" in kinds and len(set(kinds)) > 1:
         raise DiskqSparkError(
-            "DISKQ_OPTION", "stores of priority queues have other columns than all else: read them alone"
+            "DISKQ_OPTION", "priority stores have columns of their own: read them separately"
         )
     return "taskflux" in kinds
 
 
 def schema_of(kinds: Collection[str] = ("triplet",), *, with_nanos: bool = False) -> StructType:
-    """What a read of these options.LAYOUTS gives that names no columns itself.
+    """Return the schema of a read of these options.LAYOUTS that names no columns itself.
 
-    Raises DISKQ_OPTION for a store of priority queues beside something else.
+    Raises DISKQ_OPTION for a priority store together with another kind.
     """
     if is_of_stores(kinds):
         return StructType([StructField(name, kind, nullable=False) for name, kind in _OF_A_STORE.items()])
@@ -93,7 +93,7 @@ SCHEMA = schema_of()
 
 
 def check_projection(schema: StructType, kinds: Collection[str] = ("triplet",)) -> None:
-    """Can these columns be read? Raises DISKQ_OPTION naming those that cannot, and what there is."""
+    """Raise DISKQ_OPTION if some of these columns cannot be read; it names them, and those that can."""
     types = _OF_A_STORE if is_of_stores(kinds) else _TYPES
     problems = [
         f"no column {field.name!r}"
@@ -112,7 +112,7 @@ def check_projection(schema: StructType, kinds: Collection[str] = ("triplet",)) 
 
 
 def arrow_schema(schema: StructType) -> Any:
-    """As Spark compares batches with: types, nullability and time zone. Returns a `pyarrow.Schema`."""
+    """Return the `pyarrow.Schema` that Spark compares batches with: types, nullability and time zone."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")

@@ -1,4 +1,5 @@
-# A SparkSession for diskq's work. Law: each setting has its reason beside it, and whoever asks overrides it.
+# A SparkSession for diskq's work. Law: each setting has its reason next to it, and the caller can override
+# it.
 
 from __future__ import annotations
 
@@ -23,30 +24,30 @@ Setting = bool | int | float | str
 _TRUSTING = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 _SOCKETS = "spark.python.unix.domain.socket"
-# The JVM makes them in its directory for temporary files, under names of 42 bytes, and the system takes no
-# more than 103 together (on macOS; 107 on Linux).
+# The JVM creates them in its directory for temporary files, under names of 42 bytes. The system's limit for
+# the path is 103 bytes on macOS and 107 on Linux.
 _LONGEST_DIRECTORY = 60
 
 _EVERYWHERE: dict[str, Setting] = {
-    # Hours and dates are cut in this zone, and it is the only one that repeats and skips none.
+    # Hours and dates are computed in this zone; no hour is repeated or skipped in it.
     "spark.sql.session.timeZone": "UTC",
-    # What a sink is handed at once: a write of 1,000,000 messages took 1.4 s with this, 1.9 s with Spark's
-    # 10,000. Arrow's batches are bounded by bytes as well (64 MiB), so long messages do no harm.
+    # The size of a sink's batches: a write of 1,000,000 messages took 1.4 s with this, 1.9 s with Spark's
+    # 10,000. Arrow's batches are also limited to 64 MiB, so long messages do no harm.
     "spark.sql.execution.arrow.maxRecordsPerBatch": 50_000,
-    # A web server and its memory, for whoever looks at it.
+    # A web server and its memory, which most jobs do not need.
     "spark.ui.enabled": False,
-    # What Spark tells a Python worker it writes in two pieces, and over TCP the second one waits for the
-    # first one's acknowledgement: 40 ms for each task, and for each batch of a query more than once.
+    # Spark writes its messages to a Python worker in two pieces, and over TCP the second one waits for the
+    # acknowledgement of the first: 40 ms for each task, and more than once for each batch of a query.
     f"{_SOCKETS}.enabled": hasattr(socket, "AF_UNIX"),
-    # Arrow's own advice where speed counts: the bounds of a batch are right by who made it, and need not be
-    # looked at again for every value of every row. (A fifth of what reading costs the JVM.)
+    # Arrow's own advice for speed: the producer guarantees the bounds of a batch, so they are not checked
+    # again for every value of every row. (A fifth of the JVM's time of reading.)
     "spark.driver.extraJavaOptions": _TRUSTING,
     "spark.executor.extraJavaOptions": _TRUSTING,
 }
 
 _ON_THIS_HOST: dict[str, Setting] = {
-    # Otherwise the driver is offered to its executors at the first address of a network that may be down
-    # tomorrow, and at which it would be open to others.
+    # Otherwise executors reach the driver at the first address of a network, which may be down later, and
+    # where other machines could connect to it.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -55,19 +56,19 @@ _ON_THIS_HOST: dict[str, Setting] = {
 def session(
     app_name: str | None = None, master: str | None = None, conf: Mapping[str, Setting] | None = None
 ) -> SparkSession:
-    """The SparkSession of this process, made where there is none, in which `diskq` is a format.
+    """Return the SparkSession of this process, or a new one, in which `diskq` is a format.
 
-    `master` is Spark's word for where it runs; where neither you nor `spark-submit` say, it is `local[*]`,
-    all of this machine. `conf` are settings by Spark's names, `{"spark.driver.memory": "4g"}`: they, and what
-    `spark-submit` was told, stand before diskq's own, which docs/spark.md lists. A session that is there
-    already keeps all it has, but for `conf`.
+    `master` is Spark's name for where it runs; the default, if `spark-submit` gives none either, is
+    `local[*]`, all cores of this machine. `conf` are settings by Spark's names, `{"spark.driver.memory":
+    "4g"}`: they, and those of `spark-submit`, take precedence over diskq's own, which docs/spark.md lists. An
+    existing session keeps all its settings but those in `conf`.
 
     A Java is found first (`ensure_java`), and for a Spark on this host the Python of its workers is this one,
     unless PYSPARK_PYTHON names another. Raises JavaNotFoundError.
     """
     wanted = dict(conf or {})
     if SparkContext._active_spark_context is None:
-        # Here nothing needs it before the first batch comes: better told now than by a worker then.
+        # The driver needs it only for the first batch; an error now is better than one in a worker then.
         if find_spec("pyarrow") is None:
             raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
         wanted = _settings(app_name, master, wanted)
@@ -78,24 +79,24 @@ def session(
 
 
 def _settings(app_name: str | None, master: str | None, conf: Mapping[str, Setting]) -> dict[str, Setting]:
-    """All that is set, and was not set by `spark-submit`."""
+    """Return all settings that `spark-submit` has not made."""
     submitted = _submitted()
     asked: dict[str, Setting | None] = {"spark.app.name": app_name, "spark.master": master, **conf}
     chosen = {name: value for name, value in asked.items() if value is not None}
     where = str(chosen.get("spark.master") or submitted.get("spark.master") or "local[*]")
-    ours = {"spark.app.name": "diskq", "spark.master": where, **_EVERYWHERE}
+    defaults = {"spark.app.name": "diskq", "spark.master": where, **_EVERYWHERE}
     if is_on_this_host(where):
-        ours |= _ON_THIS_HOST
-    ours |= _sockets(chosen, is_here=is_on_this_host(where))
+        defaults |= _ON_THIS_HOST
+    defaults |= _sockets(chosen, is_here=is_on_this_host(where))
     if cores := cores_of(where):
-        # A task each: one that waits for a core is only overhead, and a stream that aggregates starts all of
+        # A task for each core: a waiting one is only overhead, and a stream that aggregates starts all of
         # them in every batch. (Spark's own 200 are meant for a cluster.)
-        ours["spark.sql.shuffle.partitions"] = cores
-    return {name: value for name, value in ours.items() if name not in submitted} | chosen
+        defaults["spark.sql.shuffle.partitions"] = cores
+    return {name: value for name, value in defaults.items() if name not in submitted} | chosen
 
 
 def _sockets(chosen: Mapping[str, Setting], *, is_here: bool) -> dict[str, Setting]:
-    """Where Unix sockets are made, should the JVM's own directory for them be too deep."""
+    """Return the settings for Unix sockets if the path of the JVM's own directory is too long for them."""
     options = [str(chosen.get(f"spark.{side}.extraJavaOptions", "")) for side in ("driver", "executor")]
     directories = re.findall(r"-Djava\.io\.tmpdir=(\S+)", " ".join(options))
     if all(len(os.fsencode(directory)) <= _LONGEST_DIRECTORY for directory in directories):
@@ -107,7 +108,7 @@ def _sockets(chosen: Mapping[str, Setting], *, is_here: bool) -> dict[str, Setti
 
 
 def _submitted() -> dict[str, str]:
-    """What `spark-submit` was told: its JVM runs already, and knows. Nothing in a Python of one's own."""
+    """Return the settings of `spark-submit`, from its JVM. Empty in a plain Python."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     SparkContext._ensure_initialized()
@@ -115,18 +116,20 @@ def _submitted() -> dict[str, str]:
 
 
 def _prepare_processes(master: str) -> None:
-    """What Spark's processes inherit, and no setting can tell them."""
+    """Set what Spark's processes inherit from the environment, and no setting covers."""
     if SparkContext._gateway is None:
         ensure_java()
     if is_on_this_host(master):
-        # Spark's own choice is the `python3` of PATH, which in an environment that was not activated is
-        # another one, without pyarrow. The driver's is this one, whatever shell it is wrapped in.
+        # Spark's own choice is the `python3` of PATH, which is another one, without pyarrow, in an
+        # environment that was not activated. The driver's is this one, whatever shell started it.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # as spark.driver.host, for what does not ask it
+        os.environ.setdefault(
+            "SPARK_LOCAL_IP", "127.0.0.1"
+        )  # as spark.driver.host, for code that does not read it
 
 
-# --- Spark's word for where it runs ---------------------------------------------------------------
+# --- Spark's master -------------------------------------------------------------------------------
 
 
 def is_on_this_host(master: str) -> bool:
@@ -134,7 +137,7 @@ def is_on_this_host(master: str) -> bool:
 
 
 def cores_of(master: str) -> int | None:
-    """How many tasks run at once; None where the master's name does not tell."""
+    """Return how many tasks run at once; None if the master's name does not contain it."""
     if master == "local":
         return 1
     if found := re.fullmatch(r"local\[(\d+|\*)(?:,.*)?\]", master):

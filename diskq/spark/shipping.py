@@ -1,15 +1,15 @@
-"""diskq for executors that have it not: one archive, and the settings that put it to use.
+"""diskq for executors without it: one archive, and the settings that use it.
 
     python -m diskq.spark.shipping dist/        dist/diskq-0.1.0-cpython-311-x86_64-linux-gnu.tar.gz
 
-Spark unpacks the archive beside each executor (`spark.archives`), where it stands before a diskq that may be
-installed there. The executors need pyarrow of their own, and a Python of the version that made the archive.
+Spark unpacks the archive for each executor (`spark.archives`), where it takes precedence over an installed
+diskq. The executors need pyarrow of their own, and a Python of the version that made the archive.
 """
 
-# Law: what is in the archive is what runs here; the same files make the same bytes.
+# Law: the archive holds the code that runs here; the same files make the same bytes.
 #
-# An archive, not `--py-files`: what those bring stays zipped, and compiled modules cannot be imported from a
-# zip file. Their names carry the Python and the machine they are for; so does the archive's.
+# An archive, not `--py-files`: those stay zipped, and compiled modules cannot be imported from a zip file.
+# Their names contain the Python and the machine they are for; so does the archive's.
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = ["archive", "archive_name", "conf"]
 _WITH = ("crc32c", "portalocker")
 
 _PACKAGE = Path(__file__).parents[1]
-# The command and the channels stay at home: no executor has Trio.
-_AT_HOME = {"channels", "cli", "testing", "__pycache__"}
+# The command and the channels are left out: executors do not have Trio.
+_LEFT_OUT = {"channels", "cli", "testing", "__pycache__"}
 _DIRECTORY = "diskq_shipped"
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the oldest moment that a zip file can tell
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the oldest time in a zip file
 
 
 def conf(shipped: Path | str) -> dict[str, str]:
-    """The settings with which executors import diskq from this archive, for `session(conf=...)`."""
+    """Return the settings with which executors import diskq from this archive, for `session(conf=...)`."""
     return {
         "spark.archives": f"{shipped}#{_DIRECTORY}",
         "spark.executorEnv.PYTHONPATH": _DIRECTORY,
@@ -46,7 +46,7 @@ def conf(shipped: Path | str) -> dict[str, str]:
 
 
 def archive(into: Path | str) -> Path:
-    """Make the archive; its path. `into`: the file, or a directory, which gets one with the usual name."""
+    """Make the archive, and return its path. `into` is a file, or a directory for the usual name."""
     out = Path(into)
     if out.is_dir() or str(into).endswith("/"):
         out.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def archive(into: Path | str) -> Path:
 
 
 def archive_name() -> str:
-    """Says the version, and the Python and machine that its compiled modules are for."""
+    """Return a name with the version, and the Python and machine of the compiled modules."""
     return f"diskq-{version('diskq')}-{sysconfig.get_config_var('SOABI')}.tar.gz"
 
 
@@ -73,7 +73,7 @@ def archive_name() -> str:
 def _files() -> Iterator[tuple[str, bytes]]:
     yield from _package(_PACKAGE, {".py", ".so"})
     for name in _WITH:
-        # Its description as well: a package may ask for its own version.
+        # Its metadata as well: a package may look up its own version.
         for file in distribution(name).files or ():
             if ".." not in file.parts and file.suffix not in (".pyc", ".pyi", ".c", ".h"):
                 yield str(file), file.locate().read_bytes()  # type: ignore[attr-defined]
@@ -81,14 +81,14 @@ def _files() -> Iterator[tuple[str, bytes]]:
 
 def _package(root: Path, suffixes: set[str]) -> Iterator[tuple[str, bytes]]:
     for path in root.rglob("*"):
-        if path.suffix in suffixes and not _AT_HOME & {*path.relative_to(root).parts}:
+        if path.suffix in suffixes and not _LEFT_OUT & {*path.relative_to(root).parts}:
             yield path.relative_to(root.parent).as_posix(), path.read_bytes()
-    door = root.parent / "pyspark_diskq.py"
-    yield door.name, door.read_bytes()
+    entry_point = root.parent / "pyspark_diskq.py"
+    yield entry_point.name, entry_point.read_bytes()
 
 
 def _write_tar(file: IO[bytes], held: Mapping[str, bytes]) -> None:
-    # gzip writes the time of its making, and tar the files' times and owners: none of them here.
+    # Neither gzip's time of creation nor the times and owners of files: the same files make the same bytes.
     with (
         gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w") as tar,
@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
         prog="python -m diskq.spark.shipping",
         description="Make an archive of diskq for Spark's executors, and print the settings that use it.",
     )
-    parser.add_argument("out", help="the file (.tar.gz, .zip), or a directory (with a / behind it, made)")
+    parser.add_argument("out", help="the file (.tar.gz, .zip), or a directory (with a / at the end, created)")
     given = parser.parse_args(arguments)
     made = archive(given.out)
     sys.stdout.write(f"{made}\n")

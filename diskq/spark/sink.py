@@ -1,13 +1,13 @@
-# Writing, exactly once. Law: tasks stage, the driver commits; a batch that comes again is known again;
-# and nothing that a commit has named is ever taken away.
+# Writing, exactly once. Law: tasks stage, the driver commits; a batch that is repeated is recognized; and
+# nothing that a commit has named is ever removed.
 #
-#   task      encodes its rows and syncs them beside the stream, where no reader looks
-#   commit    under the stream's lock: notes what is to be appended, which is the moment from which on it
-#             will be, whatever happens; appends it; notes that it is done
+#   task      encodes its rows and syncs them in the stream's staging directory, where no reader looks
+#   commit    under the stream's lock: writes the intent, from which on the batch will be appended whatever
+#             happens; appends it; records that it is done
 #
-# What a killed commit leaves undone, the next one to open the stream finishes, be it Spark or not. Who
-# has the stream open meanwhile keeps a commit waiting, for ownerLockTimeout at most. All that makes this
-# hold is below Spark: diskq/engine/stream/transactions/transaction.py.
+# The next process that opens the stream, Spark or not, finishes a commit that was killed. A commit waits
+# while another process has the stream open, up to ownerLockTimeout. The mechanism is below Spark:
+# diskq/engine/stream/transactions/transaction.py.
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from diskq.errors import LockedError
 from diskq.options import Encoding, StreamOptions
 from diskq.spark.columns import check_columns, columns_of
 from diskq.spark.driver import is_dead, job_name
-from diskq.spark.errors import Code, DiskqSparkError, telling
+from diskq.spark.errors import Code, DiskqSparkError, with_codes
 from diskq.spark.patience import open_patiently
 from diskq.spark.sink_options import WriteOptions, sink_name
 
@@ -46,15 +46,15 @@ _CODES_OF_ROWS: dict[str, Code] = {
     "timestamp": "DISKQ_SINK",
     "partition": "DISKQ_SINK",
 }
-# A batch of no name.
+# A batch without a name.
 _JOB = sink_name("job", "")
-# What Spark tells a task of a streaming query.
+# Properties that Spark sets for a task of a streaming query.
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass(frozen=True, slots=True)
 class StagedCommit(WriterCommitMessage):
-    """What a task has staged; None: it had no rows."""
+    """What a task has staged; `file` is None if it had no rows."""
 
     sink: str
     epoch: int
@@ -63,7 +63,7 @@ class StagedCommit(WriterCommitMessage):
 
 
 class _SparkSink:
-    """What batches and streaming queries have in common."""
+    """The common part of batches and streaming queries."""
 
     def __init__(
         self, options: Mapping[str, str], schema: StructType, overwrite: bool, *, is_streaming: bool
@@ -73,11 +73,11 @@ class _SparkSink:
             raise DiskqSparkError("DISKQ_OPTION", f"{mode}: a stream is appended to; use append")
         self.options = WriteOptions.parse(options, is_streaming=is_streaming)
         check_columns(schema)
-        with self._telling():
+        with self._with_codes():
             self.partition_count, self.encoding = self._stream()
 
     def _stream(self) -> tuple[int, Encoding]:
-        """How the stream lays records out. It is made where there is none."""
+        """Return the stream's partition count and encoding. Creates the stream if there is none."""
         options = self.options
         settings = settings_at(options.path)
         if settings is None:
@@ -93,22 +93,23 @@ class _SparkSink:
         return count, settings.encoding
 
     def _opened(self, options: StreamOptions | None = None) -> Stream:
-        """The stream, when nobody else has it. Raises LockedError where that takes too long."""
+        """Return the stream, once no other process has it. Raises LockedError after the timeout."""
         timeout = self.options.lock_timeout
         return open_patiently(self.options.path, options, timeout=timeout, fs=self._file_system())
 
     def _file_system(self) -> Any:
-        """Through which everything is written; None: the system's own. For tests that let it fail."""
+        """Return the file system for all writes; None for the system's own. For tests, which let it fail."""
         return None
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
-        """What goes wrong in here comes out with its code."""
+    def _with_codes(self) -> Iterator[None]:
+        """Give errors that are raised in this block their code."""
         try:
-            with telling():
+            with with_codes():
                 yield
-        except RowError as odd:
-            raise DiskqSparkError(_CODES_OF_ROWS[odd.reason], f"{self.options.path}: {odd}") from odd
+        except RowError as error:
+            code = _CODES_OF_ROWS[error.reason]
+            raise DiskqSparkError(code, f"{self.options.path}: {error}") from error
 
     # --- in a task --------------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ class _SparkSink:
         number = task.partitionId() if task is not None else 0
 
         with (
-            self._telling(),
+            self._with_codes(),
             StagingWriter(
                 self.options.path,
                 sink=sink,
@@ -143,7 +144,7 @@ class _SparkSink:
         files = tuple(message.file for message in staged if message.file is not None)
         transaction = Transaction(sink=one.sink, epoch=one.epoch, query=one.query, staged=files)
 
-        with self._telling():
+        with self._with_codes():
             if files:
                 with self._opened() as stream:
                     stream.commit(transaction)
@@ -152,23 +153,23 @@ class _SparkSink:
                 forget_sinks(self.options.path, lambda sink: _is_over(sink, one), fs=self._file_system())
 
     def _abort(self, transactions: Iterable[tuple[str, int]]) -> None:
-        """Spark calls this after a commit that failed, too: what that one named stays.
+        """Abandon staged files. Spark also calls this after a failed commit, whose files stay.
 
-        Tasks may be at work still. What these stage of a job of no name nobody would ever take away; of a
-        sink that has one its next commit does.
+        Tasks may still be running. Files that they stage later are removed by the next commit of the sink; a
+        job without a name has none, so its files are abandoned for good.
         """
         for sink, epoch in transactions:
-            with self._telling():
+            with self._with_codes():
                 abandon(self.options.path, sink, epoch, for_good=sink.startswith(_JOB))
 
 
 def _is_left(name: StagedName | Abandoned, done: StagedCommit) -> bool:
-    """Is a staged file of no use to anybody, now that `done` is committed?"""
+    """True if a staged file is of no further use, now that `done` is committed."""
     return name.epoch <= done.epoch if name.sink == done.sink else _is_dead(name.sink)
 
 
 def _is_over(sink: str, done: StagedCommit) -> bool:
-    """Does nobody need to know any more what a sink has committed? A job of no name commits once."""
+    """True if the record of a sink's commits is no longer needed. A job without a name commits once."""
     return _is_dead(sink) or (sink == done.sink and sink.startswith(_JOB))
 
 
@@ -179,12 +180,12 @@ def _is_dead(sink: str) -> bool:
 class DiskqBatchWriter(_SparkSink, DataSourceArrowWriter):
     """`df.write.format("diskq").mode("append")`: all rows are appended, or none.
 
-    With txnAppId and txnVersion exactly once, however often the job is run.
+    With txnAppId and txnVersion they are appended once, even if the job runs several times.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite, is_streaming=False)
-        # Drawn here, once: Spark keeps this very object for its tasks and for the commit.
+        # Chosen here, once: Spark uses this object for its tasks and for the commit.
         if self.options.app_id is not None and self.options.version is not None:
             self.sink, self.epoch = sink_name("app", self.options.app_id), self.options.version
         else:
@@ -197,22 +198,24 @@ class DiskqBatchWriter(_SparkSink, DataSourceArrowWriter):
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort([(self.sink, self.epoch)])  # nothing is said of tasks that have not ended
+        self._abort([(self.sink, self.epoch)])  # tasks that have not ended are not reported
 
 
 class DiskqStreamWriter(_SparkSink, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("diskq")`: each batch of the query is appended once, whatever is killed when."""
+    """`df.writeStream.format("diskq")`: each batch of the query is appended once, despite kills."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite, is_streaming=True)
 
     def write(self, iterator: Iterator[Any]) -> StagedCommit:
-        # Commit runs in another process, on an object made anew: what it has to know goes with the message.
+        # The commit runs in another process, on a new object: the message carries what it needs.
         task = TaskContext.get()
         query = task.getLocalProperty(_QUERY_ID) if task is not None else None
         batch = task.getLocalProperty(_BATCH_ID) if task is not None else None
         if not query or not batch:
-            raise DiskqSparkError("DISKQ_SINK", f"{self.options.path}: Spark told no query id and batch id")
+            raise DiskqSparkError(
+                "DISKQ_SINK", f"{self.options.path}: Spark has set no query id and batch id"
+            )
         own = self.options.sink_id
         sink = sink_name("query", query) if own is None else sink_name("sink", own)
         return self._stage(iterator, sink, int(batch), query)

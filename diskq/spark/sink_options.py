@@ -1,9 +1,9 @@
-# What may be said where a DataFrame is written. Law: as in options.py; and who writes is named so that
-# the same batch, come again, is known again.
+# The options of a write. Law: as in options.py; and each writer has a name, so that a repeated batch is
+# recognized.
 #
-#   a streaming query    is its checkpoint's query id, and a batch of it its number
+#   a streaming query    the query id of its checkpoint, and the batch's number
 #   sinkId               the same under a name of your own: a query of another id is refused
-#   txnAppId, txnVersion a batch job, and its run: as Delta Lake calls them
+#   txnAppId, txnVersion a batch job, and its run; the names are Delta Lake's
 #   none of them         a job of its own: run again, it writes again
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _MOST_VERSION = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What a write was told, checked."""
+    """The checked options of a write."""
 
     path: str
     """The stream's directory."""
     partitions: int | None = None
-    """Of a stream that is made; None: three."""
+    """Of a stream that is created; None: three."""
     sink_id: str | None = None
     app_id: str | None = None
     version: int | None = None
     lock_timeout: float = LOCK_TIMEOUT
-    """Seconds to wait for whoever else has the stream."""
+    """Seconds to wait while another process has the stream."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, is_streaming: bool) -> WriteOptions:
-        """Raises DISKQ_OPTION, naming the option and what it may be."""
+        """Parse the options. Raises DISKQ_OPTION with the option and its allowed values."""
         check_names(options, _KNOWN)
         given = Given(options)
         path = given.text("path") if given.has("path") else ""
@@ -61,7 +61,7 @@ class WriteOptions:
         if not is_streaming and sink_id is not None:
             raise given.refused("sinkId", "for streaming queries; a batch has txnAppId and txnVersion")
         if (app_id is None) != (version is None):
-            raise DiskqSparkError("DISKQ_OPTION", "txnAppId and txnVersion go together: who, and which run")
+            raise DiskqSparkError("DISKQ_OPTION", "txnAppId and txnVersion go together: the job, and its run")
         return cls(
             path=path,
             partitions=given.number("partitions", 1, MOST_PARTITIONS),
@@ -82,6 +82,6 @@ def _name(given: Given, option: str) -> str | None:
 
 
 def sink_name(kind: str, name: str) -> str:
-    """Who writes, as part of a file's name: told from every other kind and name."""
+    """Return the writer's name as part of a file's name: different for every kind and name."""
     quoted = re.sub(rb"[^A-Za-z0-9_]", lambda found: b".%02X" % found[0][0], name.encode())
     return f"{kind}.{quoted.decode()}"

@@ -1,13 +1,12 @@
 # The data source `diskq`, as Spark finds it: `spark.read.format("diskq")`, `readStream`, `write` and
-# `writeStream`. Law: nothing is asked of the disk before it must be, and an option that is wrong is told
-# when the read is loaded.
+# `writeStream`. Law: files are read only when needed, and a wrong option is an error when the read is loaded.
 #
-# Spark makes one of these for each load, on the driver's machine, and takes it along to all that follows:
-# so it is then that a batch looks what the latest is. It is made for writing as well, and before anybody
-# knows which of the two it is: so a look that fails says nothing yet.
+# Spark makes one of these for each load, on the driver's machine, and uses it for all that follows: so a
+# batch looks for the latest offsets at that time. It is made for writing as well, before it is known which of
+# the two it is for: so a look that fails is no error yet.
 #
-# It is made for each batch of a query, too, twice, in processes that live for that: so what one of them
-# does not need is not imported.
+# It is also made twice for each batch of a query, in processes of their own: so modules are imported only
+# when needed.
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from diskq.errors import DiskqError
-from diskq.spark.errors import telling
+from diskq.spark.errors import with_codes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +52,7 @@ class DiskqDataSource(DataSource):
         return FORMAT
 
     def __getstate__(self) -> dict[str, Any]:
-        """For the journey: a read that was loaded knows from here on what the latest is."""
+        """Take the snapshot before pickling: from here on, the latest offsets of a loaded read are fixed."""
         if self._snapshot is None:
             from diskq.spark.options import ReadOptions
             from diskq.spark.planning import Snapshot
@@ -66,8 +65,8 @@ class DiskqDataSource(DataSource):
         from diskq.spark.options import ReadOptions
         from diskq.spark.schema import schema_of
 
-        # Asked for batches and streams alike, which have different options: what is wrong for one of
-        # them its reader says.
+        # Called for batches and streams alike, which have different options: the reader reports what is wrong
+        # for its kind.
         options = ReadOptions.parse(self.options, is_streaming=None)
         return schema_of(_kinds_of(options), with_nanos=options.with_nanos)
 
@@ -103,18 +102,18 @@ class DiskqDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from diskq.spark.sink import DiskqBatchWriter
 
-        with telling():
+        with with_codes():
             return DiskqBatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from diskq.spark.sink import DiskqStreamWriter
 
-        with telling():
+        with with_codes():
             return DiskqStreamWriter(self.options, schema, overwrite)
 
 
 def _kinds_of(options: ReadOptions) -> set[str]:
-    """Of which options.LAYOUTS they are; streams, where nobody can tell: whoever reads them says why."""
+    """Return their options.LAYOUTS; that of streams if they cannot be read yet: the reader then raises."""
     from diskq.spark.streams import kinds_of
 
     with contextlib.suppress(DiskqError, OSError):
@@ -129,9 +128,9 @@ class DiskqPushdownDataSource(DiskqDataSource):
 
 
 def register(spark: SparkSession, pushdown: bool = True) -> None:
-    """Make `format("diskq")` known to this session, also where Spark does not find it by itself.
+    """Register `format("diskq")` in this session, also if Spark does not find it by itself.
 
-    With `pushdown` batch reads are planned by their filters on partition, offset, topic and timestamp;
+    With `pushdown`, batch reads are planned by their filters on partition, offset, topic and timestamp;
     the session's setting that allows it is switched on for all data sources written in Python.
     """
     if pushdown:

@@ -1,10 +1,9 @@
-# The streaming reader. Law: between two places of a checkpoint lie the same messages whenever they are
-# asked for; what is between them and is gone is told; and a place of another stream is never taken for
-# one of this.
+# The streaming reader. Law: the messages between two places of a checkpoint are always the same; missing ones
+# are reported; and a place of another stream is never used for this one.
 #
-# Spark keeps one of these beside the driver while a query runs, and asks it where the latest is; it keeps
-# the answers as text. What is read, tasks read (batch.py). Spark has messages kept by nobody: what it has
-# dealt with is in its checkpoint, so `commit` leaves nothing in the stream's files.
+# Spark runs one of these in a process next to the driver while a query runs, asks it for the latest offsets,
+# and keeps the answers as text. Tasks read the messages (batch.py). Spark's position is in its checkpoint, so
+# `commit` writes nothing to the stream's files.
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from diskq.spark.batch import read_range
-from diskq.spark.errors import DiskqSparkError, telling
+from diskq.spark.errors import DiskqSparkError, with_codes
 from diskq.spark.layouts.layout import Losses, OffsetRange
 from diskq.spark.offsets import Places, StreamPlace, share
 from diskq.spark.options import ReadOptions
@@ -38,19 +37,19 @@ Part = tuple[str, int]
 
 
 class DiskqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What comes, from where the options or the checkpoint say."""
+    """Reads a growing stream, from the place in the options or the checkpoint."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
         self._losses = Losses(is_fatal=options.fail_on_data_loss)
-        self._target: Places | None = None  # with Trigger.AvailableNow: no further
+        self._target: Places | None = None  # with Trigger.AvailableNow: the end
         self._last_batch = time.monotonic()
 
     # --- where it is ------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        with telling():
+        with with_codes():
             streams = self._opened()
             self._options.starting.check_topics([stream.topic for stream in streams])
             places = {}
@@ -77,17 +76,17 @@ class DiskqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with telling():
+        with with_codes():
             self._target = _Now(self._opened(), self._options).places()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        with telling():
+        with with_codes():
             now = _Now(self._opened(), self._options)
             begin = now.begin(Places.from_json(start), self._losses)
             end = now.ends(self._target, begin)
             for part in end:
                 if end[part] < begin[part]:
-                    self._losses.tell("DISKQ_DATA_LOSS", now.fallen_back(part, begin[part]))
+                    self._losses.report("DISKQ_DATA_LOSS", now.fallen_back(part, begin[part]))
                     begin[part] = end[part]
             waiting = {part: end[part] - begin[part] for part in end if end[part] > begin[part]}
             taken = self._limited(waiting, limit, now)
@@ -113,19 +112,19 @@ class DiskqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return waiting
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        with telling():
+        with with_codes():
             return _Now(self._opened(), self._options).places().as_json()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint has it."""
+        """Do nothing: the place is in the checkpoint."""
 
     def stop(self) -> None:
-        """Nothing: between two questions nothing is open."""
+        """Do nothing: no file is open between calls."""
 
     # --- what lies between ------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with telling():
+        with with_codes():
             now = _Now(self._opened(), self._options)
             return split(
                 now.ranges(Places.from_json(start), Places.from_json(end), self._losses),
@@ -148,7 +147,7 @@ class DiskqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Now:
-    """The streams as they are in this moment, and what a checkpoint's places mean in them."""
+    """The streams as they are now, and the offsets of a checkpoint's places in them."""
 
     def __init__(self, streams: list[NamedStream], options: ReadOptions) -> None:
         self._streams = {stream.topic: stream for stream in streams}
@@ -160,7 +159,7 @@ class _Now:
         }
 
     def places(self, at: Mapping[Part, int] | None = None) -> Places:
-        """These offsets, or the latest, for a checkpoint."""
+        """Return these offsets, or the latest, as places for a checkpoint."""
         offsets = at or {part: span.next for part, span in self._spans.items()}
         return Places(
             {
@@ -172,12 +171,12 @@ class _Now:
         )
 
     def size(self, part: Part, count: int) -> int:
-        """About so many bytes are `count` messages of this partition."""
+        """Return the approximate bytes of `count` messages of this partition."""
         span = self._spans[part]
         return span.size * count // max(1, span.next - span.first)
 
     def fallen_back(self, part: Part, offset: int) -> str:
-        """What is to be said where the checkpoint is further on than the partition."""
+        """Return the text for a checkpoint that is ahead of the partition."""
         topic, number = part
         return (
             f"{self._streams[topic].path}[{number}]: the checkpoint is at offset {offset}, and the next is "
@@ -187,21 +186,21 @@ class _Now:
     # --- from a checkpoint ------------------------------------------------------------------------
 
     def begin(self, start: Places, losses: Losses) -> dict[Part, int]:
-        """Where reading goes on in each partition there is; of a new one, at its first message."""
-        self._tell_gone(start, losses)
+        """Return where reading continues in each partition; in a new one, at its first message."""
+        self._report_gone(start, losses)
         begin = {}
         for (topic, number), span in self._spans.items():
             place = self._place_in(start, topic)
             if place is not None and not self._is_same(topic, place):
-                losses.tell("DISKQ_STREAM_CHANGED", self._changed(topic, place))
+                losses.report("DISKQ_STREAM_CHANGED", self._changed(topic, place))
                 place = None
             known = place is not None and place.partitions.get(number)
-            # What retention has removed meanwhile is no part of a batch; it is told with the next one.
+            # What retention has removed meanwhile is not part of a batch; it is reported with the next one.
             begin[topic, number] = max(known or 0, span.first)
         return begin
 
     def ends(self, target: Places | None, begin: Mapping[Part, int]) -> dict[Part, int]:
-        """Up to where there are messages now, but no further than `target`; with it nothing that is new."""
+        """Return the ends of the partitions now, or those of `target`, which has no new partitions."""
         ends = {part: span.next for part, span in self._spans.items()}
         if target is None:
             return ends
@@ -209,55 +208,55 @@ class _Now:
             topic, number = part
             place = target.streams.get(topic)
             is_in = place is not None and self._is_same(topic, place)
-            behind = place.partitions.get(number) if place is not None and is_in else None
-            # A checkpoint may be further on already, by a batch that was planned before.
-            ends[part] = min(end, max(behind or 0, begin[part]))
+            wanted = place.partitions.get(number) if place is not None and is_in else None
+            # A checkpoint may be ahead already, by a batch that was planned before.
+            ends[part] = min(end, max(wanted or 0, begin[part]))
         return ends
 
     def ranges(self, start: Places, end: Places, losses: Losses) -> Iterator[OffsetRange]:
-        """What lies between two places of checkpoints, as far as it is there."""
-        self._tell_gone(end, losses)
+        """Yield the ranges between two places of checkpoints, as far as they exist."""
+        self._report_gone(end, losses)
         for (topic, number), span in self._spans.items():
             to = self._place_in(end, topic)
             if to is None or number not in to.partitions:
                 continue
             if not self._is_same(topic, to):
-                losses.tell("DISKQ_STREAM_CHANGED", self._changed(topic, to))
+                losses.report("DISKQ_STREAM_CHANGED", self._changed(topic, to))
                 continue
             place = self._place_in(start, topic)
             is_known = place is not None and place.identity in (None, to.identity)
             first = place.partitions.get(number, 0) if place is not None and is_known else 0
             stream = self._streams[topic]
             if first < to.partitions[number]:
-                first, behind = within(stream, number, first, to.partitions[number], span, losses)
-                if first < behind:
-                    yield range_of(stream, number, first, behind, span)
+                first, until = within(stream, number, first, to.partitions[number], span, losses)
+                if first < until:
+                    yield range_of(stream, number, first, until, span)
 
-    def _tell_gone(self, places: Places, losses: Losses) -> None:
+    def _report_gone(self, places: Places, losses: Losses) -> None:
         for topic, place in places.streams.items():
             here = [topic] if topic in self._streams else list(self._streams)
             if len(here) != 1 or self._place_in(places, here[0]) is not place:
-                losses.tell("DISKQ_DATA_LOSS", f"stream {topic} of the checkpoint is gone")
+                losses.report("DISKQ_DATA_LOSS", f"stream {topic} of the checkpoint is gone")
                 continue
             for number in place.partitions:
                 if (here[0], number) not in self._spans:
                     path = self._streams[here[0]].path
-                    losses.tell("DISKQ_DATA_LOSS", f"{path}: partition {number} of the checkpoint is gone")
+                    losses.report("DISKQ_DATA_LOSS", f"{path}: partition {number} of the checkpoint is gone")
 
     def _place_in(self, places: Places, topic: str) -> StreamPlace | None:
-        """What a checkpoint says of this stream; where there is one, and it was moved, by its id."""
+        """Return a checkpoint's place in this stream; a single stream that was moved is found by its id."""
         if topic in places.streams or len(places.streams) != 1 or len(self._streams) != 1:
             return places.streams.get(topic)
         (place,) = places.streams.values()
         return place if place.identity is not None and place.identity == self._identities[topic] else None
 
     def _is_same(self, topic: str, place: StreamPlace) -> bool:
-        # A stream that only a peer had written to gets its id when a producer of ours opens it.
+        # A stream that only a peer has written to gets its id when diskq's producer opens it.
         return place.identity is None or place.identity == self._identities[topic]
 
     def _changed(self, topic: str, place: StreamPlace) -> str:
         return (
             f"{self._streams[topic].path}: the checkpoint is of stream {place.identity}, and here is "
-            f"{self._identities[topic] or 'one without an id'}: it was made anew; "
+            f"{self._identities[topic] or 'one without an id'}: it was created again; "
             "begin with a new checkpointLocation"
         )

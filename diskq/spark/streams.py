@@ -1,4 +1,4 @@
-# The streams that a read is of, opened where they lie.
+# The streams of a read, opened in place.
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("diskq.spark")
 
 @dataclass(frozen=True, slots=True)
 class NamedStream:
-    """A stream, and what it is called in the column `topic`."""
+    """A stream, and its name in the column `topic`."""
 
     topic: str
     path: str
@@ -30,13 +30,13 @@ class NamedStream:
     layout: Layout
 
     def spans(self, selection: StreamSelection) -> dict[int, Span]:
-        """The partitions of it that are read, ascending. Raises DiskqError, OSError."""
+        """Return the partitions that are read, ascending. Raises DiskqError, OSError."""
         there = self.layout.spans()
         return {number: there[number] for number in selection.of(self.topic, list(there))}
 
 
 def open_streams(options: ReadOptions, pins: Mapping[str, Any] | None = None) -> list[NamedStream]:
-    """Those that are selected, by name; as they were when `pins` were made, where they tell.
+    """Open the selected streams, by name; those with a pin as they were when it was made.
 
     Raises DiskqError, OSError.
     """
@@ -49,13 +49,13 @@ def open_streams(options: ReadOptions, pins: Mapping[str, Any] | None = None) ->
 
 
 def kinds_of(options: ReadOptions) -> set[str]:
-    """Of which options.LAYOUTS they are. Raises DISKQ_NOT_FOUND where one is not there, OSError."""
+    """Return their options.LAYOUTS. Raises DISKQ_NOT_FOUND if one does not exist, OSError."""
     paths = paths_of(options.selection).values()
     return {options.layout} if options.layout else {find_layout(path) for path in paths}
 
 
 def paths_of(selection: StreamSelection) -> Mapping[str, str]:
-    """Where the streams are, by topic; with a pattern, those that are there now."""
+    """Return the paths of the streams, by topic; with a pattern, those that exist now."""
     if selection.streams is not None:
         return selection.streams
     from diskq.spark.layouts.queue import log_at, queue_names
@@ -65,7 +65,7 @@ def paths_of(selection: StreamSelection) -> Mapping[str, str]:
         names = [name for name in os.listdir(selection.root) if matches(name)]
     except (FileNotFoundError, NotADirectoryError):
         raise DiskqSparkError(
-            "DISKQ_NOT_FOUND", f"{selection.root}: there is no such directory, in which streams would be"
+            "DISKQ_NOT_FOUND", f"{selection.root}: there is no such directory of streams"
         ) from None
     paths = {name: os.path.join(selection.root, name) for name in names}
     found = {name: path for name, path in paths.items() if log_at(path) is not None}

@@ -140,7 +140,7 @@ def test_several_streams_are_named_below_a_root_or_as_a_list():
 
 
 def test_two_streams_of_one_name_are_refused():
-    with pytest.raises(DiskqSparkError, match="two streams are called 'a'"):
+    with pytest.raises(DiskqSparkError, match="two streams have the name 'a'"):
         ReadOptions.parse({"paths": '["/s/a", "/t/a"]'}, is_streaming=False)
 
 

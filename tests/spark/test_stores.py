@@ -99,8 +99,8 @@ def test_damage_is_an_error_with_its_code(tmp_path):
 @pytest.mark.parametrize(
     "chosen, why",
     [
-        ({"startingOffsets": "earliest"}, "DISKQ_OPTION: startingOffsets: a store"),
-        ({"minPartitions": "3"}, "DISKQ_OPTION: minPartitions: a store"),
+        ({"startingOffsets": "earliest"}, "DISKQ_OPTION: startingOffsets: a priority store"),
+        ({"minPartitions": "3"}, "DISKQ_OPTION: minPartitions: a priority store"),
         ({"path": "nowhere", "layout": "taskflux"}, "DISKQ_NOT_FOUND"),
         ({"schema": "value binary"}, "no column 'value'.* there are topic string, queue string, id bigint"),
     ],
@@ -120,7 +120,7 @@ def test_a_store_is_read_alone_and_in_batches(tmp_path):
     filled(tmp_path / "jobs").close()
     write(tmp_path / "clicks", 3)
     source = DiskqDataSource({"path": str(tmp_path), "subscribe": "jobs,clicks"})
-    with pytest.raises(DiskqSparkError, match="read them alone"):
+    with pytest.raises(DiskqSparkError, match="read them separately"):
         source.schema()
     source = DiskqDataSource({"path": str(tmp_path / "jobs")})
     with pytest.raises(DiskqSparkError, match="taskflux is for batch reads"):

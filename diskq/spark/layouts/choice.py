@@ -1,7 +1,7 @@
-# Which layout the files at a path have, and the class that reads them. Law: here alone all layouts are known;
-# what they promise is in layout.py, which knows none of them.
+# Which layout the files at a path have, and the class that reads them. Law: only this module knows all
+# layouts; their interface is in layout.py, which knows none of them.
 #
-# The engine is imported when a layout is opened: a task needs that of one layout.
+# The engine is imported when a layout is opened: a task needs that of one layout only.
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["find_layout", "open_layout"]
 
 
 def find_layout(path: str) -> str:
-    """Which of options.LAYOUTS the files are of. Raises DISKQ_NOT_FOUND where there are none, OSError."""
+    """Return the layout of the files, of options.LAYOUTS. Raises DISKQ_NOT_FOUND, OSError."""
     from diskq.spark.layouts.queue import log_at, queue_at
 
     if (found := log_at(path)) is not None:
@@ -23,13 +23,16 @@ def find_layout(path: str) -> str:
         return "nsq"
     raise DiskqSparkError(
         "DISKQ_NOT_FOUND",
-        f"{path}: there is no stream here, no journal, no store and no queue; on a cluster each machine must "
-        "see it at this path",
+        f"{path}: there is no stream, journal, store or queue here; on a cluster each machine must see it at "
+        "this path",
     )
 
 
 def open_layout(kind: str, path: str, pinned: Any = None, parts: int | None = None) -> Layout:
-    """`kind` is one of options.LAYOUTS, `pinned` what its `pin` gave. Raises DiskqError, OSError."""
+    """Open the layout `kind`, of options.LAYOUTS; `pinned` is what its `pin` returned.
+
+    Raises DiskqError, OSError.
+    """
     if kind == "nsq":
         from diskq.spark.layouts.queue import QueueLayout
 

@@ -1,8 +1,8 @@
-# Journals, read by the engine. Law: see ranges.py. A journal is a topic with one partition, 0; of shards,
-# or of what a hub keeps, each directory is one.
+# Journals, read by the engine. Law: see ranges.py. A journal is a topic with one partition, 0; each directory
+# of shards, or of a hub's root, is one.
 #
-# sej's files have no checksums; where diskq wrote them, there are some beside them, which are looked at.
-# Nothing in them tells a journal from one that was made anew in its place.
+# sej's files have no checksums; files that diskq wrote have checksum files, which are verified. Nothing in
+# the files distinguishes a journal from one that was created again in its place.
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class JournalLayout:
     def spans(self) -> dict[int, Span]:
         with JournalReader(self._path) as reader:
             next_offset = reader.next_offset()
-            # Later: somebody may remove segments meanwhile.
+            # After `next_offset`: segments may be removed meanwhile.
             first = reader.first_offset()
         return {0: Span(first, max(first, next_offset), self._files.data_size())}
 
     def offset_at_or_after(self, partition: int, timestamp: int) -> int | None:
         if self._times is None:
-            self._times = JournalTimes(self._path)  # it remembers what it has read, and keeps nothing open
+            self._times = JournalTimes(self._path)  # remembers what it has read, and keeps nothing open
         return self._times.offset_at_or_after(timestamp)
 
     # --- reading ----------------------------------------------------------------------------------

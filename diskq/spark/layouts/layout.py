@@ -1,6 +1,6 @@
-# What can be read, whatever the files are like: what a layout promises. Law: what a partition of Spark's
-# reads is a range of offsets of one partition of one stream; who is asked for it gives all of it, or says
-# what is missing. Which class reads which files is in choice.py.
+# The interface of a layout, whatever its files. Law: a partition of Spark's reads a range of offsets of one
+# partition of one stream; the layout returns all of it, or reports what is missing. Which class reads which
+# files is in choice.py.
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ class Span(NamedTuple):
     """What a partition holds now."""
 
     first: int
-    """The first offset that is there,"""
+    """The first offset."""
     next: int
-    """the one behind the last,"""
+    """The offset after the last one."""
     size: int
-    """and about so many bytes between the two."""
+    """Bytes between the two, approximately."""
 
 
 class Losses:
-    """What is done about messages that cannot be had: with failOnDataLoss an error, else a warning."""
+    """What happens about missing messages: an error with failOnDataLoss, else a warning."""
 
     def __init__(self, *, is_fatal: bool) -> None:
         self.is_fatal = is_fatal
 
-    def tell(self, code: Code, what: str) -> None:
-        """Raises it with `code`, or logs it: then reading goes on behind what is lost."""
+    def report(self, code: Code, what: str) -> None:
+        """Raise it with `code`, or log it: reading then continues after what is lost."""
         if self.is_fatal:
             raise DiskqSparkError(
-                code, f"{what}; failOnDataLoss=false reads what is left, and warns of what is not"
+                code, f"{what}; failOnDataLoss=false reads the rest, and logs a warning for what is missing"
             )
-        logger.warning("%s: %s (failOnDataLoss=false: reading goes on)", code, what)
+        logger.warning("%s: %s (failOnDataLoss=false: reading continues)", code, what)
 
 
 @dataclass(frozen=True)
 class OffsetRange(InputPartition):
-    """Offsets start:end of a partition of a stream: what one task reads. It travels by pickle."""
+    """Offsets start:end of a partition of a stream: what one task reads. It is pickled."""
 
     topic: str
     path: str
@@ -58,9 +58,9 @@ class OffsetRange(InputPartition):
     start: int
     end: int
     size: int = 0
-    """About so many bytes."""
+    """Bytes, approximately."""
     detail: Any = None
-    """What else its layout needs to find them."""
+    """What else the layout needs to find them."""
 
     @property
     def records(self) -> int:
@@ -68,32 +68,32 @@ class OffsetRange(InputPartition):
 
 
 class Layout(Protocol):
-    """One stream, journal or queue, read where it lies; nothing is consumed. Raises DiskqError, OSError."""
+    """One stream, journal or queue, read in place; nothing is consumed. Raises DiskqError, OSError."""
 
     is_growing: bool
-    """May a streaming read follow it?"""
+    """True if a streaming read may follow it."""
 
     def identity(self) -> str | None:
-        """What tells it from another one that is made in its place; None: nothing does."""
+        """Return an id that distinguishes it from another one in its place; None if it has none."""
 
     def spans(self) -> Mapping[int, Span]:
-        """Its partitions, ascending, and what each holds now."""
+        """Return what each partition holds now, in ascending order."""
 
     def offset_at_or_after(self, partition: int, timestamp: int) -> int | None:
-        """The first offset whose message is not earlier (ns since 1970); None: none is that late."""
+        """Return the first offset whose message is not earlier (ns since 1970); None if all are earlier."""
 
     def pin(self, parts: int | None) -> Any:
-        """What a read that is planned again later needs, to read the same then; None: offsets are enough.
+        """Return what a later plan of the same read needs to read the same; None if offsets are enough.
 
-        `parts`: so many tasks are asked for. It travels by pickle.
+        `parts` is the number of tasks that was requested. The result is pickled.
         """
 
     def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
-        """The same offsets, in ranges that may be read on their own, and be cut further."""
+        """Return the same offsets in ranges that may be read independently, and be cut further."""
 
     def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, ColumnsPiece]]:
-        """Its messages, perhaps some before and behind them, with the offset of the first of each piece.
+        """Yield pieces of messages, each with the offset of its first message.
 
-        A piece is made of at most `max_bytes` of file, but of one message, however large. What is missing
-        of the task's is told to `losses`, once.
+        They may begin before the task's range and end after it. A piece is made of up to `max_bytes` of file;
+        a single message may be larger. What is missing of the range is reported to `losses`, once.
         """

@@ -1,9 +1,9 @@
-# Stores of priority queues, in TaskFlux's files: what they held when the read was loaded. Law: one load is
-# one state, however often the frame is asked and whoever is at work on the store meanwhile; it is read
-# where it lies, without the store's lock, and nothing of it changes.
+# Priority stores, in TaskFlux's files, as they were when the read was loaded. Law: one load is one state, for
+# each action of the frame, even while other processes use the store; it is read in place, without the store's
+# lock, and nothing in it changes.
 #
-# A state is not in the files: it is the snapshot, and what every command behind it did. So a store is read
-# by one task, which holds it in memory. What the task is told is the number of the last command.
+# A state is not in the files: it is the snapshot and the effect of every later command. So a store is read by
+# one task, which holds it in memory. The task gets the number of the last command.
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from diskq.engine.priority.state import StoredQueue
 from diskq.engine.priority.store import PriorityRecord
 from diskq.engine.priority.view import last_command, look_at_store
-from diskq.spark.errors import DiskqSparkError, telling
+from diskq.spark.errors import DiskqSparkError, with_codes
 from diskq.spark.layouts.layout import Losses, OffsetRange, Span
 from diskq.spark.options import ReadOptions
 
@@ -44,12 +44,12 @@ _OF_OFFSETS = (
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Raises DISKQ_OPTION for those that say something about offsets."""
+    """Raise DISKQ_OPTION for options about offsets."""
     given = {name.lower() for name in options}
     for name in _OF_OFFSETS:
         if name.lower() in given:
             raise DiskqSparkError(
-                "DISKQ_OPTION", f"{name}: a store of priority queues has no offsets: it is read whole"
+                "DISKQ_OPTION", f"{name}: a priority store has no offsets: it is read whole"
             )
 
 
@@ -59,7 +59,7 @@ class StoreLayout:
     is_growing = False
 
     def __init__(self, path: str, pinned: int | None) -> None:
-        """Looks now, unless it was done: `pinned`. Raises DISKQ_NOT_FOUND, OSError."""
+        """Find the last command, unless it is given as `pinned`. Raises DISKQ_NOT_FOUND, OSError."""
         self._path = path
         try:
             self._lsn = last_command(path) if pinned is None else pinned
@@ -89,23 +89,23 @@ class StoreLayout:
 
 
 def state_of(options: ReadOptions, schema: StructType, task: OffsetRange) -> Iterator[Any]:
-    """What a store holds, queue by queue, each in its order, as `pyarrow.RecordBatch`."""
+    """Yield the records of a store, queue by queue, each in its order, as `pyarrow.RecordBatch`."""
     import pyarrow as pa
 
     from diskq.spark.schema import arrow_schema
 
     columns = arrow_schema(schema)
     losses = Losses(is_fatal=options.fail_on_data_loss)
-    with telling():
+    with with_codes():
         look = look_at_store(task.path, until=task.detail)
         if look.lsn > task.detail:
-            losses.tell(
+            losses.report(
                 "DISKQ_DATA_LOSS",
-                f"{task.path}: what it held after command {task.detail}, when it was loaded, is gone: a "
-                f"snapshot was taken after command {look.lsn}; load it again",
+                f"{task.path}: its state after command {task.detail}, at the load, is gone: a snapshot was "
+                f"taken after command {look.lsn}; load it again",
             )
         for loss in look.losses:
-            losses.tell("DISKQ_CORRUPT", f"{loss.path}: byte {loss.kept}: {loss.reason}")
+            losses.report("DISKQ_CORRUPT", f"{loss.path}: byte {loss.kept}: {loss.reason}")
         queues = [queue for _, queue in sorted(look.queues.items())]
         del look
         for batch in chain.from_iterable(_taken(queue, options) for queue in queues):

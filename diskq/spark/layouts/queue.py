@@ -1,5 +1,5 @@
-# Queues in NSQ's files, as they are now: nothing is consumed. A message's offset is its place behind the
-# read position, so that it means something within one load alone; keys and times the format keeps none.
+# Queues in NSQ's files, as they are now: nothing is consumed. A message's offset is counted from the read
+# position, so it is meaningful within one load only. The format has no keys and no times.
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Parts = tuple[tuple[SnapshotRange, ...], ...]
 
 
 def queue_names(directory: str) -> list[str]:
-    """The queues in a directory; none where there is none. Raises OSError."""
+    """Return the queues in a directory; none if it does not exist. Raises OSError."""
     try:
         return names_in(OsFileSystem(), directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -36,7 +36,7 @@ def queue_names(directory: str) -> list[str]:
 
 
 def log_at(path: str) -> str | None:
-    """Of which of options.LAYOUTS this directory is a stream, a journal or a store; None: of none.
+    """Return the layout (of options.LAYOUTS) of the stream, journal or store in this directory; None if none.
 
     Raises OSError.
     """
@@ -48,9 +48,9 @@ def log_at(path: str) -> str | None:
 
 
 def queue_at(path: str) -> tuple[str, str] | None:
-    """The directory and the name of the queue at `path`: that is both, or a directory with one queue.
+    """Return the directory and the name of the queue at `path`, which is both, or a directory with one queue.
 
-    Raises DISKQ_OPTION where there are several, OSError.
+    Raises DISKQ_OPTION if there are several, OSError.
     """
     there = queue_names(path)
     if len(there) > 1:
@@ -67,7 +67,7 @@ def queue_at(path: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Bodies:
-    """Messages that are bodies alone, as a piece for Arrow."""
+    """Messages that are only bodies, as a piece for Arrow."""
 
     records: int
     values: Any
@@ -79,12 +79,12 @@ class _Bodies:
 
 
 class QueueLayout:
-    """A queue, looked at once: what is planned later is what was there then."""
+    """A queue as it was at one moment: later plans read the same."""
 
     is_growing = False
 
     def __init__(self, path: str, pinned: Parts | None, parts: int | None) -> None:
-        """Looks now, for about so many `parts`, unless it was done: `pinned`. Raises DiskqError, OSError."""
+        """Plan about `parts` parts now, unless they are given as `pinned`. Raises DiskqError, OSError."""
         found = queue_at(path)
         if found is None:
             raise DiskqSparkError("DISKQ_NOT_FOUND", f"{path}: there is no queue here")
@@ -103,11 +103,11 @@ class QueueLayout:
 
     def spans(self) -> dict[int, Span]:
         ranges = [each for part in self._parts for each in part]
-        behind = max((each.first + each.records for each in ranges), default=0)
-        return {0: Span(0, behind, sum(each.end - each.start for each in ranges))}
+        end = max((each.first + each.records for each in ranges), default=0)
+        return {0: Span(0, end, sum(each.end - each.start for each in ranges))}
 
     def offset_at_or_after(self, partition: int, timestamp: int) -> int | None:
-        raise DiskqSparkError("DISKQ_OPTION", f"{self._path}: a queue keeps no times; say it by offsets")
+        raise DiskqSparkError("DISKQ_OPTION", f"{self._path}: a queue keeps no times; use offsets")
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -116,8 +116,8 @@ class QueueLayout:
 
     def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
         for part in self._parts:
-            first, behind = part[0].first, part[-1].first + part[-1].records
-            start, end = max(whole.start, first), min(whole.end, behind)
+            first, after = part[0].first, part[-1].first + part[-1].records
+            start, end = max(whole.start, first), min(whole.end, after)
             if start < end:
                 size = sum(each.end - each.start for each in part)
                 yield replace(whole, start=start, end=end, size=size, detail=part)
@@ -128,10 +128,10 @@ class QueueLayout:
                 try:
                     found = reader.columns(max_bytes)
                 except QueueMovedError as gone:
-                    # It goes on with the next file.
-                    losses.tell("DISKQ_DATA_LOSS", f"{gone}: it was consumed since the read was loaded")
+                    # The reader continues with the next file.
+                    losses.report("DISKQ_DATA_LOSS", f"{gone}: it was consumed since the read was loaded")
                     continue
-                self._tell(reader, task, losses)
+                self._report_losses(reader, task, losses)
                 if found is None:
                     return
                 first, columns = found
@@ -140,12 +140,12 @@ class QueueLayout:
                     _Bodies(columns.records, columns.values, columns.value_offsets, columns.offset_width),
                 )
 
-    def _tell(self, reader: SnapshotReader, task: OffsetRange, losses: Losses) -> None:
+    def _report_losses(self, reader: SnapshotReader, task: OffsetRange, losses: Losses) -> None:
         gaps = reader.losses[:]
         reader.losses.clear()
         for gap in gaps:
             if task.start < gap.offset + max(1, gap.count) and gap.offset < task.end:
-                losses.tell(
+                losses.report(
                     "DISKQ_CORRUPT",
                     f"{gap.path}: bytes {gap.start} to {gap.end} cannot be read: {gap.reason} "
                     f"({gap.count or 'some'} messages from {gap.offset} on)",

@@ -1,6 +1,6 @@
-# Streams, read by the engine: every block is verified by its checksum, and what no checksum covers by
-# its row in the index. Law: one bad message costs that message, or the block that it lies in, where
-# nothing smaller can be told; never the batch.
+# Streams, read by the engine: every block is verified by its checksum, and bytes without a checksum by their
+# index entry. Law: a damaged message costs that message, or its block if the extent is unknown; never the
+# batch.
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TripletLayout:
             next_offset = reader.next_offset()
         bases = files.bases()
         size = sum(self._stream.fs.size_of(files.data(base)) or 0 for base in bases)
-        # Retention may have come in between.
+        # Retention may have run in between.
         first = bases[0] if bases else next_offset
         return Span(first, max(first, next_offset), size)
 

@@ -6,9 +6,9 @@ replay        Parquet, or a stream, back into a stream
 reshard       a stream into one with another number of partitions
 merge         many streams into one, without duplicates
 dedupe_merge  what a hub's clients have sent into a stream, without duplicates
-audit         is a stream as it should be?
+audit         a check of a whole stream
 
-At the command line: `diskq pipeline`. To read on: docs/pipelines.md.
+At the command line: `diskq pipeline`. More: docs/pipelines.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-# Messages counted in windows of time. Law: time is the message's own, and a window is written once: when
-# nothing can come for it any more.
+# Messages counted in windows of time. Law: the time is the message's own, and a window is written once: when
+# it can get no more messages.
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.pipelines.archiving import MOST_IN_A_BATCH, trigger_of
@@ -29,24 +29,24 @@ _FIELD = re.compile(r"[^.'\"\[\]\\]+(\.[^.'\"\[\]\\]+)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregated:
-    """What one run of `aggregate` has done."""
+    """The result of one run of `aggregate`."""
 
     messages: int
     windows: int
-    """Rows that were written: one for each window, and what `by` says in it."""
+    """Rows that were written: one for each window and value of `by`."""
     open_windows: int
     """Rows that wait for the watermark."""
     late: int
-    """What came for windows that were written already, and was dropped; counted as Spark does: of each task,
-    what falls into one row counts once."""
+    """Messages that were dropped because their windows were written already; counted as Spark does: for each
+    task, those of one row count once."""
     batches: int
     seconds: float
 
 
 def json_field(name: str) -> str:
-    """In SQL, a field of values that are JSON: `user.country`, as text, null where it is not there."""
+    """Return SQL for a field of values that are JSON: `user.country`, as text, null if it is missing."""
     if not _FIELD.fullmatch(name):
-        raise ValueError(f"a field is named as in user.country, not {name!r}")
+        raise ValueError(f"a field has a name like user.country, not {name!r}")
     return f"get_json_object(cast(value AS string), '$.{name}')"
 
 
@@ -68,36 +68,36 @@ def aggregate(
     options: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
 ) -> Aggregated:
-    """Counts, bytes (of values) and rates of messages, in windows of `window` seconds of their timestamps.
+    """Write counts, bytes (of values) and rates of messages, in windows of `window` seconds of timestamps.
 
-    A row for each window and value of `by`, an SQL expression over the source's columns (`json_field` makes
-    one of a field): window_start, window_end, by, count, bytes, per_second, bytes_per_second, and a column
-    for each of `measures`, which are SQL aggregates by name ({"slowest": "max(...)"}). With `slide` (seconds)
-    windows overlap. Rows go to Parquet in the directory `into`, to a `table` of the session's catalog, or to
-    the function `each`, a list at a time.
+    There is a row for each window and value of `by`, an SQL expression over the source's columns
+    (`json_field` makes one for a field): window_start, window_end, by, count, bytes, per_second,
+    bytes_per_second, and a column for each of `measures`, which are SQL aggregates by name ({"slowest":
+    "max(...)"}). With `slide` (seconds) windows overlap. Rows go to Parquet in the directory `into`, to a
+    `table` of the session's catalog, or to the function `each`, a list at a time.
 
-    Without `watermark` the whole stream is aggregated, as it is when the run begins, and what was in `into`
-    or the table is replaced.
+    Without `watermark` the whole stream is aggregated, as it is when the run begins, and the content of
+    `into` or the table is replaced.
 
-    With `watermark` (seconds) it is done step by step, and a run goes on where the last one ended. A window
-    is written when a message is that much later than its end: then nothing more is taken into it, and what
-    comes later all the same is dropped, and counted in `late`. So it must be more than what timestamps step
-    back by, and than one partition is behind the others, in a batch of `most_in_a_batch` messages. Windows
-    that are not closed yet are kept in the checkpoint: `into`/_checkpoint, or where `checkpoint` says, which
-    a table and `each` need. With `follow` (seconds between batches) it goes on until interrupted. A window is
-    in Parquet once, whatever was killed when; a table and `each` may get the last rows again.
-    (Spark's watermark begins in 1970: step by step, what lies before that is late from the start.)
+    With `watermark` (seconds) it is done step by step, and a run continues where the last one ended. A window
+    is written when a message is that much later than its end: it is then closed, and messages that come later
+    are dropped, and counted in `late`. So the watermark must exceed the steps back of timestamps, and the lag
+    of one partition from the others, in a batch of `most_in_a_batch` messages. Open windows are kept in the
+    checkpoint: `into`/_checkpoint, or the directory `checkpoint`, which a table and `each` need. With
+    `follow` (seconds between batches) it runs until interrupted. A window is in Parquet once, despite kills;
+    a table and `each` may get the last rows again. (Spark's watermark begins in 1970: step by step, messages
+    before that are always late.)
 
-    Raises DiskqSparkError DISKQ_OPTION for what does not go together; otherwise as `archive`.
+    Raises DiskqSparkError DISKQ_OPTION for arguments that exclude each other; otherwise as `archive`.
     """
     if sum(target is not None for target in (into, table, each)) != 1:
         raise DiskqSparkError("DISKQ_OPTION", "rows go to one of `into`, `table` and `each`")
     if unusable := sorted(set(measures or ()).intersection(_OWN_COLUMNS)):
-        raise DiskqSparkError("DISKQ_OPTION", f"a measure cannot be called {unusable[0]}")
+        raise DiskqSparkError("DISKQ_OPTION", f"a measure cannot have the name {unusable[0]}")
     if watermark is None and follow is not None:
-        raise DiskqSparkError("DISKQ_OPTION", "to follow takes a watermark: when is a window closed?")
+        raise DiskqSparkError("DISKQ_OPTION", "`follow` needs a watermark, which closes windows")
     if watermark is not None and into is None and checkpoint is None:
-        raise DiskqSparkError("DISKQ_OPTION", "with a watermark, a checkpoint: where are open windows kept?")
+        raise DiskqSparkError("DISKQ_OPTION", "a watermark needs a checkpoint, which keeps open windows")
     began = time.monotonic()
     spans = (window, slide)
 

@@ -1,6 +1,5 @@
-# A stream into Parquet. Law: Spark's file sink writes down which files a batch has made before it counts as
-# done, and whoever reads the directory with Spark goes by that: each message is in there once, whatever was
-# killed when.
+# A stream into Parquet. Law: Spark's file sink records the files of a batch before the batch counts as done,
+# and Spark's reader of the directory uses that record: each message is in there once, despite kills.
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from diskq.spark.pipelines.progress import Watch, run_query
 
@@ -25,7 +24,7 @@ _HOURS_IN_A_DAY = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """What one run of `archive` has done."""
+    """The result of one run of `archive`."""
 
     messages: int
     batches: int
@@ -45,24 +44,24 @@ def archive(
     options: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
 ) -> Archived:
-    """Every message of `stream`, from its oldest on, is in the Parquet files of the directory `into`, once.
+    """Write every message of `stream`, from its oldest on, once to Parquet files in the directory `into`.
 
-    Its columns are those of the source with `timestampNanos`, and `date` and `hour`, of the message's
+    The columns are those of the source with `timestampNanos`, and `date` and `hour`, of the message's
     timestamp in UTC whatever the session's time zone is. They name the directories: date and hour, or with
-    `by="date"` the date alone, for streams with little in an hour. A batch makes a file for each task in each
-    directory that it has something for; with `gather` one, for which it shuffles: for streams of many
-    partitions, or whose times go far back and forth. One core writes then what is of one directory.
+    `by="date"` the date alone, for streams with few messages in an hour. A batch makes a file for each task
+    in each directory that it writes to; with `gather` one, for which it shuffles: for streams of many
+    partitions, or with times that vary widely. One core then writes all of a directory.
 
-    It ends when it has caught up with what was there when it began; with `follow` (seconds between batches)
-    never, until interrupted. A batch has at most `most_in_a_batch` messages, so that a killed run costs no
-    more than that. Started again, it goes on where it was, as the checkpoint says: `into`/_checkpoint, where
-    no reader looks, unless `checkpoint` names another directory. One run at a time.
+    It ends when it has caught up with the messages that were there when it began; with `follow` (seconds
+    between batches) it runs until interrupted. A batch has up to `most_in_a_batch` messages, so that a kill
+    costs no more than that. Started again, it continues from the checkpoint: `into`/_checkpoint, where no
+    reader looks, unless `checkpoint` names another directory. One run at a time.
 
-    Exactly once is for who reads `into` with Spark, which goes by the sink's own list of files
-    (`into`/_spark_metadata); others may see what a killed batch has left.
+    Exactly once holds for readers of `into` with Spark, which uses the sink's own list of files
+    (`into`/_spark_metadata); other programs may see files of a killed batch.
 
-    `options` are the source's (failOnDataLoss, ...). Raises what Spark raises, with a code for `classify`:
-    DISKQ_DATA_LOSS where retention was faster, DISKQ_STREAM_CHANGED where the stream was made anew.
+    `options` are the source's (failOnDataLoss, ...). Raises Spark's exceptions, with a code for `classify`:
+    DISKQ_DATA_LOSS if retention was faster, DISKQ_STREAM_CHANGED if the stream was created again.
     """
     began = time.monotonic()
     source = spark.readStream.format("diskq").option("includeTimestampNanos", True)
@@ -83,7 +82,7 @@ def archive(
 
 
 def with_hours(messages: DataFrame) -> DataFrame:
-    """The same with `date` and `hour`, of their timestamps in UTC."""
+    """Return the messages with `date` and `hour`, of their timestamps in UTC."""
     hours = F.floor(F.unix_micros("timestamp") / F.lit(_MICROS_IN_AN_HOUR))
     days = F.floor(hours / F.lit(_HOURS_IN_A_DAY)).cast("int")
     return messages.withColumn("date", F.date_add(F.lit("1970-01-01").cast("date"), days)).withColumn(
@@ -92,7 +91,7 @@ def with_hours(messages: DataFrame) -> DataFrame:
 
 
 def trigger_of(follow: float | None) -> dict[str, Any]:
-    """Until caught up; or a batch every so many seconds."""
+    """Return Spark's trigger: until caught up, or a batch every `follow` seconds."""
     if follow is None:
         return {"availableNow": True}
     return {"processingTime": f"{round(follow * 1000)} milliseconds"}

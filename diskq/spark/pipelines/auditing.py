@@ -1,5 +1,5 @@
-# Is a stream as it should be? Law: what is wrong with a segment the engine says
-# (diskq/engine/stream/audit.py); Spark only shares the segments out.
+# A check of a whole stream. Law: the engine checks a segment (diskq/engine/stream/audit.py); Spark only
+# distributes the segments.
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from diskq.engine.stream.audit import AuditTask, SegmentAudit, audit_segment, audit_tasks
-from diskq.spark.errors import telling
+from diskq.spark.errors import with_codes
 from diskq.spark.pipelines.progress import Watch, watched
 
 __all__ = ["Audit", "audit"]
@@ -27,10 +27,10 @@ _SCHEMA = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What there was to see."""
+    """The result of an audit."""
 
     segments: tuple[SegmentAudit, ...]
-    """By partition and offset. What retention took meanwhile is not among them."""
+    """By partition and offset, without those that retention removed meanwhile."""
     seconds: float
 
     @property
@@ -43,12 +43,12 @@ class Audit:
 
     @property
     def records(self) -> int:
-        """The messages that can be read."""
+        """Messages that can be read."""
         return sum(segment.records for segment in self.segments)
 
     @property
     def lost(self) -> int:
-        """Those that cannot."""
+        """Messages that cannot be read."""
         return sum(segment.lost for segment in self.segments)
 
     @property
@@ -58,19 +58,19 @@ class Audit:
 
     @property
     def checksummed_share(self) -> float:
-        """For which share of the bytes a checksum vouches, from 0.0 to 1.0."""
+        """The share of the bytes that checksums cover, from 0.0 to 1.0."""
         return sum(segment.checksummed for segment in self.segments) / self.size if self.size else 1.0
 
 
 def audit(spark: SparkSession, stream: str, *, watch: Watch | None = None) -> Audit:
-    """Each segment of `stream` is compared with itself: checksums, records, both indices, offsets.
+    """Check each segment of `stream`: checksums, records, both indices and offsets against each other.
 
-    It changes nothing, takes no lock, and may be run while the stream is written to and vacuumed. There is
-    nothing to resume: run it again. Damage is in what it returns; raises DiskqSparkError DISKQ_NOT_FOUND and
-    DISKQ_FORMAT, OSError, and what Spark raises, where it could not look.
+    It changes nothing, takes no lock, and may run while the stream is written to and vacuumed. It keeps no
+    state: run it again after a kill. Damage is in the result; raises DiskqSparkError DISKQ_NOT_FOUND and
+    DISKQ_FORMAT, OSError, and Spark's exceptions, if the stream could not be checked.
     """
     began = time.monotonic()
-    with telling():
+    with with_codes():
         tasks = tuple(audit_tasks(stream))
     count = min(len(tasks), _TASKS_A_CORE * _cores(spark))
     look = F.udf(partial(_looked_at, stream, tasks), _SCHEMA, useArrow=False)
@@ -87,7 +87,7 @@ def _cores(spark: SparkSession) -> int:
 
 
 def _looked_at(stream: str, tasks: Sequence[AuditTask], number: int) -> tuple[Any, ...] | None:
-    """In a worker: the task of this number. A row for each costs nothing beside what it tells of."""
-    with telling():
+    """Carry out the task of this number, in a worker. One row for each is cheap compared with the task."""
+    with with_codes():
         found = audit_segment(stream, tasks[number])
     return None if found is None else astuple(found)

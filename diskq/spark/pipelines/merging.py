@@ -1,9 +1,9 @@
-# Many streams into one, without duplicates. Law: of messages that are the same the first is kept, so that
-# what a client sent stays in its order; and what was seen is remembered for good.
+# Many streams into one, without duplicates. Law: of equal messages the first is kept, so that a client's
+# messages stay in order; and the digests of kept messages are never forgotten.
 #
-# The memory is a stream, too: a digest of 32 bytes for each message that was kept, beside the job's plan
-# (`.diskq/jobs/JOB.seen`). A round is compared with the digests of all rounds before it; how many those
-# are is part of its plan, so that a round that is done again does not meet itself.
+# The digests are a stream, too: 32 bytes for each message that was kept, next to the job's plan
+# (`.diskq/jobs/JOB.seen`). A round is compared with the digests of all earlier rounds; their number is part
+# of its plan, so that a repeated round is not compared with itself.
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.layouts.queue import log_at
@@ -37,7 +37,7 @@ __all__ = ["dedupe_merge", "merge"]
 _PLACE = ("topic", "partition", "offset")
 _STREAM = "topic"
 _OF_A_HUB = "substring_index(topic, '.', 1)"
-"""Whose a message is: the client that a stream's directory is named for, or the first part of its name."""
+"""SQL for the client of a message: the first part of the name of its journal's directory."""
 _SEEN_PARTITIONS = 1
 
 
@@ -55,20 +55,20 @@ def merge(
     options: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
 ) -> Copied:
-    """Every message of `streams`, one for each client, is in the stream `into`, once: duplicates are dropped.
+    """Copy every message of `streams`, one for each client, to the stream `into`, without duplicates.
 
-    Two messages are the same if they are of one client and `id_of`, an SQL expression over the source's
-    columns, gives the same text for both; where it gives null a message is like no other. Without it they
-    are the same, whichever client sent them, if their key, timestamp (to the nanosecond) and value are. Of
-    those that are the same the first is kept: by rounds, then by the clients' names, then by partition and
-    offset. A client is called as its stream's directory; others may join later, between two runs. It may
-    also be a journal; of what that is like in a stream, see `dedupe_merge`.
+    Two messages are equal if they are of one client and `id_of`, an SQL expression over the source's columns,
+    gives the same text for both; a message for which it gives null equals no other. Without `id_of` they are
+    equal, whatever their clients, if their key, timestamp (to the nanosecond) and value are. Of equal
+    messages the first is kept: by rounds, then by the clients' names, then by partition and offset. A client
+    has the name of its stream's directory; others may join later, between two runs. It may also be a journal;
+    `dedupe_merge` says how a journal's messages look in a stream.
 
-    What a client sent stays in order, in each partition of `into`, as far as it was in one partition; the
-    partition is the one that the key belongs to. Keys, values and timestamps stay as they are.
+    A client's messages stay in order in each partition of `into`, if they were in one partition; the
+    partition is that of the key. Keys, values and timestamps are unchanged.
 
-    What was seen is remembered for good: a digest of about 60 bytes for each message that was kept, in
-    `into`, which each round reads. So large rounds (`most_in_a_round` messages) are better than small ones.
+    Each kept message leaves a digest of about 60 bytes in `into`, for good, and each round reads them all. So
+    large rounds (`most_in_a_round` messages) are better than small ones.
 
     `follow`, `job`, `lock_timeout`: as `reshard`, and as that it resumes and raises.
     """
@@ -100,18 +100,17 @@ def dedupe_merge(
     options: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
 ) -> Copied:
-    """Every message that clients have sent to a hub is in the stream `into`, once: as `merge` does it.
+    """Copy every message that clients have sent to a hub to the stream `into`, once, as `merge` does.
 
-    `root` is the hub's, with a journal in each directory `CLIENT.JOURNAL`; a client is what is before the
-    first dot. All of them are merged, or with `journal` those of this name; those that are new, too, from
-    one round to the next. With `id_of` messages of one client are compared, in whichever of its journals they
-    are; the columns that it may name are the source's with `type`. Without it key, timestamp, value and type
-    decide.
+    `root` is the hub's, with a journal in each directory `CLIENT.JOURNAL`; the client is the part before the
+    first dot. All of them are merged, or with `journal` those of this name; new ones are found in each round.
+    With `id_of`, messages of one client are compared across its journals; it may use the source's columns and
+    `type`. Without it key, timestamp, value and type decide.
 
     In a stream a message has no type; one without a key gets a random one, as from any producer, and one
-    without a time that at which it is written. All else, and what it raises, is as `merge`'s; and
-    DISKQ_NOT_FOUND where there is no such journal, unless it is to `follow`; DISKQ_STREAM_CHANGED where a
-    journal is shorter than what was copied of it.
+    without a time gets the time of writing. All else, and what it raises, is as in `merge`; and
+    DISKQ_NOT_FOUND if there is no such journal, without `follow`; DISKQ_STREAM_CHANGED if a journal is
+    shorter than the part that was copied.
     """
 
     def find() -> list[str]:
@@ -120,7 +119,7 @@ def dedupe_merge(
     source = Source(find(), find, may_be_journals=True)
     if not source.streams and follow is None:
         what = "CLIENT.JOURNAL" if journal is None else f"CLIENT.{journal}"
-        raise DiskqSparkError("DISKQ_NOT_FOUND", f"{root}: there is no journal here that is named {what}")
+        raise DiskqSparkError("DISKQ_NOT_FOUND", f"{root}: there is no journal named {what} here")
     return _merged(
         JobRun(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch),
         source,
@@ -132,7 +131,7 @@ def dedupe_merge(
 
 
 def _journals(root: str, journal: str | None) -> list[str]:
-    """The journals of a hub's clients, of this name or all. Raises DISKQ_NOT_FOUND, OSError."""
+    """Return the journals of a hub's clients, of this name or all. Raises DISKQ_NOT_FOUND, OSError."""
     try:
         names = sorted(os.listdir(root))
     except (FileNotFoundError, NotADirectoryError):
@@ -181,7 +180,7 @@ def _merged(
             new = first.join(
                 digests.withColumnRenamed("value", "seen"), F.col("digest") == F.col("seen"), "left_anti"
             )
-        # A client in one task, so that what it sent stays in order without sorting everything.
+        # One task for a client, so that its messages stay in order without sorting everything.
         new = new.repartition("topic").sortWithinPartitions(*_PLACE).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             count = run.append(new.select("key", "value", NANOS), number)
@@ -206,20 +205,21 @@ def _first_of_each(messages: DataFrame) -> DataFrame:
 
 
 def _digest(messages: DataFrame, id_of: str | None, client_of: str) -> Column:
-    """32 bytes, the same for messages that are the same."""
+    """Return 32 bytes that are the same for equal messages."""
     if id_of is not None:
         return F.unhex(F.sha2(_framed(F.expr(client_of), F.expr(id_of).cast("string")), 256))
-    # One without a time is like another; and a type is only told where it is not 0, as if all had one.
+    # Messages without a time are alike; and a type counts only if it is not 0, the type of a stream's
+    # messages.
     time = F.coalesce(F.col(NANOS).cast("string"), F.lit(""))
-    told = _framed(F.col("key"), time, F.col("value"))
+    content = _framed(F.col("key"), time, F.col("value"))
     if TYPE in messages.columns:
         kind = F.when(F.col(TYPE) > 0, _framed(F.col(TYPE).cast("string")))
-        told = F.concat(told, F.coalesce(kind, F.lit("").cast("binary")))
-    return F.unhex(F.sha2(told, 256))
+        content = F.concat(content, F.coalesce(kind, F.lit("").cast("binary")))
+    return F.unhex(F.sha2(content, 256))
 
 
 def _framed(*columns: Column) -> Column:
-    """All of them, and how long each is: otherwise two texts in a row could be others. Null where one is."""
+    """Return all columns, each after its length, so that boundaries are clear. Null if one is null."""
     parts = []
     for column in columns:
         data = column.cast("binary")

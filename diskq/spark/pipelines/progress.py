@@ -1,5 +1,5 @@
-# How far a pipeline is, told while it works. Law: whoever watches costs the work nothing, and sees numbers
-# that Spark itself counts.
+# The progress of a running pipeline. Law: watching does not slow the pipeline, and the numbers are Spark's
+# own counts.
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _names = itertools.count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineProgress:
-    """How far a pipeline is."""
+    """The progress of a pipeline."""
 
     messages: int = 0
     """Read so far, in this run."""
@@ -32,9 +32,9 @@ class PipelineProgress:
     rate: float = 0.0
     """Messages a second, since it began."""
     lag: int | None = None
-    """So many messages were there when it last looked, and are still to be read; None: nobody knows."""
+    """Messages that were still to be read at the last look; None if unknown."""
     tasks: tuple[int, int] | None = None
-    """Of what runs at this moment: so many tasks are done, of so many."""
+    """Finished tasks and all tasks, of the job that runs now."""
 
 
 Progress = PipelineProgress
@@ -48,21 +48,21 @@ Watch = Callable[[PipelineProgress], None]
 
 @dataclass(slots=True)
 class BatchTally:
-    """What a streaming query has told of its batches."""
+    """Sums over the reports of a streaming query about its batches."""
 
     messages: int = 0
     batches: int = 0
     late: int = 0
-    """Rows that came behind the watermark and were dropped."""
+    """Rows that were dropped because they were before the watermark."""
     closed: int = 0
-    """Windows, or other state, that were let go: written, in append mode."""
+    """Windows, or other state, that were closed: written, in append mode."""
     held: int = 0
-    """What is still held."""
+    """Rows of state that are still held."""
     lag: int | None = None
     seen: str = ""
-    """The time of the last report that was taken in."""
+    """The time of the last report that was added."""
 
-    def take(self, reports: list[Any]) -> None:
+    def add(self, reports: list[Any]) -> None:
         for report in reports:
             if (when := report["timestamp"]) <= self.seen:
                 continue
@@ -78,16 +78,16 @@ class BatchTally:
 
 
 def run_query(query: StreamingQuery, watch: Watch | None) -> BatchTally:
-    """Wait for the end of a query, telling how far it is. Raises StreamingQueryException.
+    """Wait for the end of a query, and report its progress. Raises StreamingQueryException.
 
-    Interrupted, it stops the query, and waits until it has: the batch that is under way is done again by
-    the next run, as its checkpoint says.
+    If interrupted, it stops the query, and waits for its end: the next run repeats the batch that was
+    running, from the checkpoint.
     """
     tally = BatchTally()
     began = time.monotonic()
     try:
         while not query.awaitTermination(_LOOK):  # type: ignore[arg-type]  # seconds, as Spark takes them
-            tally.take(query.recentProgress)
+            tally.add(query.recentProgress)
             if watch is not None:
                 rate = tally.messages / (time.monotonic() - began)
                 watch(
@@ -96,12 +96,12 @@ def run_query(query: StreamingQuery, watch: Watch | None) -> BatchTally:
     finally:
         if query.isActive:
             query.stop()
-    tally.take(query.recentProgress)
+    tally.add(query.recentProgress)
     return tally
 
 
 def _lag(sources: list[Any]) -> int | None:
-    """How many messages are behind the place that the last batch has read to."""
+    """Return the number of messages after the end of the last batch."""
     lag = 0
     for source in sources:
         done, latest = _places(source["endOffset"]), _places(source["latestOffset"])
@@ -126,7 +126,7 @@ def _places(text: Any) -> dict[tuple[str, str], int] | None:
 def watched(
     spark: SparkSession, watch: Watch | None, before: PipelineProgress | None = None
 ) -> Iterator[None]:
-    """While a batch runs in this block, `watch` is told which share of its tasks is done."""
+    """Report the share of finished tasks to `watch` while a batch runs in this block."""
     context = getattr(spark, "sparkContext", None) if watch is not None else None  # Spark Connect has none
     if watch is None or context is None:
         yield

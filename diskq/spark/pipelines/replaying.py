@@ -1,9 +1,9 @@
-# Messages back into a stream, as they were. Law: keys, values and timestamps are the original ones, each
+# Messages back into a stream, unchanged. Law: keys, values and timestamps are the original ones, each
 # partition keeps its order, and each message is written once; with a pace, none before its time.
 #
-# Time is what messages say, and it may step back. Order comes first: a message is due when its own time has
-# come and that of all before it in its partition. So each round is, of each partition, one range of offsets:
-# up to the first message that is not due yet.
+# The time is that of the messages, and it may step back. Order takes precedence: a message is due when its
+# own time has come and that of all before it in its partition. So each round is one range of offsets of each
+# partition: up to the first message that is not due yet.
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from operator import or_
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from diskq.engine.stream.partition_reader import PartitionReader
 from diskq.engine.stream.reader import StreamReader
-from diskq.spark.errors import DiskqSparkError, telling
+from diskq.spark.errors import DiskqSparkError, with_codes
 from diskq.spark.layouts.queue import log_at
 from diskq.spark.offsets import share
 from diskq.spark.pipelines.progress import Watch
@@ -61,22 +61,21 @@ def replay(
     options: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
 ) -> Copied:
-    """Every message of `source` is in the stream `into`, once, with its key, value and timestamp (to the ns).
+    """Copy every message of `source` to the stream `into`, once, with key, value and timestamp (to the ns).
 
     `source` is a stream, or Parquet as `archive` writes it: columns key, value, partition, offset, and
-    `timestampNanos` or `timestamp`. Where `into` has as many partitions as the source, messages stay in
-    theirs; otherwise, or where `partitions` asks for another number, each goes to the one that its key
-    belongs to. Either way what was in one partition, and is in one again, keeps its order. `into` is made if
-    it is not there.
+    `timestampNanos` or `timestamp`. If `into` has as many partitions as the source, messages stay in theirs;
+    otherwise, or if `partitions` is another number, each goes to that of its key. In both cases messages that
+    were in one partition, and are in one again, keep their order. `into` is created if it does not exist.
 
-    `speed` 0 writes as fast as it can. 1 is the original pace, N is N times that: counted from the first
-    message that is left when the run begins, a message is written when its time has come and that of all
-    before it in its partition; never before, and about `every` seconds after, or more where a round takes
-    longer. (One message from the far future holds its partition back until then.) A pace over Parquet is
-    cut into at most 100,000 slices of time.
+    `speed` 0 writes as fast as possible. 1 is the original pace, N is N times that: counted from the first
+    remaining message when the run begins, a message is written when its time has come and that of all before
+    it in its partition; never before, and about `every` seconds after, or later if a round takes longer. (One
+    message from the far future holds its partition back until then.) A pace over Parquet is cut into up to
+    100,000 slices of time.
 
-    It ends with what is there when it looks; `follow` (seconds between looks) goes on with what comes, of a
-    stream. `job`, `lock_timeout`: as `reshard`, and as that it resumes and raises.
+    It ends with the messages that are there when it looks; with `follow` (seconds between looks) it continues
+    with new ones, of a stream. `job`, `lock_timeout`: as `reshard`, and as that it resumes and raises.
     """
     if speed < 0 or every <= 0:
         raise DiskqSparkError("DISKQ_OPTION", "speed is 0 or more, and `every` more than 0 seconds")
@@ -93,7 +92,7 @@ def replay(
         name = next(iter(stream.streams))
     else:
         if follow is not None:
-            raise DiskqSparkError("DISKQ_OPTION", f"{source} is no stream: only those are followed")
+            raise DiskqSparkError("DISKQ_OPTION", f"{source} is not a stream: only streams are followed")
         archive = _Archive(spark, source, pace, most_in_a_round)
         count, frame, next_round = archive.partition_count, archive.between, archive.next_round
         name = archive.name
@@ -113,7 +112,7 @@ def replay(
 
 
 def _count_for(into: str, count: int) -> int | None:
-    """Of a stream that is to be made as many partitions; one that is there keeps what it has."""
+    """Return the partition count for a new stream; None for an existing one, which keeps its own."""
     return None if log_at(into) == "triplet" else max(1, count)
 
 
@@ -121,7 +120,7 @@ def _count_for(into: str, count: int) -> int | None:
 
 
 class _Pace:
-    """The clock of a replay: it stands at the first message's time when that is known, and then goes on."""
+    """The clock of a replay: it starts at the first message's time."""
 
     def __init__(self, speed: float, every: float) -> None:
         self.speed = speed
@@ -130,7 +129,7 @@ class _Pace:
         self._began = 0.0
 
     def wait_for(self, first: int) -> int:
-        """Wait until there is a slice to write whose first message is of that time. Up to which time (ns)?"""
+        """Wait until a slice that begins at the time `first` is due. Returns the end of the slice (ns)."""
         if self._origin is None:
             self._origin, self._began = first, time.monotonic()
         due = self._began + (first - self._origin) / _SECOND / self.speed + self.every
@@ -147,7 +146,7 @@ def _of_stream(path: str, source: Source, pace: _Pace | None, most: int, places:
     ranges = source.next_round(places, 2**62)
     if not ranges:
         return {}
-    with telling():
+    with with_codes():
         readers = {part: StreamReader(path).open(part[1]) for part in ranges}
         try:
             firsts = [_first_time(readers[part], start) for part, (start, _) in ranges.items()]
@@ -169,10 +168,10 @@ def _first_time(reader: PartitionReader, start: int) -> int | None:
 
 
 def _not_due(reader: PartitionReader, start: int, end: int, until: int) -> int:
-    """The first offset from `start` on whose message is of `until` or later; `end`, if none is."""
+    """Return the first offset from `start` on with a time of `until` or later; `end` if there is none."""
     reader.seek(start)
-    while reader.position < end and (told := reader.columns(_STRETCH)) is not None:
-        first, columns = told
+    while reader.position < end and (found := reader.columns(_STRETCH)) is not None:
+        first, columns = found
         for number, (stamp,) in enumerate(_STAMP.iter_unpack(columns.timestamps)):
             if stamp >= until:
                 return min(first + number, end)
@@ -183,7 +182,7 @@ def _not_due(reader: PartitionReader, start: int, end: int, until: int) -> int:
 
 
 class _Archive:
-    """Parquet as `archive` has written it, as it was when the run began."""
+    """Parquet written by `archive`, as it was when the run began."""
 
     def __init__(self, spark: SparkSession, path: str, pace: _Pace | None, most: int) -> None:
         self.name = os.path.basename(path.rstrip("/"))
@@ -201,7 +200,7 @@ class _Archive:
         self._slices: Iterator[tuple[int, dict[Part, int]]] | None = None
 
     def between(self, ranges: Ranges) -> DataFrame:
-        """These messages, in order."""
+        """Return these messages, in order."""
         each = [
             (F.col("partition") == number) & (F.col("offset") >= start) & (F.col("offset") < end)
             for (_, number), (start, end) in ranges.items()
@@ -222,7 +221,7 @@ class _Archive:
         return {}
 
     def _sliced(self, starts: Places, pace: _Pace) -> Iterator[tuple[int, dict[Part, int]]]:
-        """By time: when each slice begins, and up to which offsets its messages are."""
+        """Yield slices of time: when each is due, and the offsets that its messages end at."""
         left = self._rows.where(
             functools.reduce(
                 or_,
@@ -244,6 +243,6 @@ class _Archive:
             .toLocalIterator()
         )
         for slice_, rows in groupby(ends, key=lambda row: row["slice"]):
-            # Due when the last of it is: none comes before its time.
+            # A slice is due when its last message is: none is written before its time.
             moment = first + (slice_ + 1) * width - round(pace.every * pace.speed * _SECOND)
             yield moment, {(self.name, row["partition"]): row["end"] for row in rows}

@@ -1,5 +1,5 @@
-# A stream into one with another number of partitions. Law: messages of one key are in one partition again,
-# in the order in which they were.
+# A stream into one with another number of partitions. Law: messages of one key are in one partition again, in
+# their original order.
 
 from __future__ import annotations
 
@@ -36,20 +36,19 @@ def reshard(
     options: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
 ) -> Copied:
-    """Every message of `stream` is in the stream `into`, once, with its key, value and timestamp (to the ns).
+    """Copy every message of `stream` to the stream `into`, once, with key, value and timestamp (to the ns).
 
-    `into` is made with so many `partitions`, or has them already; each message goes to the one that its key
-    belongs to there. Messages of a key keep their order, as far as they are in one partition of `stream`:
-    where its own partition count was changed meanwhile, those before and those after are in two, between
-    which there is none.
+    `into` is created with `partitions` partitions, or has that number already; each message goes to the one
+    of its key. Messages of a key keep their order if they are in one partition of `stream`. If its partition
+    count was changed, a key's messages are in two partitions, and there is no order between them.
 
-    It ends when it has caught up with what was there; with `follow` (seconds between looks) it goes on until
-    interrupted. Called again it resumes, and does nothing twice: what it has done is noted in `into`, under
-    the name `job`. `into` must be closed while a round of at most `most_in_a_round` messages is committed:
-    who else has it is waited for, `lock_timeout` seconds.
+    It ends when it has copied the messages that were there; with `follow` (seconds between looks) it runs
+    until interrupted. Called again it resumes, and repeats nothing: its progress is recorded in `into`, under
+    the name `job`. `into` must be closed while a round of up to `most_in_a_round` messages is committed: it
+    waits up to `lock_timeout` seconds for another process that has it.
 
-    Raises DiskqSparkError: DISKQ_OPTION where `into` has another partition count, or the job is another one;
-    DISKQ_STREAM_CHANGED where `stream` was made anew; and what Spark raises, with a code for `classify`.
+    Raises DiskqSparkError: DISKQ_OPTION if `into` has another partition count, or the job is another one;
+    DISKQ_STREAM_CHANGED if `stream` was created again; and Spark's exceptions, with a code for `classify`.
     """
     run = JobRun(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch)
     source = Source([stream])

@@ -1,12 +1,12 @@
 # Copying into a stream, round by round. Law: a round is planned, the plan is durable, then its messages are
-# written under its number; so it is in the stream once, and a run that is killed anywhere is resumed.
+# written under its number; so it is in the stream once, and a run that is killed at any point is resumed.
 #
-# Why not a streaming query: its checkpoint is not synced, and after a power cut may be behind what the stream
-# has; a batch planned anew under an old number would count as committed, whatever is in it. The plan of a
-# round lies in the stream itself (diskq/engine/stream/copy_job.py), synced before it is carried out.
+# A streaming query is not used: its checkpoint is not synced, and after a power cut it may be older than the
+# stream; a new batch under an old number would then count as committed, whatever its content. The plan of a
+# round is in the stream itself (diskq/engine/stream/copy_job.py), synced before it is carried out.
 #
 # A round is a batch: planned by partition and offset, read without a shuffle, appended in the order of its
-# tasks. So what lies in a partition in some order is written in that order.
+# tasks. So the messages of a partition are written in their order.
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from diskq.engine.stream.copy_job import Job, check_job_name
 from diskq.engine.stream.settings import settings_at
 from diskq.options import StreamOptions
-from diskq.spark.errors import DiskqSparkError, telling
+from diskq.spark.errors import DiskqSparkError, with_codes
 from diskq.spark.layouts.journal import JournalLayout
 from diskq.spark.layouts.layout import Layout
 from diskq.spark.layouts.queue import log_at
@@ -50,50 +50,50 @@ MOST_IN_A_ROUND = 2_000_000
 Part = tuple[str, int]
 """A source's name, and one of its partitions."""
 Places = Mapping[Part, int]
-"""The offset that comes next."""
+"""The next offset of each part."""
 Ranges = Mapping[Part, tuple[int, int]]
-"""Offsets from and up to, of each partition that has a part in a round."""
+"""The first offset and the end, of each partition in a round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What one run has copied."""
+    """The result of one run."""
 
     messages: int
     """Written in this run."""
     read: int
-    """Read for it: more, where duplicates were dropped."""
+    """Read for it: more, if duplicates were dropped."""
     rounds: int
     was_resumed: bool
-    """Did it go on where another run had ended?"""
+    """True if it continued an earlier run."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One run of the job named `job` of the stream `into`, as its caller asked for it."""
+    """One run of the job named `job` of the stream `into`, with the caller's arguments."""
 
     spark: SparkSession
     into: str
     job: str
     follow: float | None
-    """Seconds between looks for more; None: end where nothing is left."""
+    """Seconds between looks for more; None: end when nothing is left."""
     most: int
     """Messages in a round."""
     lock_timeout: float
-    """Seconds to wait for `into`, where another process has it."""
+    """Seconds to wait for `into` while another process has it."""
     options: Mapping[str, Any] | None
-    """Of the reads."""
+    """Options of the reads."""
     watch: Watch | None
 
     def make(self, partitions: int | None) -> int:
-        """Have a stream in `into`, as a producer of ours leaves it. Returns its partition count.
+        """Create the stream `into`, or prepare one that only a peer has written. Returns its partition count.
 
-        Raises DISKQ_OPTION where it is there with another count than `partitions`, DISKQ_LOCKED after
+        Raises DISKQ_OPTION if it exists with another count than `partitions`, DISKQ_LOCKED after
         `lock_timeout` seconds.
         """
         into = self.into
-        with telling():
+        with with_codes():
             settings = settings_at(into)
             if settings is None or not os.path.isdir(os.path.join(into, ".diskq")):
                 os.makedirs(into, exist_ok=True)
@@ -109,9 +109,9 @@ class JobRun:
         return settings.partitions
 
     def append(self, frame: DataFrame, number: int) -> int:
-        """Append the rows of `frame`, which has what a sink takes, once, as the round of this number.
+        """Append the rows of `frame`, which has a sink's columns, once, as the round of this number.
 
-        Returns how many rows there are.
+        Returns the number of rows.
         """
         counted = Observation()
         (
@@ -139,8 +139,8 @@ class SourceStream:
 
     @classmethod
     def opened(cls, path: str, *, may_be_journal: bool = False) -> SourceStream:
-        """Raises DiskqSparkError where there is none."""
-        with telling():
+        """Open the stream, or journal, at `path`. Raises DiskqSparkError if there is none."""
+        with with_codes():
             if may_be_journal and log_at(path) == "sej":
                 return cls(path, JournalLayout(path))
             return cls(path, TripletLayout(path))
@@ -151,7 +151,7 @@ class SourceStream:
 
 
 class Source:
-    """What a job copies: where it begins, up to where there is something, and how it is read."""
+    """The streams that a job copies: what is in them, and how it is read."""
 
     def __init__(
         self,
@@ -168,22 +168,20 @@ class Source:
         if len(self.streams) < len(streams):
             names = sorted(stream.name for stream in streams)
             twice = next(name for name in names if names.count(name) > 1)
-            raise DiskqSparkError(
-                "DISKQ_OPTION", f"two sources are called {twice!r}: their names tell them apart"
-            )
+            raise DiskqSparkError("DISKQ_OPTION", f"two sources have the name {twice!r}: names must differ")
 
     def identities(self) -> dict[str, str | None]:
-        """What tells a source from one that was made anew in its place; of all that there are now."""
+        """Return the ids of all sources now, which change if one is created again in its place."""
         for path in () if self._find is None else self._find():
             if name_of(path) not in self.streams:
                 self.streams[name_of(path)] = SourceStream.opened(path, may_be_journal=self._may_be_journals)
         return {name: stream.layout.identity() for name, stream in self.streams.items()}
 
     def next_round(self, begun: Places, most: int) -> Ranges:
-        """What is to be read after these places: at most so many messages; nothing, where there are none."""
+        """Return the ranges after these places, of up to `most` messages; empty if there are none."""
         starts: dict[Part, int] = {}
         waiting: dict[Part, int] = {}
-        with telling():
+        with with_codes():
             for name, stream in self.streams.items():
                 for number, span in stream.layout.spans().items():
                     part = name, number
@@ -196,14 +194,14 @@ class Source:
         return {part: (starts[part], starts[part] + count) for part, count in taken.items() if count}
 
     def waiting(self, begun: Places) -> int:
-        """How many messages are still to be read."""
+        """Return the number of messages that are still to be read."""
         ranges = self.next_round(begun, 2**62)
         return sum(end - start for start, end in ranges.values())
 
     def between(self, run: JobRun, ranges: Ranges) -> DataFrame:
-        """These messages, with `timestampNanos`, by source, partition and offset, without a shuffle.
+        """Return these messages, with `timestampNanos`, by source, partition and offset, without a shuffle.
 
-        Sources of one directory come together, as each read that is loaded takes its time.
+        Sources of one directory are one read, since each load takes time.
         """
         by_root: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
         for (name, number), between in sorted(ranges.items()):
@@ -224,7 +222,7 @@ class Source:
             )
         all_of_them = frames[0]
         for frame in frames[1:]:
-            # Journals have a column more.
+            # Journals have one more column.
             all_of_them = all_of_them.unionByName(frame, allowMissingColumns=True)
         return all_of_them
 
@@ -232,8 +230,8 @@ class Source:
 def _cut(where: str, copied: int, next_offset: int) -> DiskqSparkError:
     return DiskqSparkError(
         "DISKQ_STREAM_CHANGED",
-        f"{where}: what is before offset {copied} was copied, and the next is {next_offset}: it was cut, or "
-        "made anew; name the job otherwise to copy it from its beginning",
+        f"{where}: offsets below {copied} were copied, and the next is {next_offset}: it was cut, or created "
+        "again; give the job another name to copy it from its beginning",
     )
 
 
@@ -248,18 +246,18 @@ def carry_out(
     next_round: Callable[[Places], tuple[Ranges, Mapping[str, Any]]],
     copy: Callable[[int, Ranges, Mapping[str, Any]], int],
 ) -> Copied:
-    """The rounds of `run`, until `next_round` finds nothing; or for ever, if it follows.
+    """Carry out the rounds of `run`, until `next_round` finds nothing; or for ever, if it follows.
 
-    `source` tells whether what is copied was made anew, and the lag; None: nothing is known of either.
-    `of` says what is copied and how: a job is resumed only with the same. `next_round` is given where the
-    last one ended, and returns ranges, and what else the round must know when it is done again. `copy` does
-    a round, given its number, and returns how many messages it has written.
+    `source` reports whether a source was created again, and the lag; if None, neither is known. `of`
+    describes what is copied and how: a job is resumed only with an equal one. `next_round` gets the places
+    where the last one ended, and returns ranges, and what else the round needs if it is repeated. `copy`
+    carries out a round, given its number, and returns how many messages it has written.
     """
     into, job, follow, watch = run.into, run.job, run.follow, run.watch
     began = time.monotonic()
     check_job_name(job)
     rounds = messages = read = 0
-    with telling():
+    with with_codes():
         kept = Job(into, job)
     with kept:
         plan = kept.plan
@@ -268,7 +266,7 @@ def carry_out(
         if plan is not None and plan["of"] != dict(of):
             raise DiskqSparkError(
                 "DISKQ_OPTION",
-                f"job {job!r} of {into} is another one ({_told(plan['of'])}): name this one otherwise",
+                f"job {job!r} of {into} is another one ({_described(plan['of'])}): choose another name",
             )
         places = {} if plan is None else _places(plan["places"])
         while True:
@@ -291,7 +289,7 @@ def carry_out(
                     "is_done": False,
                     "places": _as_list(places),
                 }
-                with telling():
+                with with_codes():
                     kept.keep(plan)
             ranges = {(name, number): (start, end) for name, number, start, end in plan["ranges"]}
             before = _progress(read, rounds, began, source.waiting(places) if source and watch else None)
@@ -301,7 +299,7 @@ def carry_out(
             read += sum(end - start for start, end in ranges.values())
             places = {**places, **{part: end for part, (_, end) in ranges.items()}}
             plan = {**plan, "is_done": True, "places": _as_list(places)}
-            with telling():
+            with with_codes():
                 kept.keep(plan)
             if watch is not None:
                 watch(_progress(read, rounds, began, source.waiting(places) if source else None))
@@ -327,7 +325,7 @@ def _check_identities(
             raise DiskqSparkError(
                 "DISKQ_STREAM_CHANGED",
                 f"job {job!r} of {into} has copied stream {known[name]}, and {name} is now {identity}: it "
-                "was made anew; name the job otherwise to copy it from its beginning",
+                "was created again; give the job another name to copy it from its beginning",
             )
 
 
@@ -335,9 +333,9 @@ def _as_list(places: Places) -> list[list[Any]]:
     return [[*part, offset] for part, offset in sorted(places.items())]
 
 
-def _places(told: list[list[Any]]) -> dict[Part, int]:
-    return {(name, number): offset for name, number, offset in told}
+def _places(kept: list[list[Any]]) -> dict[Part, int]:
+    return {(name, number): offset for name, number, offset in kept}
 
 
-def _told(of: Mapping[str, Any]) -> str:
+def _described(of: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in of.items())
