@@ -26,7 +26,7 @@ from diskq.cli.core.parsing import (
 from diskq.cli.core.terminal import note, printable, progress, warnings_left_out
 from diskq.cli.core.times import MOMENTS, moment
 from diskq.errors import ConversionLossError, QueueNameError
-from diskq.tools.convert.conversion import Conversion, convert, tell_losses
+from diskq.tools.convert.conversion import Conversion, convert, losses_in_words
 from diskq.tools.convert.field_mapping import FORMATS, ConvertOptions, Format
 from diskq.tools.convert.sources import LinesFile, Selection, Source
 from diskq.tools.stores import stores_at
@@ -223,7 +223,7 @@ def _progress(*, is_wanted: bool) -> Iterator[Callable[[int, int | None], None]]
 
 
 def _warn(losses: Mapping[str, int]) -> None:
-    note(f"warning: this loses: {tell_losses(losses)}")
+    note(f"warning: this loses: {losses_in_words(losses)}")
 
 
 def _report(found: Conversion) -> None:
@@ -234,6 +234,6 @@ def _report(found: Conversion) -> None:
     for name, many in found.invented.items():
         note(f"made up: {name} of {many:,} messages")
     if found.is_dry and found.lost:
-        note(f"this loses: {tell_losses(found.lost)}")
+        note(f"this loses: {losses_in_words(found.lost)}")
     for gap in found.unreadable:
         note(f"warning: {gap}")

@@ -203,7 +203,7 @@ def _look_at_journal(fs: FileSystem, store: Store, found: Info) -> None:
 # --- jobs -----------------------------------------------------------------------------------------
 
 
-def _look_at_jobs(fs: FileSystem, store: Store, found: Info) -> None:
+def _look_at_priority(fs: FileSystem, store: Store, found: Info) -> None:
     files = StoreFiles.existing(fs, store.path)
     segments = [files.segment(base) for base in files.segments()]
     _count_files(fs, _below(fs, files.root), found)
@@ -276,6 +276,6 @@ _LOOKS: Mapping[Kind, Callable[[FileSystem, Store, Info], None]] = MappingProxyT
         "spool": _look_at_spool,
         "stream": _look_at_stream,
         "journal": _look_at_journal,
-        "jobs": _look_at_jobs,
+        "jobs": _look_at_priority,
     }
 )

@@ -45,8 +45,8 @@ __all__ = [
     "Shape",
     "entry_of",
     "from_lines",
-    "job_line",
     "journal_line",
+    "priority_line",
     "read_lines",
     "stream_line",
     "to_lines",
@@ -125,10 +125,10 @@ def stream_line(message: Message) -> bytes:
 
 @lru_cache(4096)
 def _partition_key(key: bytes) -> bytes:
-    told = {"PartitionKey": key.decode(errors="replace")}
-    if told["PartitionKey"].encode() != key:
-        told["PartitionKeyBase64"] = b2a_base64(key, newline=False).decode()
-    return json.dumps(told, separators=(",", ":"))[1:-1].encode()
+    fields = {"PartitionKey": key.decode(errors="replace")}
+    if fields["PartitionKey"].encode() != key:
+        fields["PartitionKeyBase64"] = b2a_base64(key, newline=False).decode()
+    return json.dumps(fields, separators=(",", ":"))[1:-1].encode()
 
 
 def journal_line(message: JournalMessage) -> bytes:
@@ -143,7 +143,7 @@ def journal_line(message: JournalMessage) -> bytes:
     )
 
 
-def job_line(record: PriorityRecord) -> bytes:
+def priority_line(record: PriorityRecord) -> bytes:
     """Return the line without its newline."""
     return b'{"queue":%b,"id":%d,"priority":%d,"data":"%b"}' % (
         json.dumps(record.queue).encode(),
@@ -212,25 +212,25 @@ def entry_of(line: bytes, shape: Shape | None = None, when: Callable[[str], int]
 
     `when` converts a time to nanoseconds since 1970; its exceptions are passed on.
     """
-    told = _decode((line[3:] if line.startswith(_BOM) else line).decode())
-    if type(told) is not dict:
+    fields = _decode((line[3:] if line.startswith(_BOM) else line).decode())
+    if type(fields) is not dict:
         raise ValueError("it is not an object")
     names = _TOOLS if shape is None else shape.names
     if shape is not None:
-        _check_names(told, shape.known)
-    elif not told.keys() <= _KNOWN:
-        told = _as_tools(told)
-    value, text = told.get(names.value), told.get(names.text)
-    if shape is STREAM and value is None and "Data" in told:
+        _check_names(fields, shape.known)
+    elif not fields.keys() <= _KNOWN:
+        fields = _as_tools(fields)
+    value, text = fields.get(names.value), fields.get(names.text)
+    if shape is STREAM and value is None and "Data" in fields:
         value = ""  # null is Go's for a slice without bytes
     if (value is None) == (text is None):
         raise ValueError("it has both text and value" if value is not None else f"it has no {names.value}")
-    key, key_text = told.get(names.key), told.get(names.key_text)
+    key, key_text = fields.get(names.key), fields.get(names.key_text)
     if key is not None and key_text is not None:
         if shape is not STREAM:
             raise ValueError("it has both key_text and key")
         key_text = None  # what can be shown of PartitionKeyBase64
-    queue = told.get(names.queue)
+    queue = fields.get(names.queue)
     if queue is not None and type(queue) is not str:
         raise ValueError("its queue is not text")
     return Entry(
@@ -238,13 +238,13 @@ def entry_of(line: bytes, shape: Shape | None = None, when: Callable[[str], int]
         None
         if key is None and key_text is None
         else (_bytes(names.key, key) if key_text is None else _encoded(names.key_text, key_text)),
-        _moment(names.timestamp, told.get(names.timestamp), when),
-        _whole("type", told.get(names.type), 0, 255),
-        _whole("priority", told.get(names.priority), -(2**63), 2**63 - 1),
+        _moment(names.timestamp, fields.get(names.timestamp), when),
+        _whole("type", fields.get(names.type), 0, 255),
+        _whole("priority", fields.get(names.priority), -(2**63), 2**63 - 1),
         queue,
-        _whole("partition", told.get(names.partition), 0, 999_999),
-        _whole("offset", told.get(names.offset), 0, 2**63 - 1),
-        _whole("id", told.get(names.id), 0, 2**64 - 1),
+        _whole("partition", fields.get(names.partition), 0, 999_999),
+        _whole("offset", fields.get(names.offset), 0, 2**63 - 1),
+        _whole("id", fields.get(names.id), 0, 2**64 - 1),
     )
 
 
@@ -259,20 +259,20 @@ _OTHER_NAMES = {
 _KNOWN_IN_ALL = _KNOWN.union(_OTHER_NAMES)
 
 
-def _check_names(told: dict[str, Any], known: frozenset[str]) -> None:
-    if not told.keys() <= known:
-        raise ValueError(f"it has {min(told.keys() - known)!r}, which no message has")
+def _check_names(fields: dict[str, Any], known: frozenset[str]) -> None:
+    if not fields.keys() <= known:
+        raise ValueError(f"it has {min(fields.keys() - known)!r}, which no message has")
 
 
-def _as_tools(told: dict[str, Any]) -> dict[str, Any]:
+def _as_tools(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the same object with the names of a tool's lines."""
-    _check_names(told, _KNOWN_IN_ALL)
-    if told.get("PartitionKeyBase64") is not None:  # PartitionKey is what can be shown of it
-        told = {name: cell for name, cell in told.items() if name != "PartitionKey"}
-    if "Data" in told and told["Data"] is None:
-        told = {**told, "Data": ""}
-    ours = {_OTHER_NAMES.get(name, name): cell for name, cell in told.items()}
-    if len(ours) < len(told):
+    _check_names(fields, _KNOWN_IN_ALL)
+    if fields.get("PartitionKeyBase64") is not None:  # PartitionKey is what can be shown of it
+        fields = {name: cell for name, cell in fields.items() if name != "PartitionKey"}
+    if "Data" in fields and fields["Data"] is None:
+        fields = {**fields, "Data": ""}
+    ours = {_OTHER_NAMES.get(name, name): cell for name, cell in fields.items()}
+    if len(ours) < len(fields):
         raise ValueError("it has a field twice")
     return ours
 

@@ -14,7 +14,7 @@ from diskq.storage.repairs import Repair
 from diskq.storage.swap import plan_path
 from diskq.tools.findings import Finding, Progress, Severity
 
-__all__ = ["Report", "settled", "tell_of_a_repair", "tell_of_rows", "tell_of_the_start"]
+__all__ = ["Report", "report_cut_repair", "report_missing_start", "report_rotten_entries", "settled"]
 
 _LOOKS = 5
 _MOMENT = 0.02
@@ -81,21 +81,21 @@ class Report:
         return {(each.severity, each.path, each.at, each.what) for each in wrong}
 
 
-def tell_of_rows(fs: FileSystem, checksum_file: str, bare: int, report: Report) -> None:
+def report_rotten_entries(fs: FileSystem, checksum_file: str, bare: int, report: Report) -> None:
     """Report rotten entries of a checksum file, if `bare` bytes of the data have no checksum."""
     if bare > 0 and (rotten := corrupt_rows(fs, checksum_file)):
         what = f"{len(rotten)} of its entries are torn or rotten: {bare} bytes of the data have no checksum"
         report.note(checksum_file, rotten[0], what)
 
 
-def tell_of_a_repair(fs: FileSystem, root: str, name: str, report: Report) -> None:
+def report_cut_repair(fs: FileSystem, root: str, name: str, report: Report) -> None:
     """Report a repair that was begun at `root` under this name and cut short."""
     plan = plan_path(private_path(root, name))
     if fs.size_of(plan) is not None:
         report.note(plan, None, "this is the rest of a repair that was cut short: the next open finishes it")
 
 
-def tell_of_the_start(missing: Repair | None, report: Report) -> None:
+def report_missing_start(missing: Repair | None, report: Report) -> None:
     """Report messages that are missing before the first segment."""
     if missing is not None:
         report.damage(missing.path, None, missing.reason, missing.records or 0)

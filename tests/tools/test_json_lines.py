@@ -18,8 +18,8 @@ from diskq.tools.json_lines import (
     Shape,
     entry_of,
     from_lines,
-    job_line,
     journal_line,
+    priority_line,
     read_lines,
     stream_line,
     to_lines,
@@ -124,7 +124,7 @@ def test_a_journals_line_comes_back_to_commands_and_to_tools(
 def test_a_stores_line_comes_back_to_commands_and_to_tools(
     queue: str, number: int, priority: int, payload: bytes
 ) -> None:
-    line = job_line(record_of(queue, number, priority, payload))
+    line = priority_line(record_of(queue, number, priority, payload))
     assert b"\n" not in line
     assert entry_of(line, JOB) == Entry(payload, priority=priority, queue=queue)
     assert entry_of(line) == Entry(payload, priority=priority, queue=queue, id=number)

@@ -26,7 +26,7 @@ from diskq.engine.priority.store import PriorityRecord, PriorityStore
 from diskq.engine.priority.view import log_trace, look_at_store
 from diskq.options import PriorityOptions
 from diskq.tools.entries import Entry
-from diskq.tools.json_lines import JOB, job_line
+from diskq.tools.json_lines import JOB, priority_line
 
 __all__ = ["PriorityOutput", "create", "delete", "receive", "send", "snapshot"]
 
@@ -163,7 +163,7 @@ class PriorityOutput:
     async def write(self, records: Sequence[PriorityRecord]) -> None:
         """Return when they have left this process. `Cancelled`: some of them may have."""
         await self._output.write(
-            [job_line(record) if self._is_json else record.payload for record in records]
+            [priority_line(record) if self._is_json else record.payload for record in records]
         )
 
 

@@ -18,14 +18,14 @@ from diskq.engine.stream.stream import new_key
 from diskq.errors import ConversionLossError, QueueNotFoundError
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name
-from diskq.tools.convert.field_mapping import CARRIES, ConvertOptions, FieldMapper, Format
+from diskq.tools.convert.field_mapping import KEPT, ConvertOptions, FieldMapper, Format
 from diskq.tools.convert.sources import LinesFile, Source, kind_of, open_reading
 from diskq.tools.convert.targets import LinesOut, Target, check_there, open_target
 from diskq.tools.entries import EntryBatch
 from diskq.tools.placing import Place, check_free
 from diskq.tools.stores import Store
 
-__all__ = ["Conversion", "Progress", "convert", "tell_losses"]
+__all__ = ["Conversion", "Progress", "convert", "losses_in_words"]
 
 Progress = Callable[[int, "int | None"], object]
 """Called with the number of messages that were processed, and of all messages, or None if that is not known.
@@ -99,12 +99,12 @@ def convert(
         return conversion.run()
 
 
-def tell_losses(losses: Mapping[str, int]) -> str:
+def losses_in_words(losses: Mapping[str, int]) -> str:
     """Return the losses in words: "key (12,345 messages have one), type (1 message has one)"."""
-    return ", ".join(f"{what} ({_told(what, count)})" for what, count in losses.items())
+    return ", ".join(f"{what} ({_loss_in_words(what, count)})" for what, count in losses.items())
 
 
-def _told(what: str, count: int) -> str:
+def _loss_in_words(what: str, count: int) -> str:
     if what == "queue":
         return f"{count:,} messages of several queues come into one"
     if what == "messages":
@@ -240,7 +240,7 @@ class _Conversion(ExitStack):
     def _is_to_be_looked_at(self) -> bool:
         """True if only the messages show what would be lost, and what is needed."""
         kinds = [kind_of(reading.source) for reading in self._readings]
-        may_lose = any((reading.fields & _LOSABLE) - CARRIES[self._to] for reading in self._readings)
+        may_lose = any((reading.fields & _LOSABLE) - KEPT[self._to] for reading in self._readings)
         may_merge = len(kinds) > 1 or bool({"spool", "jobs"} & {*kinds})
         return "lines" in kinds or may_lose or (may_merge and self._to != "jsonl")
 
@@ -258,11 +258,11 @@ class _Conversion(ExitStack):
             path,
             partitions=partitions,
             queues=infos if self._options.into is None else (),
-            default_queue=self._options.into or self._carrier_queue(),
+            default_queue=self._options.into or self._empty_queue(),
             text=self._options.text,
         )
 
-    def _carrier_queue(self) -> str:
+    def _empty_queue(self) -> str:
         """Return the name of the queue that exists even without a message."""
         names = [getattr(reading.source, "name", "") for reading in self._readings]
         return names[0] if names and names[0] else self._default_queue()
@@ -290,7 +290,7 @@ class _Conversion(ExitStack):
         self._passes += is_first
         if self._to == "triplet" and self._options.append:
             self._partitions_there()
-        for batch in self._carried():
+        for batch in self._mapped():
             if target is not None:
                 target.admit(batch, self._mapper)
         if is_first:
@@ -303,11 +303,11 @@ class _Conversion(ExitStack):
         self._mapper.restart()
         self._mapper.highest_partition = highest
         self._unreadable.clear()
-        for batch in self._carried():
+        for batch in self._mapped():
             target.write(batch)
         self._judge()
 
-    def _carried(self) -> Iterator[EntryBatch]:
+    def _mapped(self) -> Iterator[EntryBatch]:
         left = self._options.selection.limit
         counts = [reading.total for reading in self._readings]
         total = None if None in counts else self._passes * sum(count or 0 for count in counts)
@@ -316,7 +316,7 @@ class _Conversion(ExitStack):
             for found in reading.batches():
                 batch = found if left is None else found.cut(0, left)
                 if len(batch):
-                    yield self._mapper.carry(batch)
+                    yield self._mapper.map(batch)
                 if left is not None:
                     left -= len(batch)
                 self._passed += len(batch)
@@ -336,4 +336,4 @@ class _Conversion(ExitStack):
         lost = self._losses()
         if lost and not self._options.lossy:
             source = ", ".join(str(reading.source) for reading in self._readings)
-            raise ConversionLossError(source, lost, tell_losses(lost))
+            raise ConversionLossError(source, lost, losses_in_words(lost))

@@ -32,12 +32,12 @@ from diskq.options import LARGEST_PAYLOAD, MOST_PARTITIONS
 from diskq.tools.convert.sources import Selection
 from diskq.tools.entries import EntryBatch
 
-__all__ = ["CARRIES", "FORMATS", "ConvertOptions", "FieldMapper", "Format"]
+__all__ = ["FORMATS", "KEPT", "ConvertOptions", "FieldMapper", "Format"]
 
 Format = Literal["nsq", "triplet", "sej", "taskflux", "jsonl"]
 FORMATS: tuple[Format, ...] = ("nsq", "triplet", "sej", "taskflux", "jsonl")
 
-CARRIES: Mapping[Format, frozenset[str]] = {
+KEPT: Mapping[Format, frozenset[str]] = {
     "nsq": frozenset({"queue"}),
     "triplet": frozenset({"key", "timestamp_ns", "partition"}),
     "sej": frozenset({"key", "timestamp_ns", "type"}),
@@ -96,7 +96,7 @@ class ConvertOptions:
             "into": (self.into, "queue"),
         }
         for name, (given, what) in needs.items():
-            if given is not None and (what not in CARRIES[to] or (to == "jsonl" and name == "partitions")):
+            if given is not None and (what not in KEPT[to] or (to == "jsonl" and name == "partitions")):
                 raise ValueError(f"{name} is of no use for messages of {to}: leave it out")
 
         if self.text and to != "jsonl":
@@ -143,7 +143,7 @@ class FieldMapper:
         self.partitions = options.partitions
         """The number of partitions that are written to; None: not known yet."""
         self._options = options
-        self._carries = CARRIES[to]
+        self._kept = KEPT[to]
         self._now_ns = now_ns
         self._new_key = new_key
         self._default_queue = default_queue
@@ -168,22 +168,22 @@ class FieldMapper:
         merged = sum(names.total() for names in self._named.values() if len(names) > 1)
         return lost | {"queue": merged} if merged else lost
 
-    def carry(self, batch: EntryBatch) -> EntryBatch:
+    def map(self, batch: EntryBatch) -> EntryBatch:
         """Return the messages with what the target needs. Raises ConversionError for one it cannot store."""
         self._check_sizes(batch)
         documents = _Documents(batch)
-        carried = EntryBatch(values=batch.values)
+        mapped = EntryBatch(values=batch.values)
         if self.to == "jsonl":
-            carried.offsets, carried.ids = batch.offsets, batch.ids
-        self._carry_keys(batch, carried, documents)
-        self._carry_timestamps(batch, carried, documents)
-        self._carry_types(batch, carried)
-        self._carry_priorities(batch, carried, documents)
-        self._carry_queues(batch, carried)
-        self._carry_partitions(batch, carried)
+            mapped.offsets, mapped.ids = batch.offsets, batch.ids
+        self._map_keys(batch, mapped, documents)
+        self._map_timestamps(batch, mapped, documents)
+        self._map_types(batch, mapped)
+        self._map_priorities(batch, mapped, documents)
+        self._map_queues(batch, mapped)
+        self._map_partitions(batch, mapped)
         self.messages += len(batch)
         self.bytes += sum(map(len, batch.values))
-        return carried
+        return mapped
 
     # --- what cannot be -------------------------------------------------------------------------------
 
@@ -220,9 +220,9 @@ class FieldMapper:
 
     # --- field by field -------------------------------------------------------------------------------
 
-    def _carry_keys(self, batch: EntryBatch, carried: EntryBatch, documents: _Documents) -> None:
+    def _map_keys(self, batch: EntryBatch, mapped: EntryBatch, documents: _Documents) -> None:
         keys = batch.keys
-        if "key" not in self._carries:
+        if "key" not in self._kept:
             if keys is not None and self._options.priority != "key":
                 self._lose("key", sum(map(bool, keys)))
             return
@@ -238,7 +238,7 @@ class FieldMapper:
             keys = self._short_keys(
                 batch, [b""] * len(batch) if keys is None else [key or b"" for key in keys]
             )
-        carried.keys = keys
+        mapped.keys = keys
 
     def _short_keys(self, batch: EntryBatch, keys: list[bytes]) -> list[bytes]:
         if max(map(len, keys), default=0) <= MAX_KEY:
@@ -257,9 +257,9 @@ class FieldMapper:
         self.invented[what] += 1
         return made
 
-    def _carry_timestamps(self, batch: EntryBatch, carried: EntryBatch, documents: _Documents) -> None:
+    def _map_timestamps(self, batch: EntryBatch, mapped: EntryBatch, documents: _Documents) -> None:
         times = batch.timestamps
-        if "timestamp_ns" not in self._carries:
+        if "timestamp_ns" not in self._kept:
             if times is not None:
                 self._lose("timestamp", len(times) - times.count(None))
             return
@@ -270,7 +270,7 @@ class FieldMapper:
             self._lose("timestamp", times.count(NULL_TIMESTAMP))
         if times is None or None in times:
             times = self._made_times(batch, times, documents)
-        carried.timestamps = times
+        mapped.timestamps = times
 
     def _made_times(
         self, batch: EntryBatch, times: Sequence[int | None] | None, documents: _Documents
@@ -287,20 +287,20 @@ class FieldMapper:
             for at, time in _all(times, batch)
         ]
 
-    def _carry_types(self, batch: EntryBatch, carried: EntryBatch) -> None:
+    def _map_types(self, batch: EntryBatch, mapped: EntryBatch) -> None:
         types = batch.types
-        if "type" in self._carries:
+        if "type" in self._kept:
             if self.to == "sej":
                 types = [0] * len(batch) if types is None else [type or 0 for type in types]
-            carried.types = types
+            mapped.types = types
         elif types is not None:
-            self._lose("type", _count_told(types))
+            self._lose("type", _count_present(types))
 
-    def _carry_priorities(self, batch: EntryBatch, carried: EntryBatch, documents: _Documents) -> None:
+    def _map_priorities(self, batch: EntryBatch, mapped: EntryBatch, documents: _Documents) -> None:
         priorities = batch.priorities
-        if "priority" not in self._carries:
+        if "priority" not in self._kept:
             if priorities is not None:
-                self._lose("priority", _count_told(priorities))
+                self._lose("priority", _count_present(priorities))
             return
         rule = self._options.priority
         if rule is None and self.to == "taskflux":
@@ -311,7 +311,7 @@ class FieldMapper:
                 self._counted("priority", make(at)) if priority is None else priority
                 for at, priority in _all(priorities, batch)
             ]
-        carried.priorities = priorities
+        mapped.priorities = priorities
 
     def _priority_maker(
         self, rule: int | str, batch: EntryBatch, documents: _Documents
@@ -331,21 +331,21 @@ class FieldMapper:
                 return found
         raise self.refuse(batch, at, "its key is to be the priority, and is not a number of 64 bits")
 
-    def _carry_queues(self, batch: EntryBatch, carried: EntryBatch) -> None:
+    def _map_queues(self, batch: EntryBatch, mapped: EntryBatch) -> None:
         queues = batch.queues
-        if "queue" not in self._carries:
+        if "queue" not in self._kept:
             if queues is not None:
                 self._names("").update(queues)
             return
         if self.to == "jsonl":
             into = self._options.into
-            carried.queues = queues if into is None else [into] * len(batch)
+            mapped.queues = queues if into is None else [into] * len(batch)
             return
         names = {None} if queues is None else set(queues)
         renamed = {name: self._name_of(batch, name) for name in names}
         for name, target in renamed.items():
             self._names(target)[name] += len(batch) if queues is None else queues.count(name)
-        carried.queues = [renamed[name] for _, name in _all(queues, batch)]
+        mapped.queues = [renamed[name] for _, name in _all(queues, batch)]
 
     def _names(self, target: str) -> Counter[str | None]:
         return self._named.setdefault(target, Counter())
@@ -364,10 +364,10 @@ class FieldMapper:
             raise self.refuse(batch, queues.index(name), reason) from None
         return name
 
-    def _carry_partitions(self, batch: EntryBatch, carried: EntryBatch) -> None:
+    def _map_partitions(self, batch: EntryBatch, mapped: EntryBatch) -> None:
         partitions = batch.partitions
         if self.to == "jsonl":
-            carried.partitions = partitions
+            mapped.partitions = partitions
         if self.to != "triplet":
             return
         if partitions is not None:
@@ -377,7 +377,7 @@ class FieldMapper:
         if self.partitions is None:
             return  # the partitions are counted first
         if self._options.partitions is not None or partitions is None:
-            carried.partitions = self._hashed(carried.keys or ())
+            mapped.partitions = self._hashed(mapped.keys or ())
             return
         if self.highest_partition >= self.partitions:
             at = next(
@@ -388,9 +388,9 @@ class FieldMapper:
             )
             raise self.refuse(batch, at, reason)
         if None in partitions:
-            hashed = self._hashed(carried.keys or ())
+            hashed = self._hashed(mapped.keys or ())
             partitions = [own if its is None else its for its, own in zip(partitions, hashed, strict=True)]
-        carried.partitions = partitions
+        mapped.partitions = partitions
 
     def _hashed(self, keys: Sequence[bytes | None]) -> list[int]:
         """Return the partitions that a producer would choose."""
@@ -403,7 +403,7 @@ def _all(column: Sequence[Any] | None, batch: EntryBatch) -> Any:
     return enumerate([None] * len(batch) if column is None else column)
 
 
-def _count_told(column: Sequence[int | None]) -> int:
+def _count_present(column: Sequence[int | None]) -> int:
     return len(column) - column.count(None) - column.count(0)
 
 
@@ -434,10 +434,10 @@ class _Documents:
 
     def _document(self, at: int) -> dict[str, Any]:
         if at not in self._read:
-            told = json.loads(self._batch.values[at].decode())
-            if not isinstance(told, dict):
+            document = json.loads(self._batch.values[at].decode())
+            if not isinstance(document, dict):
                 raise ValueError("the value is not a JSON object")
-            self._read[at] = told
+            self._read[at] = document
         return self._read[at]
 
 

@@ -19,7 +19,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.repairs import Repair
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import gaps_as, known_gaps, unknown_parts
-from diskq.tools.repair.log import FoundMessages, MessageRun, gaps_between, left_out, read_segment, told
+from diskq.tools.repair.log import FoundMessages, MessageRun, as_repairs, gaps_between, left_out, read_segment
 from diskq.tools.repair.rewriting import copied, sej_blocks, sums
 
 __all__ = ["repair_journal"]
@@ -42,10 +42,10 @@ def repair_journal(fs: FileSystem, path: str, *, is_dry: bool) -> list[Repair]:
             swap.carry_out()
     finally:
         lock.release()
-    return repairs + _mend_readers(fs, path)
+    return repairs + _repair_readers(fs, path)
 
 
-def _mend_readers(fs: FileSystem, path: str) -> list[Repair]:
+def _repair_readers(fs: FileSystem, path: str) -> list[Repair]:
     """Set readers' impossible offsets to the nearest possible ones. Raises LockedError, OSError."""
     repairs: list[Repair] = []
     for reader in read_journal_offsets(path, fs=fs):
@@ -106,7 +106,7 @@ class _JournalRebuild:
         files, swap = self._files, self._swap
         path = files.data(found.base)
         asides = left_out(swap, path, files.kept(path), found)
-        losses = told(path, found.losses, asides)
+        losses = as_repairs(path, found.losses, asides)
         if not losses:
             aside = next(iter(asides.values()), None)
             reason = "it holds other messages than its name and the next segment's say"

@@ -15,7 +15,7 @@ from diskq.storage.swap import Swap
 from diskq.tools.gaps import Gap
 from diskq.tools.repair.rewriting import RecordRange, between
 
-__all__ = ["FoundMessages", "MessageRun", "gaps_between", "left_out", "read_segment", "told"]
+__all__ = ["FoundMessages", "MessageRun", "as_repairs", "gaps_between", "left_out", "read_segment"]
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ def left_out(swap: Swap, path: str, beside: str, found: FoundMessages) -> dict[R
     return {piece: swap.keep(path, beside, *piece) for piece in rest}
 
 
-def told(path: str, losses: Iterable[Loss], asides: Mapping[RecordRange, str]) -> list[Repair]:
+def as_repairs(path: str, losses: Iterable[Loss], asides: Mapping[RecordRange, str]) -> list[Repair]:
     """Return the losses as repairs."""
     return [
         Repair(

@@ -151,8 +151,8 @@ class _QueueRebuild:
         if not self._repairs:
             reason = f"it counts {metadata.depth} messages, and {depth} exist"
             self._repairs.append(Repair(path=self._files.metadata, kept=0, dropped=0, reason=reason))
-        told = QueueMetadata(depth, read, write, True)
-        self._swap.install(self._files.metadata, told.render())
+        changed = QueueMetadata(depth, read, write, True)
+        self._swap.install(self._files.metadata, changed.render())
         journals = self._files.ack_logs()
         if not journals or not self._pieces:
             return

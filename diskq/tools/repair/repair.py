@@ -13,14 +13,14 @@ from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import Repair
 from diskq.tools.repair.journal import repair_journal
-from diskq.tools.repair.priority import repair_jobs
+from diskq.tools.repair.priority import repair_priority
 from diskq.tools.repair.queue import repair_queue
 from diskq.tools.repair.spool import repair_spool
 from diskq.tools.repair.stream import repair_stream
 from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 
-__all__ = ["Repairs", "mend", "repair"]
+__all__ = ["Repairs", "repair", "repair_in"]
 
 # One round may uncover more damage, which the next one repairs; a few rounds are always enough.
 _MOST_ROUNDS = 5
@@ -55,28 +55,28 @@ def repair(
         return Repairs(store=store, repairs=tuple(planned), is_applied=False)
     done: list[Repair] = []
     if not planned and verify(store, fs=disk).verdict != "clean":
-        done += mend(disk, store, take_over=take_over)  # what an open repairs without a report
+        done += repair_in(disk, store, take_over=take_over)  # what an open repairs without a report
     for _ in range(_MOST_ROUNDS):
         if not planned:
             break
-        done += mend(disk, store, take_over=take_over)
+        done += repair_in(disk, store, take_over=take_over)
         planned = _planned(disk, store, take_over)
     return Repairs(store=store, repairs=tuple(done), is_applied=True)
 
 
 def _planned(disk: FileSystem, store: Store, take_over: bool) -> list[Repair]:
     with OverlayFS(disk, locks=True) as overlay:
-        return mend(overlay, store, take_over=take_over, is_dry=True)
+        return repair_in(overlay, store, take_over=take_over, is_dry=True)
 
 
-def mend(fs: FileSystem, store: Store, *, take_over: bool = False, is_dry: bool = False) -> list[Repair]:
+def repair_in(fs: FileSystem, store: Store, *, take_over: bool = False, is_dry: bool = False) -> list[Repair]:
     """Repair the store in `fs`, in one round; with `is_dry` only as an open does. Returns what was done.
 
     Raises as `repair`.
     """
     path = store.path
     if store.kind == "jobs":
-        return repair_jobs(fs, path)
+        return repair_priority(fs, path)
     if store.kind == "stream":
         return repair_stream(fs, path, is_dry=is_dry, take_over=take_over)
     if store.kind == "journal":

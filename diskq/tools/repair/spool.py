@@ -28,10 +28,10 @@ def repair_spool(fs: FileSystem, path: str, *, is_dry: bool) -> list[Repair]:
         if name in there
         for each in repair_queue(fs, path, name, is_dry=is_dry)
     ]
-    return repairs + _mend_notes(fs, path)
+    return repairs + _repair_notes(fs, path)
 
 
-def _mend_notes(fs: FileSystem, path: str) -> list[Repair]:
+def _repair_notes(fs: FileSystem, path: str) -> list[Repair]:
     files = SpoolFiles(path)
     wrong = []
     if fs.size_of(files.state) is not None and read_state(fs, files) is None:

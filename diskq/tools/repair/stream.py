@@ -30,7 +30,7 @@ from diskq.storage.repairs import Repair
 from diskq.storage.small_file import read_small
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import Gap, gaps_as, known_gaps, unknown_parts
-from diskq.tools.repair.log import FoundMessages, MessageRun, gaps_between, left_out, read_segment, told
+from diskq.tools.repair.log import FoundMessages, MessageRun, as_repairs, gaps_between, left_out, read_segment
 from diskq.tools.repair.rewriting import copied, indexed, sums, triplet_blocks
 
 __all__ = ["repair_stream"]
@@ -46,7 +46,7 @@ def repair_stream(fs: FileSystem, path: str, *, is_dry: bool, take_over: bool) -
     DiskqError, OSError.
     """
     files = StreamFiles(fs, path)
-    repairs = _mend_settings(fs, files, take_over)
+    repairs = _repair_settings(fs, files, take_over)
     with Stream(path, fs=fs, take_over=take_over) as stream:
         repairs += stream.repairs
     lock = Lock(fs, files.lock, f"stream {path}")
@@ -61,13 +61,13 @@ def repair_stream(fs: FileSystem, path: str, *, is_dry: bool, take_over: bool) -
             Barrier(removals=owner.removals()).execute(fs)
     finally:
         lock.release()
-    return repairs + _mend_groups(fs, files)
+    return repairs + _repair_groups(fs, files)
 
 
 # --- the settings ---------------------------------------------------------------------------------
 
 
-def _mend_settings(fs: FileSystem, files: StreamFiles, take_over: bool) -> list[Repair]:
+def _repair_settings(fs: FileSystem, files: StreamFiles, take_over: bool) -> list[Repair]:
     """Rewrite settings that are not JSON, from what the partitions show. Raises as `repair_stream`."""
     content = read_small(fs, files.settings, _LARGEST_SETTINGS) or b""
     try:
@@ -119,7 +119,7 @@ def _reach(fs: FileSystem, files: StreamFiles, *, varuint: bool) -> int:
 # --- the groups -----------------------------------------------------------------------------------
 
 
-def _mend_groups(fs: FileSystem, files: StreamFiles) -> list[Repair]:
+def _repair_groups(fs: FileSystem, files: StreamFiles) -> list[Repair]:
     """Repair committed offsets that are damaged or beyond the end. Raises LockedError, OSError."""
     repairs: list[Repair] = []
     points = read_points(fs, files).partitions
@@ -231,7 +231,7 @@ class _StreamRebuild:
         kept = [
             swap.keep(each, files.kept(each)) for each in files.segment(found.base)[1:] if self._has(each)
         ]
-        losses = told(path, found.losses, asides)
+        losses = as_repairs(path, found.losses, asides)
         if not losses:
             aside = next(iter([*asides.values(), *kept]), None)
             problem = self._problem(files, found) or "it holds more messages than offsets"

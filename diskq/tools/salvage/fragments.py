@@ -20,7 +20,7 @@ from diskq._native.queue import codec as queue_codec
 from diskq._native.stream import codec as stream_codec
 from diskq.tools.entries import Entry
 
-__all__ = ["Fragments", "jobs_fragments", "journal_fragments", "queue_fragments", "stream_fragments"]
+__all__ = ["Fragments", "journal_fragments", "priority_fragments", "queue_fragments", "stream_fragments"]
 
 # A chain is looked for in this many of the last bytes.
 _MOST_LOOKED_AT = 1024 * 1024
@@ -139,7 +139,7 @@ def _sej_record_behind(content: bytes, at: int) -> int:
     return len(content)
 
 
-def jobs_fragments(content: bytes) -> Fragments:
+def priority_fragments(content: bytes) -> Fragments:
     """Find the messages of a store's log, also acknowledged ones: a log has only their numbers."""
     found = Fragments()
     at = len(priority_codec.FILE_HEAD) if content.startswith(priority_codec.FILE_HEAD) else 0

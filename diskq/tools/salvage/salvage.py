@@ -28,11 +28,11 @@ from diskq.storage.overlay import OverlayFS
 from diskq.tools.convert.sources import open_reading
 from diskq.tools.entries import Entry, EntryBatch
 from diskq.tools.json_lines import to_lines
-from diskq.tools.repair.repair import mend
+from diskq.tools.repair.repair import repair_in
 from diskq.tools.salvage.fragments import (
     Fragments,
-    jobs_fragments,
     journal_fragments,
+    priority_fragments,
     queue_fragments,
     stream_fragments,
 )
@@ -89,7 +89,7 @@ def salvage(
     check_plain("write", write)
     disk = fs or OsFileSystem()
     with OverlayFS(disk, locks=True) as overlay:
-        mend(overlay, store, take_over=take_over)
+        repair_in(overlay, store, take_over=take_over)
         fragments = _fragments_of(overlay, store)
         rare = (
             {entry for fragment in fragments for entry in fragment.found.entries}
@@ -107,7 +107,7 @@ def salvage(
                     rare -= {_placeless(entry, store) for entry in batch.entries()}
                 if is_store and fragments:
                     is_read.update(map(_as_in_a_log, batch.entries()))
-    told = 0
+    found = 0
     seen: set[Entry] = set()
     for fragment in fragments:
         entries = [
@@ -121,11 +121,11 @@ def salvage(
             entries, is_read = _without(entries, is_read)
         for at in range(0, len(entries), _AT_ONCE):
             write(to_lines(EntryBatch.of(entries[at : at + _AT_ONCE])))
-        told += len(entries)
+        found += len(entries)
     unread = tuple(
         Unread(fragment.path, fragment.found.unread) for fragment in fragments if fragment.found.unread
     )
-    return Salvaged(store=store, messages=messages, fragments=told, unread=unread)
+    return Salvaged(store=store, messages=messages, fragments=found, unread=unread)
 
 
 def _as_in_a_log(entry: Entry) -> Entry:
@@ -219,7 +219,7 @@ def _set_aside(fs: FileSystem, store: Store) -> Iterator[tuple[str, str, Callabl
         root = StoreFiles.existing(fs, store.path).root
         for path, of in _quarantined(fs, private_path(root, "")[:-1]):
             if of.endswith(".log"):
-                yield path, of, jobs_fragments
+                yield path, of, priority_fragments
 
 
 def _quarantined(fs: FileSystem, directory: str) -> list[tuple[str, str]]:

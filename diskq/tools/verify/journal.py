@@ -23,7 +23,7 @@ from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.write_ahead_log import read_wal
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
-from diskq.tools.report import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
+from diskq.tools.report import Report, report_cut_repair, report_missing_start, report_rotten_entries, settled
 from diskq.tools.stores import Store
 from diskq.tools.view.killed import as_put_back
 
@@ -47,22 +47,24 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
     point = points.partitions.get(0)
     is_doubtful = _is_unsynced(fs, files) and not points.was_closed(0)
     bases = files.bases()
-    told = 0 if is_doubtful else checksummed_end(fs, files, bases)
-    promised = max(told, point.next_offset if point is not None else 0)
+    checksummed = 0 if is_doubtful else checksummed_end(fs, files, bases)
+    promised = max(checksummed, point.next_offset if point is not None else 0)
     if not bases:
-        _tell_of_nothing(files, point.base if point is not None else 0, promised, report)
+        _report_no_segment(files, point.base if point is not None else 0, promised, report)
     ends: dict[int, int] = {}
     for number, base in enumerate(bases):
         behind = bases[number + 1] if number + 1 < len(bases) else None
         look = partial(_look, fs, files, base, behind, point, ends)
         part = settled(look, report.progress)
         if is_doubtful and (point is None or base >= point.base):
-            _believe_the_synced(part, point.end if point is not None and point.base == base else 0)
+            _lower_unsynced(part, point.end if point is not None and point.base == base else 0)
         report.take(part)
-    if bases and (end := max(ends.values(), default=0)) < told:
+    if bases and (end := max(ends.values(), default=0)) < checksummed:
         counted = sum(finding.lost for finding in report.findings)
-        if lost := max(0, told - end - counted):
-            what = f"messages {told - lost} to {told - 1}, of which there are checksums, are gone"
+        if lost := max(0, checksummed - end - counted):
+            what = (
+                f"messages {checksummed - lost} to {checksummed - 1}, of which there are checksums, are gone"
+            )
             report.damage(files.data(files.checksum_files()[-1]), None, what, lost)
     if point is not None and bases:
         # Checksums that are not this segment's own would count messages that never existed.
@@ -70,10 +72,10 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
         report.limit_lost(max(0, max([promised, *ends.values()]) - first - report.messages))
     report.take(settled(partial(_look_at_readers, fs, files), None))
     noted = None if point is None else point.start(has_run_on=not is_doubtful)
-    _tell_of_the_rest(fs, files, bases, noted, report)
+    _report_rest(fs, files, bases, noted, report)
 
 
-def _tell_of_nothing(files: JournalFiles, base: int, promised: int, report: Report) -> None:
+def _report_no_segment(files: JournalFiles, base: int, promised: int, report: Report) -> None:
     """Report that no segment exists any more."""
     start = min(files.checksum_files(), default=base)
     if start < promised:
@@ -81,7 +83,7 @@ def _tell_of_nothing(files: JournalFiles, base: int, promised: int, report: Repo
         report.damage(files.data(base), None, what, promised - start)
 
 
-def _believe_the_synced(part: Report, synced: int) -> None:
+def _lower_unsynced(part: Report, synced: int) -> None:
     """Lower the findings after byte `synced` of a segment: before a power cut they were not promised."""
     for number, finding in enumerate(part.findings):
         if finding.severity == "damage" and finding.at is not None and finding.at >= synced:
@@ -118,27 +120,27 @@ def _look(
                 what = f"bytes {loss.start} to {loss.end}: {loss.reason}"
                 report.damage(path, loss.start, what, loss.records or 0)
                 offset = ahead.next_offset
-            before, told = ahead.position, ahead.next_offset
-            report.messages += ahead.skip_to(UNBOUNDED) - told
+            before, first = ahead.position, ahead.next_offset
+            report.messages += ahead.skip_to(UNBOUNDED) - first
             report.saw(min(ahead.position, size) - position)
             position = ahead.position
-            if loss is None and position == before and offset == told and segment.tail != "END":
+            if loss is None and position == before and offset == first and segment.tail != "END":
                 break
         ends[base] = ahead.next_offset
         report.checksummed += segment.blocks.verified
-        tell_of_rows(fs, files.checksum_file(base), size - segment.blocks.verified, report)
+        report_rotten_entries(fs, files.checksum_file(base), size - segment.blocks.verified, report)
         if behind is None:
             _look_at_the_end(fs, files, segment, ahead, size, report)
             _look_at_the_point(files, base, point, ahead.next_offset, report)
         elif ahead.next_offset < behind:
-            _tell_of_a_gap(fs, files, path, position, Gap(0, ahead.next_offset, behind), report)
+            _report_gap(fs, files, path, position, Gap(0, ahead.next_offset, behind), report)
         elif ahead.next_offset > behind:
             report.damage(path, position, f"it holds {ahead.next_offset - behind} messages more than offsets")
     finally:
         segment.close()
 
 
-def _tell_of_a_gap(
+def _report_gap(
     fs: FileSystem, files: JournalFiles, path: str, position: int, gap: Gap, report: Report
 ) -> None:
     """Report messages that are missing after a segment's end at `position`: as a note if that is known."""
@@ -204,12 +206,12 @@ def _look_at_readers(fs: FileSystem, files: JournalFiles, report: Report) -> Non
                 report.damage(reader.repair.path, 0, reader.repair.reason)
 
 
-def _tell_of_the_rest(
+def _report_rest(
     fs: FileSystem, files: JournalFiles, bases: list[int], noted: int | None, report: Report
 ) -> None:
     if fs.size_of(files.private) is None:
         return
-    tell_of_a_repair(fs, files.path, files.swap, report)
+    report_cut_repair(fs, files.path, files.swap, report)
     if not read_points(fs, files).is_readable:
         report.note(files.points, 0, "it cannot be read: the next open looks at everything")
     if (waiting := read_wal(fs, files.wal)) is not None:
@@ -218,7 +220,7 @@ def _tell_of_the_rest(
             whole = journal_codec.count(waiting.records[size - waiting.start :]).records
             report.messages += whole
             report.note(files.wal, None, f"{whole} messages wait here: the next open writes them")
-    tell_of_the_start(missing_start(bases, files.checksum_files(), files.data, noted=noted), report)
+    report_missing_start(missing_start(bases, files.checksum_files(), files.data, noted=noted), report)
     left = [*files.leftovers(), *files.orphans(bases)]
     for directory in files.data_places():
         for name in sorted(fs.list_directory(directory)):

@@ -18,10 +18,10 @@ from diskq.storage.repairs import last_byte
 from diskq.tools.report import Report, settled
 from diskq.tools.stores import Store
 
-__all__ = ["verify_jobs"]
+__all__ = ["verify_priority"]
 
 
-def verify_jobs(fs: FileSystem, store: Store, report: Report) -> None:
+def verify_priority(fs: FileSystem, store: Store, report: Report) -> None:
     """Raises OSError."""
     try:
         files = StoreFiles.existing(fs, store.path)
@@ -109,19 +109,19 @@ class _StoreVerification:
         report.messages = found.messages
         if found.metadata_trouble is not None:
             report.damage(files.metadata, 0, found.metadata_trouble)
-        self._tell_of_the_snapshot(found)
+        self._report_snapshot(found)
         for number, segment in enumerate(found.segments):
             report.checksummed += segment.end
             if not segment.is_covered:
-                self._tell_of_a_segment(segment, found, is_last=number == len(found.segments) - 1)
-        self._tell_of_gaps(found)
-        self._tell_of_the_closed(found)
+                self._report_segment(segment, found, is_last=number == len(found.segments) - 1)
+        self._report_gaps(found)
+        self._report_closed_segment(found)
         for path in files.leftovers():
             report.note(path, None, "a crash left it: the next open removes it")
 
     # --- the snapshot -----------------------------------------------------------------------------
 
-    def _tell_of_the_snapshot(self, found: StoreReport) -> None:
+    def _report_snapshot(self, found: StoreReport) -> None:
         snapshot = found.snapshot
         if snapshot is None:
             return
@@ -148,7 +148,7 @@ class _StoreVerification:
             return True
         return point.base == segment.lsn and point.closed is not None and segment.end < point.closed
 
-    def _tell_of_a_segment(self, segment: SegmentReport, found: StoreReport, *, is_last: bool) -> None:
+    def _report_segment(self, segment: SegmentReport, found: StoreReport, *, is_last: bool) -> None:
         if segment.trouble is None:
             return
         report, at = self._report, segment.end
@@ -171,7 +171,7 @@ class _StoreVerification:
         else:
             report.damage(segment.path, at, what)
 
-    def _tell_of_the_closed(self, found: StoreReport) -> None:
+    def _report_closed_segment(self, found: StoreReport) -> None:
         """Report if the segment is gone in which the log was closed, with everything on stable storage."""
         point, there = self._point, {segment.lsn for segment in found.segments}
         covered = -1 if found.snapshot is None else found.snapshot.lsn
@@ -184,7 +184,7 @@ class _StoreVerification:
             what = "the log was closed in this segment, which is gone"
             self._report.damage(self._files.segment(point.base), None, what)
 
-    def _tell_of_gaps(self, found: StoreReport) -> None:
+    def _report_gaps(self, found: StoreReport) -> None:
         is_begun = found.snapshot is None or found.snapshot.trouble is None
         for gap in found.gaps:
             if not is_begun and gap < found.segments[0].lsn:

@@ -19,7 +19,7 @@ from diskq.storage.block_reader import BlockReader
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import holder_of
 from diskq.storage.repairs import Repair
-from diskq.tools.report import Report, settled, tell_of_a_repair, tell_of_rows
+from diskq.tools.report import Report, report_cut_repair, report_rotten_entries, settled
 from diskq.tools.stores import Store
 from diskq.tools.view.killed import as_put_back
 
@@ -51,7 +51,7 @@ class _QueueVerification:
         content = self._files.read_metadata()
         metadata = None if content is None else QueueMetadata.parse(content)
         found = steady_survey(self._fs, self._files)
-        self._tell_of_metadata(content, metadata, found)
+        self._report_metadata(content, metadata, found)
         recorded = QueuePosition(2**63, 0) if metadata is None else metadata.write
         known = behind = uncounted = 0
         for number, size in found.sizes.items():
@@ -75,7 +75,7 @@ class _QueueVerification:
                 behind += records
                 uncounted += losses
         self._report.messages = known + behind
-        self._tell_of_depth(content, metadata, known, uncounted)
+        self._report_depth(content, metadata, known, uncounted)
         if behind:
             self._report.note(
                 self._files.metadata,
@@ -86,9 +86,9 @@ class _QueueVerification:
             whole = count(rest.records).records
             self._report.messages += whole
             self._report.note(self._files.wal, None, f"{whole} messages wait here: the next open writes them")
-        self._tell_of_tails(found)
-        self._tell_of_acks(found)
-        self._tell_of_leftovers()
+        self._report_tails(found)
+        self._report_acks(found)
+        self._report_leftovers()
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -113,7 +113,10 @@ class _QueueVerification:
                 loss = reader.fill(end)
                 if loss is not None:
                     self._report.damage(
-                        path, loss.start, _told(loss.start, loss.end, loss.reason), loss.records or 0
+                        path,
+                        loss.start,
+                        _range_in_words(loss.start, loss.end, loss.reason),
+                        loss.records or 0,
                     )
                     uncounted += loss.records is None
                 records += ahead.count()
@@ -123,7 +126,7 @@ class _QueueVerification:
                 self._report.damage(path, loss.start, loss.reason, loss.records or 0)
             self._report.checksummed += reader.verified
             if sums is not None and is_complete:
-                tell_of_rows(self._fs, sums, end - start - reader.verified, self._report)
+                report_rotten_entries(self._fs, sums, end - start - reader.verified, self._report)
         finally:
             reader.close()
         return records, uncounted
@@ -136,7 +139,7 @@ class _QueueVerification:
 
     # --- the metadata -----------------------------------------------------------------------------
 
-    def _tell_of_metadata(
+    def _report_metadata(
         self, content: bytes | None, metadata: QueueMetadata | None, found: Recovered
     ) -> None:
         path = self._files.metadata
@@ -154,9 +157,9 @@ class _QueueVerification:
                 self._report.torn(path, 0, what)
         for repair in found.repairs:
             if repair.path != path:
-                self._tell_of_repair(repair, found)
+                self._report_repair(repair, found)
 
-    def _tell_of_repair(self, repair: Repair, found: Recovered) -> None:
+    def _report_repair(self, repair: Repair, found: Recovered) -> None:
         numbers = {self._files.data(number): number for number in self._files.numbers()}
         number = numbers.get(repair.path)
         if number is not None and number < found.read.file and repair.records == 0:
@@ -164,7 +167,7 @@ class _QueueVerification:
         else:
             self._report.damage(repair.path, repair.kept, repair.reason, repair.records or 0)
 
-    def _tell_of_depth(
+    def _report_depth(
         self, content: bytes | None, metadata: QueueMetadata | None, known: int, uncounted: int
     ) -> None:
         """Compare the count in the metadata with the messages found, unless it was written meanwhile."""
@@ -183,7 +186,7 @@ class _QueueVerification:
 
     # --- tails, acknowledgements, leftovers -------------------------------------------------------
 
-    def _tell_of_tails(self, found: Recovered) -> None:
+    def _report_tails(self, found: Recovered) -> None:
         """Report what is after the last whole record; the survey ignores it."""
         troubles = {(each.path, each.at) for each in self._report.findings if each.severity == "damage"}
         for number in self._files.numbers():
@@ -201,7 +204,7 @@ class _QueueVerification:
     def _is_being_written(self) -> bool:
         return bool(holder_of(self._fs, self._files.lock)[1])
 
-    def _tell_of_acks(self, found: Recovered) -> None:
+    def _report_acks(self, found: Recovered) -> None:
         if self._fs.size_of(self._files.private) is None:
             return
         acked = read_ack_logs(self._fs, self._files).acked
@@ -238,9 +241,9 @@ class _QueueVerification:
             )
         self._report.messages -= found.records
 
-    def _tell_of_leftovers(self) -> None:
+    def _report_leftovers(self) -> None:
         files, report = self._files, self._report
-        tell_of_a_repair(self._fs, files.directory, files.swap, report)
+        report_cut_repair(self._fs, files.directory, files.swap, report)
         if self._fs.size_of(files.private) is not None:
             for path in files.leftovers(files.numbers()):
                 report.note(path, None, "a crash left it: the next open removes it")
@@ -255,5 +258,5 @@ class _QueueVerification:
                 )
 
 
-def _told(start: int, end: int, reason: str) -> str:
+def _range_in_words(start: int, end: int, reason: str) -> str:
     return f"bytes {start} to {end}: {reason}"

@@ -29,7 +29,7 @@ from diskq.storage.write_ahead_log import read_wal
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import writer_of
-from diskq.tools.report import Report, settled, tell_of_a_repair, tell_of_rows, tell_of_the_start
+from diskq.tools.report import Report, report_cut_repair, report_missing_start, report_rotten_entries, settled
 from diskq.tools.stores import Store
 from diskq.tools.view.killed import as_put_back, was_killed
 
@@ -105,12 +105,12 @@ def _compare_with_an_open(
         except (DiskqError, OSError):
             return  # the open is refused: the findings stay as they are
         _StreamVerification(overlay, StreamFiles(overlay, files.path), settings, behind).run()
-    told = sum(repair.records or 0 for repair in repairs)
+    lost_by_repairs = sum(repair.records or 0 for repair in repairs)
     # A power cut may take what was not synced: that was never promised.
     is_restarted = _was_restarted(fs, files)
-    lost = max(0, 0 if is_restarted else told, found.messages + found.lost - behind.messages)
+    lost = max(0, 0 if is_restarted else lost_by_repairs, found.messages + found.lost - behind.messages)
     if all(repair.records is not None for repair in repairs):
-        lost = min(lost, told + behind.lost)
+        lost = min(lost, lost_by_repairs + behind.lost)
     stays = {(each.path, each.at) for each in behind.findings if each.severity == "damage"}
     # What the open reports as lost, or cannot count, it could not repair.
     unmended = {
@@ -152,7 +152,7 @@ class _StreamVerification:
             look = partial(self._look_at, task, points)
             self._report.take(settled(look, self._report.progress))
         self._report.take(settled(self._look_at_groups, None))
-        self._tell_of_the_rest(points)
+        self._report_rest(points)
 
     def _is_being_written(self) -> bool:
         return bool(holder_of(self._fs, self._files.lock)[1])
@@ -173,7 +173,7 @@ class _StreamVerification:
         report.checksummed += audit.checksummed
         report.saw(audit.size)
         checksum_file = self._files.partition(task.partition).checksum_file(task.base)
-        tell_of_rows(self._fs, checksum_file, audit.size - audit.checksummed, report)
+        report_rotten_entries(self._fs, checksum_file, audit.size - audit.checksummed, report)
         noted = self._noted(task.partition, troubles)
         left = max(0, audit.lost - noted)
         point = points.partitions.get(task.partition)
@@ -239,9 +239,9 @@ class _StreamVerification:
         except StreamNotFoundError:
             return None
 
-    def _tell_of_the_rest(self, points: RecoveryPoints) -> None:
+    def _report_rest(self, points: RecoveryPoints) -> None:
         fs, files, report = self._fs, self._files, self._report
-        tell_of_a_repair(fs, files.path, files.swap, report)
+        report_cut_repair(fs, files.path, files.swap, report)
         if not points.is_readable:
             report.note(files.points, 0, "it cannot be read: the next open looks at everything")
         if fs.size_of(files.private) is not None:
@@ -250,9 +250,9 @@ class _StreamVerification:
             if fs.size_of(files.intent) is not None:
                 report.note(files.intent, None, "a transaction is pending: the next open finishes it")
         for partition in files.partitions():
-            self._tell_of_a_partition(partition, points)
+            self._report_partition(partition, points)
 
-    def _tell_of_a_partition(self, partition: int, points: RecoveryPoints) -> None:
+    def _report_partition(self, partition: int, points: RecoveryPoints) -> None:
         fs, report = self._fs, self._report
         files = self._files.partition(partition)
         bases = files.bases()
@@ -261,15 +261,17 @@ class _StreamVerification:
         noted = None if point is None else point.start(has_run_on=has_run_on)
         first = read_first(fs, files)
         missing = missing_start(bases, files.checksum_files(), files.data, noted=noted, first=first)
-        tell_of_the_start(missing, report)
+        report_missing_start(missing, report)
         last = max(files.checksum_files(), default=-1)
         if last > max(bases, default=-1) and not self._was_restarted:
-            told = checksummed_end(fs, files, bases)
+            checksummed = checksummed_end(fs, files, bases)
             # Up to the recovery point they were counted with the segment before.
             first = max(last, point.next_offset) if bases and point is not None else last
-            if told > last:
-                what = f"the segment is gone: messages {last} to {told - 1}, of which there are checksums"
-                report.damage(files.data(last), None, what, max(0, told - first))
+            if checksummed > last:
+                what = (
+                    f"the segment is gone: messages {last} to {checksummed - 1}, of which there are checksums"
+                )
+                report.damage(files.data(last), None, what, max(0, checksummed - first))
         for path in files.orphans(bases):
             report.note(path, None, "its segment is gone: the next open removes it")
         if fs.size_of(files.private) is None:

@@ -12,7 +12,7 @@ from diskq.tools.findings import Progress, Verification
 from diskq.tools.report import Report
 from diskq.tools.stores import Kind, Store
 from diskq.tools.verify.journal import verify_journal
-from diskq.tools.verify.priority import verify_jobs
+from diskq.tools.verify.priority import verify_priority
 from diskq.tools.verify.queue import verify_queue
 from diskq.tools.verify.spool import verify_spool
 from diskq.tools.verify.stream import verify_stream
@@ -25,7 +25,7 @@ _LOOKS = MappingProxyType[Kind, Callable[[FileSystem, Store, Report], None]](
         "spool": verify_spool,
         "stream": verify_stream,
         "journal": verify_journal,
-        "jobs": verify_jobs,
+        "jobs": verify_priority,
     }
 )
 

@@ -45,13 +45,13 @@ def as_put_back(
         return
     wals = (its.path for its in stagings.values())
     is_restarted = was_restarted(fs, read_holder(fs, lock), wals)
-    view, told = view_after_replay(fs, stagings, was_restarted=is_restarted, staged=staged)
+    view, replayed = view_after_replay(fs, stagings, was_restarted=is_restarted, staged=staged)
     try:
         if holder is not None and (since := holder.recovering_since) and not is_restarted:
             for repair in kept_aside_since(fs, since, stagings.values()):
                 report.damage(repair.path, None, f"{repair.reason}, as {repair.saved_as}")
-        for number, done in told.items():
-            _tell(fs, stagings[number], done, counted, report)
+        for number, done in replayed.items():
+            _report_replayed(fs, stagings[number], done, counted, report)
         yield view
     finally:
         view.close_all()
@@ -69,11 +69,11 @@ def _killed(
     holder, is_held = holder_of(fs, lock)
     staged = named if holder is None or not holder.pid else holder.staged
     is_recovering = holder is not None and holder.recovering_since > 0
-    is_told = staged or is_recovering or not all(holds_nothing(fs, its.path) for its in stagings.values())
-    return holder, staged if is_told and not is_held else None
+    is_killed = staged or is_recovering or not all(holds_nothing(fs, its.path) for its in stagings.values())
+    return holder, staged if is_killed and not is_held else None
 
 
-def _tell(
+def _report_replayed(
     fs: FileSystem, staging: Staging, done: Replayed, counted: Callable[[bytes], int], report: Report
 ) -> None:
     for repair in done.repairs:

@@ -30,7 +30,7 @@ from diskq.options import PriorityOptions
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS, FaultFS
 from diskq.tools.convert.conversion import Conversion, convert
-from diskq.tools.convert.field_mapping import CARRIES, ConvertOptions, Format
+from diskq.tools.convert.field_mapping import KEPT, ConvertOptions, Format
 from diskq.tools.convert.sources import LinesFile, Selection, Source
 from diskq.tools.entries import Entry
 from diskq.tools.stores import Store, stores_at
@@ -521,7 +521,7 @@ def test_reading_leaves_every_byte_of_a_source(tmp_path: Path) -> None:
 
 
 def test_the_table_is_what_the_code_carries() -> None:
-    assert {kind: {*names} for kind, names in HAS.items()} == {kind: {*CARRIES[kind]} for kind in FORMATS}
+    assert {kind: {*names} for kind, names in HAS.items()} == {kind: {*KEPT[kind]} for kind in FORMATS}
 
 
 @pytest.mark.slow

@@ -15,7 +15,12 @@ from diskq._native.priority import codec as priority_codec
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.errors import LockedError
 from diskq.tools.repair.repair import repair
-from diskq.tools.salvage.fragments import jobs_fragments, journal_fragments, queue_fragments, stream_fragments
+from diskq.tools.salvage.fragments import (
+    journal_fragments,
+    priority_fragments,
+    queue_fragments,
+    stream_fragments,
+)
 from diskq.tools.salvage.salvage import Salvaged, new_file, salvage
 from diskq.tools.stores import Kind, Store, stores_at
 from tests.reference import nsq_oracle, triplet_oracle
@@ -174,7 +179,7 @@ def test_a_store_goes_on_behind_each_broken_command():
     adds = [priority_codec.encode_adds(b"mail", [b"m%d" % number], number)[0][:-4] for number in range(3)]
     broken = bytearray(adds[1])
     broken[-1] ^= 1
-    found = jobs_fragments(
+    found = priority_fragments(
         priority_codec.FILE_HEAD + adds[0] + bytes(broken) + adds[2] + priority_codec.END_MARKER
     )
     assert [(entry.queue, entry.priority, entry.value) for entry in found.entries] == [
