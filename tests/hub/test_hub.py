@@ -235,7 +235,7 @@ async def test_a_journal_that_would_begin_too_far_on_is_refused(tmp_path):
         assert await client.put("log", messages(0, 3)) == 3
 
 
-async def test_a_call_that_is_not_waited_for_leaves_nothing_behind(tmp_path):
+async def test_a_call_that_is_not_waited_for_leaves_no_trace(tmp_path):
     fs = FaultFS(OsFileSystem())
     async with open_hub(tmp_path, fs=fs) as hub, HubClient(hub.address, "web1") as client:
         await client.put("log", messages(0, 3))

@@ -290,6 +290,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         return self._has_executed_again
 
     async def empty(self) -> None:
+        """Remove all messages, and return when that is durable. Not cancellable: they are removed at once."""
         self.engine.tail.discard_all()
         self._after()
         await self.barrier(with_metadata=True)

@@ -60,7 +60,7 @@ def budget_of(kib: int) -> diskq.DiskBudget:
 # --- wait -------------------------------------------------------------------------------------
 
 
-async def test_a_sender_waits_until_somebody_consumes_in_another_queue():
+async def test_a_sender_waits_until_a_message_is_consumed_in_another_queue():
     disk, budget = crash_disk(), budget_of(1024)
     async with opened(disk, budget, "a", "b") as (a, b), trio.open_nursery() as nursery:
         sent = await fill(a)
@@ -78,7 +78,7 @@ async def test_a_sender_waits_until_somebody_consumes_in_another_queue():
         assert budget.statistics().waiting == 0
 
 
-async def test_who_waits_elsewhere_hears_of_the_last_message_that_is_taken():
+async def test_a_sender_of_another_queue_is_woken_by_the_last_message_taken():
     disk, budget = crash_disk(), budget_of(1024)
     lazy = {"sync_every": 10**6, "sync_timeout": 1e6}
     async with opened(disk, budget, "a", "b", "c", **lazy) as (a, b, c), trio.open_nursery() as nursery:
@@ -115,7 +115,7 @@ async def test_senders_of_all_queues_are_let_in_in_order_of_arrival():
         nursery.cancel_scope.cancel()
 
 
-async def test_who_needs_little_is_not_stopped_by_a_giant_that_waits_for_what_others_hold():
+async def test_a_small_sender_is_not_stopped_by_a_giant_that_waits_for_the_space_of_others():
     disk, budget = crash_disk(), budget_of(2048)
     async with opened(disk, budget, "stuck", "giant", "small") as (stuck, giant, small):
         for _ in range(1200):
@@ -179,7 +179,7 @@ async def test_a_sender_that_gives_up_lets_the_next_one_in():
         assert budget.statistics().waiting == 0
 
 
-async def test_room_that_came_for_somebody_who_is_cancelled_goes_to_the_others():
+async def test_space_freed_for_a_cancelled_sender_goes_to_the_others():
     disk, budget = crash_disk(), budget_of(1024)
     async with opened(disk, budget, "a", "b", "c") as (a, b, c), trio.open_nursery() as nursery:
         sent = await fill(a)
@@ -235,7 +235,7 @@ async def test_an_idle_queue_gives_back_what_was_consumed_in_its_file():
         assert tasks["other"] is None
 
 
-async def test_a_thread_that_makes_room_wakes_who_waits(tmp_path):
+async def test_a_thread_that_frees_space_wakes_waiting_senders(tmp_path):
     budget = budget_of(1024)
     has_filled, may_drain = threading.Event(), threading.Event()
 
@@ -285,7 +285,7 @@ async def test_a_run_of_trio_in_another_thread_makes_room_too(tmp_path):
 # --- reject, and drop_oldest ------------------------------------------------------------------
 
 
-async def test_a_queue_that_rejects_is_told_of_the_budget():
+async def test_a_queue_that_rejects_names_the_budget_in_its_error():
     disk, budget = crash_disk(), budget_of(1024)
     async with (
         opened(disk, budget, "a") as (a,),
@@ -301,7 +301,7 @@ async def test_a_queue_that_rejects_is_told_of_the_budget():
         assert b.depth == 0
 
 
-async def test_a_queue_that_drops_gives_up_its_own_oldest_file_and_nobody_elses():
+async def test_a_queue_that_drops_gives_up_only_its_own_oldest_file():
     disk, budget = crash_disk(), budget_of(1024)
     async with (
         opened(disk, budget, "kept") as (kept,),
@@ -402,7 +402,7 @@ async def test_all_files_together_stay_within_the_budget(autojump_clock):
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_whatever_they_do_nobody_waits_while_there_is_room_and_in_the_end_nobody_at_all(seed):
+async def test_no_sender_waits_while_there_is_space_and_none_at_the_end(seed):
     rng, disk, budget = random.Random(seed), crash_disk(), budget_of(704)
     waiting: list[dict[int, trio.CancelScope]] = [{}, {}, {}]
     sent: list[list[int]] = [[], [], []]
@@ -482,7 +482,7 @@ async def test_a_producer_waits_until_a_queue_is_consumed_and_gives_a_queue_what
         assert tasks["queue"] is None
 
 
-async def test_a_producer_that_rejects_is_told_of_the_budget():
+async def test_a_producer_that_rejects_names_the_budget_in_its_error():
     disk, budget = crash_disk(), budget_of(1024)
     stream = producing(disk, budget=budget, partition_count=1, on_full="reject")
     async with opened(disk, budget, "a") as (a,), stream as producer:
@@ -510,7 +510,7 @@ async def test_a_producer_drops_its_oldest_segments_without_stopping_anybody():
 
 @pytest.mark.parametrize("dropper", ["stream", "queue"])
 @pytest.mark.parametrize("size", [100, 1020])
-async def test_who_drops_for_itself_is_not_starved_by_who_waits(dropper, size):
+async def test_a_store_that_drops_is_not_starved_by_waiting_senders(dropper, size):
     disk, budget = crash_disk(), diskq.DiskBudget(1_000_000)
     body = b"x" * size
     async with (
@@ -543,7 +543,7 @@ async def test_who_drops_for_itself_is_not_starved_by_who_waits(dropper, size):
         nursery.cancel_scope.cancel()
 
 
-async def test_who_waits_for_little_gets_of_what_another_one_drops():
+async def test_a_sender_that_waits_for_little_gets_space_that_another_store_drops():
     disk, budget = crash_disk(), diskq.DiskBudget(1_000_000)
     async with producing(disk, budget=budget, on_full="drop_oldest", partition_count=1) as producer:
         for _ in range(1000):

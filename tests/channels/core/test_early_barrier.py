@@ -63,7 +63,7 @@ def unsynced(channel: Any) -> int:
 
 
 @each_kind
-async def test_nobody_waits_while_the_first_half_is_synced(kind):
+async def test_no_sender_waits_while_the_first_half_is_synced(kind):
     disk = PatientDisk()
     async with kind(disk) as (channel, send, send_nowait):
         disk.hold()

@@ -133,7 +133,7 @@ async def test_loggings_queue_handler_takes_it_for_a_queue(disk):
 # --- no room ----------------------------------------------------------------------------------
 
 
-async def test_where_there_is_no_room_a_thread_is_told_or_waits(disk):
+async def test_without_space_a_thread_gets_full_or_waits(disk):
     async with opened(disk) as queue:
         async with from_threads(queue, max_items=2) as sender:
             sender.put_nowait(b"0")
@@ -201,7 +201,7 @@ async def test_leaving_the_block_carries_over_what_was_put_and_refuses_more(disk
         assert await in_thread(outcome_of, sender.put, b"late") is trio.ClosedResourceError
 
 
-async def test_a_thread_that_waits_for_room_is_told_of_the_end(disk):
+async def test_a_thread_that_waits_for_space_gets_an_error_at_the_end(disk):
     told: list[Any] = []
     async with opened(disk, max_bytes=2**20, max_bytes_per_file=2**16) as queue:
         while outcome_of(queue.send_nowait, bytes(10_000)) is None:
@@ -260,7 +260,7 @@ async def test_cancelled_with_no_room_it_gives_up_in_time_and_says_so(disk, auto
     assert "1 messages that threads have sent are lost: the channel did not take them in 3 s" in caplog.text
 
 
-async def test_a_channel_that_fails_is_told_to_threads_and_at_the_end(caplog):
+async def test_a_channel_that_fails_raises_in_threads_and_at_the_end(caplog):
     disk = fault_disk()
     async with opened(disk) as queue:
         handle = queue.clone()

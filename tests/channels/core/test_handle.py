@@ -41,7 +41,7 @@ async def test_a_clone_is_closed_on_its_own(kind: str) -> None:
             clone.clone()
 
 
-async def test_closing_a_clone_wakes_who_waits_through_it_and_nobody_else() -> None:
+async def test_closing_a_clone_wakes_only_the_tasks_that_wait_through_it() -> None:
     async with a_priority_queue(crash_disk(), on_full="wait") as queue:
         clone = queue.clone()
         await queue.send(b"takes the room")

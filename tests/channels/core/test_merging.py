@@ -72,7 +72,7 @@ async def test_a_merge_of_nothing_has_ended():
             await merged.receive()
 
 
-async def test_who_waits_is_woken_when_the_last_one_ends():
+async def test_a_waiting_task_is_woken_when_the_last_receiver_ends():
     channels = Channels(3)
     async with merge(*channels.receive) as merged, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
@@ -82,7 +82,7 @@ async def test_who_waits_is_woken_when_the_last_one_ends():
         assert isinstance(tasks["waits"], trio.EndOfChannel)
 
 
-async def test_nobody_waits_long_for_his_turn():
+async def test_no_receiver_waits_long_for_its_turn():
     channels = Channels(4)
     channels.fill(200)
     async with merge(*channels.receive) as merged:
@@ -123,7 +123,7 @@ async def test_disk_queues_can_be_merged():
 # --- waiting ----------------------------------------------------------------------------------
 
 
-async def test_nothing_is_taken_before_somebody_asks():
+async def test_nothing_is_taken_before_a_task_receives():
     channels = Channels(2)
     async with merge(*channels.receive) as merged:
         channels.fill(1)
@@ -133,7 +133,7 @@ async def test_nothing_is_taken_before_somebody_asks():
         assert sum(receiver.statistics().current_buffer_used for receiver in channels.receive) == 1
 
 
-async def test_those_who_wait_are_served_in_order_of_arrival():
+async def test_waiting_tasks_are_served_in_order_of_arrival():
     channels = Channels(2)
     async with merge(*channels.receive) as merged, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
@@ -145,7 +145,7 @@ async def test_those_who_wait_are_served_in_order_of_arrival():
         assert tasks.ended == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
-async def test_who_arrives_later_does_not_get_before_who_waits():
+async def test_a_later_task_does_not_overtake_a_waiting_one():
     channels = Channels(1)
     async with merge(*channels.receive) as merged, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
@@ -272,7 +272,7 @@ async def test_an_error_that_a_wait_meets_comes_out_as_it_is():
             assert type(tasks["waits"]) is trio.ClosedResourceError
 
 
-async def test_who_was_handed_a_message_before_the_merge_was_closed_returns_it():
+async def test_a_task_that_got_a_message_before_the_merge_was_closed_returns_it():
     channels = Channels(2)
     merged = merge(*channels.receive)
     async with trio.open_nursery() as nursery:
@@ -284,7 +284,7 @@ async def test_who_was_handed_a_message_before_the_merge_was_closed_returns_it()
         assert tasks["waits"] == "in hand"
 
 
-async def test_closing_wakes_who_waits_and_leaves_the_receivers_open():
+async def test_closing_wakes_waiting_tasks_and_leaves_the_receivers_open():
     channels = Channels(2)
     merged = merge(*channels.receive)
     async with trio.open_nursery() as nursery:

@@ -43,7 +43,7 @@ async def test_sending_is_a_checkpoint(disk, durability):
 
 
 @pytest.mark.parametrize("durability", ["memory", "written", "synced"])
-async def test_sending_to_who_waits_is_a_checkpoint(disk, durability):
+async def test_sending_to_a_waiting_receiver_is_a_checkpoint(disk, durability):
     async with (
         opened(disk, checkpoint_slice=0, durability=durability) as queue,
         trio.open_nursery() as nursery,
@@ -331,7 +331,7 @@ async def work_between_ticks(path: Path) -> list[float]:
     return sorted(gaps)
 
 
-async def test_while_the_disk_syncs_nobody_else_waits(tmp_path):
+async def test_while_the_disk_syncs_no_other_task_waits(tmp_path):
     gaps = await work_between_ticks(tmp_path)
     assert gaps[len(gaps) * 99 // 100] < 0.005
 
@@ -339,7 +339,7 @@ async def test_while_the_disk_syncs_nobody_else_waits(tmp_path):
 # --- an idle queue does nothing ---------------------------------------------------------------------
 
 
-async def test_an_idle_queue_wakes_nobody(disk, mock_clock):
+async def test_an_idle_queue_wakes_no_task(disk, mock_clock):
     steps: list[str] = []
 
     class Steps(trio.abc.Instrument):

@@ -222,7 +222,7 @@ async def test_a_lease_that_was_not_taken_was_not_tried():
         assert other.receiver.statistics().in_flight == 1
 
 
-async def test_a_channel_without_a_buffer_is_told_that_nobody_takes_its_message():
+async def test_a_channel_without_a_buffer_would_block_when_no_task_takes_its_message():
     pairs = [trio.open_memory_channel[int](0) for _ in range(3)]
     async with trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
@@ -318,7 +318,7 @@ async def test_two_tasks_in_step_do_not_starve_a_receiver():
         assert [served[source.receiver] for source in sources] == [10] * 4
 
 
-async def test_who_selects_stands_in_line_with_who_receives(other):
+async def test_a_selecting_task_stands_in_line_with_receiving_ones(other):
     # If it only looked, and then took, the next receiver in line would always take the message first.
     async with a_queue() as source, trio.open_nursery() as nursery:
         got: Counter[str] = Counter()
@@ -440,7 +440,7 @@ async def test_it_is_a_checkpoint_and_without_waiting_it_is_none(source, other):
         select_nowait(source.receiver, other.receiver)
 
 
-async def test_nothing_of_a_wait_is_left_behind(source, other):
+async def test_a_wait_leaves_no_trace(source, other):
     with trio.move_on_after(0):
         await select(source.receiver, other.receiver)
     async with trio.open_nursery() as nursery:
@@ -481,7 +481,7 @@ async def test_one_that_ends_meanwhile_leaves_the_others_to_be_waited_for(source
         assert tasks["waits"][0] is source.receiver
 
 
-async def test_who_waits_is_told_when_the_last_one_ends():
+async def test_a_waiting_task_gets_end_of_channel_when_the_last_receiver_ends():
     pairs = [trio.open_memory_channel[int](0) for _ in range(3)]
     async with trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
@@ -522,7 +522,7 @@ async def test_a_closed_receiver_is_an_error_as_it_is_and_the_others_are_heard(k
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-async def test_a_receiver_that_is_closed_meanwhile_wakes_who_waits(kind, other):
+async def test_a_receiver_that_is_closed_meanwhile_wakes_the_waiting_task(kind, other):
     async with kind() as source, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         await tasks.start("waits", select, other.receiver, source.receiver)

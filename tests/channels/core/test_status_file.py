@@ -39,7 +39,7 @@ def opened(kind: str, path: Path, fs: Any) -> AbstractAsyncContextManager[Any]:
 
 
 @pytest.mark.parametrize("kind", OPENINGS)
-async def test_behind_a_barrier_it_says_how_long_barriers_take(kind: str, tmp_path: Path) -> None:
+async def test_after_a_barrier_the_status_has_the_duration_of_barriers(kind: str, tmp_path: Path) -> None:
     clock = Clock()
     async with opened(kind, tmp_path, clock) as channel:
         clock.now += 1
@@ -53,13 +53,13 @@ async def test_behind_a_barrier_it_says_how_long_barriers_take(kind: str, tmp_pa
 
 
 @pytest.mark.parametrize("kind", OPENINGS)
-async def test_who_is_open_for_a_moment_leaves_nothing(kind: str, tmp_path: Path) -> None:
+async def test_a_channel_open_for_a_moment_leaves_no_status(kind: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path, Clock()):
         pass
     assert not notes_at(tmp_path)
 
 
-async def test_who_is_idle_writes_nothing(tmp_path: Path) -> None:
+async def test_an_idle_channel_writes_no_status(tmp_path: Path) -> None:
     clock = Clock()
     disk = FaultFS(clock)
     async with diskq.open_queue(tmp_path, "events", fs=disk) as queue:
@@ -81,7 +81,7 @@ async def test_it_says_which_bound_a_queue_has(tmp_path: Path) -> None:
     assert 1000 < note.bound.used < MIB
 
 
-async def test_a_budget_is_told_with_what_all_its_members_use(tmp_path: Path) -> None:
+async def test_a_budget_is_reported_with_the_bytes_of_all_members(tmp_path: Path) -> None:
     clock, budget = Clock(), diskq.DiskBudget(10 * MIB)
     for name in "ab":
         (tmp_path / name).mkdir()

@@ -64,7 +64,7 @@ async def steps() -> AsyncIterator[Steps]:
 # --- the kernel's word ------------------------------------------------------------------------
 
 
-async def test_those_who_added_a_path_are_called_when_it_changes(tmp_path, file):
+async def test_listeners_of_a_path_are_called_when_it_changes(tmp_path, file):
     one, both, none = Told(OsFileSystem()), Told(OsFileSystem()), Told(OsFileSystem())
     one.listener.add_file(str(file))
     both.listener.add_file(str(file))
@@ -80,7 +80,7 @@ async def test_those_who_added_a_path_are_called_when_it_changes(tmp_path, file)
         told.listener.close()
 
 
-async def test_who_removed_a_path_is_called_no_more(file):
+async def test_a_listener_that_removed_a_path_is_not_called(file):
     one, other = Told(OsFileSystem()), Told(OsFileSystem())
     for told in (one, other):
         told.listener.add_file(str(file))
@@ -122,7 +122,7 @@ async def test_all_of_one_run_share_one_descriptor_and_give_it_back(file):
     assert set(os.listdir("/proc/self/fd")) == before
 
 
-async def test_who_comes_when_the_last_one_has_just_left_is_called(file):
+async def test_a_listener_that_comes_as_the_last_one_leaves_is_called(file):
     first = Told(OsFileSystem())
     await blocked()
     first.listener.close()
@@ -139,7 +139,7 @@ async def test_who_comes_when_the_last_one_has_just_left_is_called(file):
     third.listener.close()
 
 
-def test_what_nobody_closed_ends_with_the_run(file):
+def test_a_listener_that_was_not_closed_ends_with_the_run(file):
     async def forget() -> None:
         Told(OsFileSystem()).listener.add_file(str(file))
         await blocked()
@@ -152,7 +152,7 @@ def test_what_nobody_closed_ends_with_the_run(file):
 # --- looking now and then ---------------------------------------------------------------------
 
 
-async def test_a_disk_that_tells_nobody_is_looked_at_soon_and_then_more_and_more_seldom(autojump_clock):
+async def test_a_disk_without_watches_is_polled_soon_and_then_less_and_less_often(autojump_clock):
     told = Told(crash_disk())
     told.listener.add_directory("/q")
     assert told.listener.is_polled
@@ -177,7 +177,7 @@ async def test_while_something_is_found_it_is_looked_at_soon(autojump_clock):
     told.listener.close()
 
 
-async def test_who_begins_to_wait_has_it_looked_at_soon(autojump_clock):
+async def test_a_listener_that_begins_to_wait_is_polled_soon(autojump_clock):
     told = Told(crash_disk())
     told.listener.begin_to_wait()
     await trio.sleep(10)
@@ -190,7 +190,7 @@ async def test_who_begins_to_wait_has_it_looked_at_soon(autojump_clock):
     told.listener.close()
 
 
-async def test_nobody_looks_while_nobody_waits(autojump_clock, steps):
+async def test_nothing_is_polled_while_no_task_waits(autojump_clock, steps):
     told = Told(crash_disk())
     await trio.sleep(1)
     assert told.calls == []

@@ -901,7 +901,7 @@ async def test_it_goes_on_elsewhere_and_may_come_back(disk):
             await consumer.seek(datetime(2013, 7, 4))
 
 
-async def test_who_waits_receives_from_where_another_task_went(disk):
+async def test_a_waiting_task_receives_from_where_another_task_sought(disk):
     await fill(disk, 10)
     async with consuming(disk, start="newest") as consumer, trio.open_nursery() as nursery:
         await consumer.receive()
@@ -915,7 +915,7 @@ async def test_who_waits_receives_from_where_another_task_went(disk):
 # --- statistics -------------------------------------------------------------------------------
 
 
-async def test_statistics_tell_how_far_it_is_behind(disk):
+async def test_statistics_have_the_lag(disk):
     await fill(disk, 10)
     async with consuming(disk, group="g") as consumer:
         messages = [await consumer.receive() for _ in range(4)]
@@ -991,7 +991,7 @@ async def test_others_run_though_there_are_always_messages(tmp_path):
 # --- closing ----------------------------------------------------------------------------------
 
 
-async def test_closing_wakes_who_waits_and_nothing_is_received_any_more(disk):
+async def test_closing_wakes_waiting_tasks_and_nothing_is_received_any_more(disk):
     await fill(disk, 3)
     async with consuming(disk, group="g") as consumer, trio.open_nursery() as nursery:
         message = drain(consumer)[0]
