@@ -1,24 +1,24 @@
-# The files of a journal, and what is ours beside them. Law: sej reads and writes all but `.diskq/`, and
-# lists none of what is there. In `jnl/` nothing is made but a segment, by its final name: a scanner of
-# sej's takes anything else that comes or goes for the sign of a new file, and loses its place.
+# The files of a journal, sej's and private ones. Law: sej reads and writes all files outside `.diskq/`, and
+# lists none inside. In `jnl/` only segments are made, by their final names: one of sej's scanners takes
+# any other change there for a new file, and loses its place.
 #
 #   <journal>/
 #     jnl.lck                         flock(2): who may write
 #     jnl/%016x.jnl                   segments, by the offset of their first message
 #     ofs/<name>.ofs .lck             how far a reader has come, and its lock
-#     .diskq/                         ours:
+#     .diskq/                         private:
 #       points                          up to where everything is known to be on stable storage
-#       write-ahead log                           what was accepted and waits to be written
-#       repair/                         while one is carried out: files that are to take others' places
+#       slate                           the write-ahead log: messages that are accepted and not yet written
+#       repair/                         during a repair: files that will replace others
 #       gaps                            offsets whose messages a repair could not save
-#       journal-data/%016x.jnl.sums     checksums of a segment; and what repairs set aside
+#       journal-data/%016x.jnl.sums     checksums of a segment; and bytes that repairs set aside
 #       ofs/<name>.mark                 the shadow copy of an offset
 #
-# A temporary is `.diskq/<name>.<number>.tmp`, or stands beside the shadow copy of its offset.
+# A temporary file is `.diskq/<name>.<number>.tmp`, or is in the directory of an offset's shadow copy.
 #
 # Older versions had `.diskq/jnl/` for `.diskq/journal-data/`. sej takes every directory with a `jnl/` in
-# it for a journal, dot files too, and writes there. So a writer moves those files when it opens the journal,
-# and who only reads looks in both places.
+# it for a journal, hidden ones too, and writes there. So a writer moves those files when it opens the
+# journal, and a reader looks in both places.
 #
 # Format: docs/format/sej.md.
 
@@ -59,12 +59,12 @@ class JournalFiles:
         self.points = private_path(path, "points")
         self.gaps = private_path(path, "gaps")
         self.wal = private_path(path, "slate")
-        self.swap = "repair"  # a directory of that name, among what is private
+        self.swap = "repair"  # the name of a directory in the private one
         self.status = private_path(path, "status")
 
     @property
     def staging(self) -> Staging:
-        """The write-ahead log, and what it tells of."""
+        """The write-ahead log, with the files whose bytes it has."""
         return Staging(
             self.wal, self.data, self.checksum_file, lambda base: base >= max(self.bases(), default=0)
         )
@@ -77,25 +77,25 @@ class JournalFiles:
     def checksum_file(self, base: int) -> str:
         name = _SUMS.name(base)
         old = join(self._old_data, name)
-        # Where both are there, a version that knows only the old place has written after one of ours.
+        # If both exist, a version that knows only the old place has written last.
         return old if self._fs.size_of(old) is not None else join(self.private_data, name)
 
     def kept(self, path: str) -> str:
-        """Beside what, out of the peer's sight, bytes of a segment are kept."""
+        """Return the path, unseen by the peer, from which names for kept bytes of a segment are made."""
         return join(self.private_data, base_name(path))
 
     def bases(self) -> list[int]:
-        """The segments there are, ascending; the last one is active. Raises JournalNotFoundError.
+        """Return the existing segments, ascending; the last one is active. Raises JournalNotFoundError.
 
-        None that is there is missing between two others, also while somebody makes more of them.
+        No existing segment is missing between two others, also while a writer makes more of them.
         """
-        # A listing is no snapshot: it may have a segment, and not one that was made before it. What it
-        # has was there, and all before it, when the second listing began, which therefore has them all.
+        # A listing is no snapshot: it may have a segment, and not one that was made before it. But all that
+        # it has, and all before, existed when the second listing began, which therefore has them all.
         last = max(self._listed(), default=-1)
         return [base for base in self._listed() if base <= last]
 
     def data_size(self) -> int:
-        """Bytes of all segments that there are now. Raises JournalNotFoundError, OSError."""
+        """Return the bytes of all segments that exist now. Raises JournalNotFoundError, OSError."""
         return sum(self._fs.size_of(self.data(base)) or 0 for base in self._listed())
 
     def _listed(self) -> list[int]:
@@ -105,12 +105,12 @@ class JournalFiles:
             raise JournalNotFoundError(self.path) from None
 
     def checksum_files(self) -> list[int]:
-        """The segments of which checksums are there, ascending."""
+        """Return the segments that have a checksum file, ascending."""
         listed = (_SUMS.listed(self._fs, directory) for directory in self.data_places())
         return sorted({base for bases in listed for base in bases})
 
     def orphans(self, bases: Iterable[int]) -> list[str]:
-        """Checksums whose segment is gone: who removes segments by hand does not know of them."""
+        """Return checksum files whose segment is gone: segments may be removed by hand."""
         known = set(bases)
         return [
             join(directory, _SUMS.name(base))
@@ -120,16 +120,16 @@ class JournalFiles:
         ]
 
     def data_places(self) -> list[str]:
-        """The directories that may have checksums and what was set aside: those of them that are there."""
+        """Return the existing directories that may have checksum files and bytes that were set aside."""
         places = (self.private_data, self._old_data)
         return [directory for directory in places if self._fs.size_of(directory) is not None]
 
     def move_old_data(self) -> None:
-        """Move what an older version left in `.diskq/jnl/`, and remove that directory. Durable then.
+        """Move the files that an older version left in `.diskq/jnl/`, durably, and remove that directory.
 
-        For who holds the lock, before anything is read. Who is killed midway is finished by the next open.
-        A file of checksums replaces the one of the same name: it was written later. What sej has written
-        there is kept aside, as what repairs cut is. Raises OSError.
+        For the holder of the lock, before anything is read. The next open completes an interrupted move.
+        A checksum file replaces the one of the same name: it was written later. Files that sej has written
+        there are kept aside, as bytes that repairs cut are. Raises OSError.
         """
         fs, old = self._fs, self._old_data
         if fs.size_of(old) is None:
@@ -140,31 +140,31 @@ class JournalFiles:
             path, target = join(old, name), join(self.private_data, name)
             is_taken = fs.size_of(target) is not None
             if is_taken and fs.place_of(path) == fs.place_of(target):
-                doubled.append(path)  # a power cut has left the file both names: a rename would do nothing
+                doubled.append(path)  # a power cut has left both names: a rename would do nothing
                 continue
             is_foreign = name.endswith(".jnl") and fs.size_of(path) != 0
             if is_foreign or (is_taken and _SUMS.parse(name) is None):
                 target = free_aside(fs, target, {other for _, other in moves})
             moves.append((path, target))
         Barrier(directories=(self.private,), installs=tuple(moves), removals=tuple(doubled)).execute(fs)
-        with contextlib.suppress(OSError):  # a file that came in this moment is moved by the next open
+        with contextlib.suppress(OSError):  # a file that was just made there is moved by the next open
             Barrier(emptied=(old,)).execute(fs)
 
     # --- offsets ----------------------------------------------------------------------------------
 
     def offset(self, name: str) -> str:
-        """How far the reader of that name has come."""
+        """Return the path of the offset of the reader of that name."""
         return join(self.offsets, f"{name}{_OFFSET}")
 
     def offset_lock(self, name: str) -> str:
         return join(self.offsets, f"{name}.lck")
 
     def offset_shadow(self, name: str) -> str:
-        """What our last offset said, so that a rotten one is told from one that a peer has moved."""
+        """Return the path of an offset's shadow copy, to distinguish rot from a peer's commit."""
         return join(self.private_offsets, f"{name}.mark")
 
     def offset_names(self) -> list[str]:
-        """The readers that there are, sorted. Raises OSError."""
+        """Return the names of the readers that have an offset, sorted. Raises OSError."""
         try:
             names = self._fs.list_directory(self.offsets)
         except (FileNotFoundError, NotADirectoryError):
@@ -174,29 +174,29 @@ class JournalFiles:
     # --- temporaries ------------------------------------------------------------------------------
 
     def temporary(self, path: str) -> Callable[[int], str]:
-        """How the temporaries of a file in the private directory are called."""
+        """Return a function that names temporary files for a file in the private directory."""
         return lambda number: f"{join(self.private, base_name(path))}.{number}.tmp"
 
     def offset_temporary(self, name: str) -> Callable[[int], str]:
         return lambda number: f"{join(self.private_offsets, name)}.{number}.tmp"
 
     def leftovers(self) -> list[str]:
-        """Temporaries in the private directory that a crash left, if asked by who holds the lock."""
+        """Return temporary files in the private directory that a crash left. For the holder of the lock."""
         return [join(self.private, name) for name in self._temporaries(self.private)]
 
     def offset_leftovers(self, name: str) -> list[str]:
-        """The same of one offset, if asked by who holds its lock."""
+        """Return temporary files of one offset that a crash left. For the holder of its lock."""
         directory = self.private_offsets
         return [join(directory, found) for found, of in self._temporaries(directory).items() if of == name]
 
     def _temporaries(self, directory: str) -> dict[str, str]:
-        """The names of temporaries, and what they are temporaries of."""
+        """Return the names of temporary files, each with the name of its file."""
         found = {name: _TEMPORARY.fullmatch(name) for name in self._fs.list_directory(directory)}
         return {name: match[1] for name, match in found.items() if match is not None}
 
 
 def checked_offset_name(name: object) -> str:
-    """The same; raises OffsetNameError for what must not become a file name."""
+    """Return the name; raises OffsetNameError if it must not become a file name."""
     if not isinstance(name, str):
         raise OffsetNameError(name, f"a name is a str, not {type(name).__name__}")
     if not _NAME.fullmatch(name):

@@ -1,9 +1,8 @@
-# A journal, and the one who writes it, in sej's files. Law: offsets are dense and given once, a message is
-# in whole or not at all, and what is acknowledged is what the word says.
+# A journal open for writing, in sej's files. Law: offsets are dense and assigned once, a message is in the
+# journal whole or not at all, and an acknowledged message is as durable as `durability` says.
 #
 # Synchronous, and complete in itself; a Trio channel drives its steps (steps.py) and its log
-# (log/writer.py), and has its syncs executed in a thread. Whoever reads needs no journal: see
-# reader.py.
+# (log/writer.py), and has its syncs executed in a thread. Readers need no `Journal`: see reader.py.
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ class Journal(LogEngine):
 
     For one process at a time, sej's writers are kept out as well; and for one thread at a time: a call while
     another thread is inside raises BusyError, and does nothing.
-    What is closed lets go of the lock, whose file stays.
+    `close` releases the lock, whose file stays.
     """
 
     def __init__(
@@ -38,14 +37,15 @@ class Journal(LogEngine):
         uses_wal: bool = False,
         first_offset: int = 0,
     ) -> None:
-        """Open the journal in the directory `path`, which is made, with those above it, if it is not there.
+        """Open the journal in the directory `path`, which is made, with its parents, if it does not exist.
 
-        Returns when it is whole and durable; `repairs` tells what was mended. `clock` (seconds, monotonic)
-        is the sync policy's; `time_slice` (seconds) shuts the fast doors periodically; with `uses_wal`
-        messages may be staged down, to be written by `flush` soon after: all for a channel. A journal that
-        has never had a message begins with `first_offset`: the copy of one whose oldest messages are gone.
+        Returns when it is whole and durable; `repairs` lists what was repaired. `clock` (seconds, monotonic)
+        is the sync policy's; `time_slice` (seconds) closes the fast paths periodically; with `uses_wal`
+        messages may be staged in the write-ahead log, to be written by `flush` soon after: all for a channel.
+        A journal that has never had a message begins with `first_offset`: for the copy of a journal whose
+        oldest messages are gone.
 
-        Raises LockedError where somebody writes to it, DiskFullError, OSError, and CorruptionError if
+        Raises LockedError if another process writes to it, DiskFullError, OSError, and CorruptionError if
         `options.strict`.
         """
         self.steps = JournalSteps(path, options, fs, clock, time_slice, uses_wal, first_offset)
@@ -68,13 +68,13 @@ class Journal(LogEngine):
         *,
         offset: int | None = None,
     ) -> int:
-        """Add one message at the end. Returns its offset.
+        """Append one message. Returns its offset.
 
-        Without a timestamp (an aware datetime, or nanoseconds since the Unix epoch) it gets the time it is;
+        Without a timestamp (an aware datetime, or nanoseconds since the Unix epoch) it gets the current time;
         with NULL_TIMESTAMP it has none. `type` is a number of 0 to 255. `offset`: the one that it must get.
         Returns when it is as durable as `durability` (else the options) says. Raises TypeError, ValueError,
         MessageSizeError, KeySizeError, OffsetMismatchError, BusyError and DiskFullError, after which the
-        message is not in the journal, and StorageFailedError, after which nobody knows.
+        message is not in the journal, and StorageFailedError, after which it may or may not be.
         """
         word = self.log.durability(durability)
         if not isinstance(value, bytes) or timestamp is not None:
@@ -93,11 +93,11 @@ class Journal(LogEngine):
     def append_many(
         self, items: Iterable[Item], durability: Durability | None = None, *, offset: int | None = None
     ) -> range:
-        """Add messages, with as few system calls as they allow. Returns their offsets.
+        """Append messages, with as few system calls as possible. Returns their offsets.
 
         An item is a value, (key, value), (key, value, timestamp) or (key, value, timestamp, type). All are
-        checked before the first is added. `offset`: the one that the first must get. Raises as `append`:
-        where a disk is full midway, the first `DiskFullError.accepted` are in all the same.
+        checked before the first is appended. `offset`: the one that the first must get. Raises as `append`:
+        if the disk is full midway, the first `DiskFullError.accepted` are in the journal all the same.
         """
         word = self.log.durability(durability)
         batch = self.steps.checked_many(items)
@@ -111,10 +111,10 @@ class Journal(LogEngine):
 
     @exclusive
     def append_encoded(self, data: bytes | memoryview, durability: Durability | None = None) -> range:
-        """Add records that are encoded, which begin with the next offset. Returns their offsets.
+        """Append encoded records, which begin with the next offset. Returns their offsets.
 
-        Raises ValueError for bytes that are no whole records, OffsetMismatchError, and as `append_many`. All
-        are checked before the first is added.
+        Raises ValueError for bytes that are not whole records, OffsetMismatchError, and as `append_many`. All
+        are checked before the first is appended.
         """
         word = self.log.durability(durability)
         self.log.check_usable()

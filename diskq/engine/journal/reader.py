@@ -1,8 +1,8 @@
-# Reading a journal, forward and backward. Law: see log/reader.py. Nothing is made, and nothing is left in
-# its directory: any number of readers may be at work, in any process, beside the one who writes.
+# Reading a journal, forward and backward. Law: as log/reader.py. A reader makes no file: any number of
+# readers may be active, in any process, with a writer at the same time.
 #
-# Segments are removed by hand, and may come and go at any time. A reader keeps what it has open; where
-# what comes next is gone, it says so.
+# Segments are removed by hand, and may come and go at any time. A reader keeps the files that it has open;
+# if the next segment is gone, it reports that.
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from diskq.storage.write_ahead_log import rows_on
 
 __all__ = ["JournalReader"]
 
-# So few bytes that a writer elsewhere has just written have no checksum yet, or hardly ever.
+# Up to this many bytes that another process has just written usually have no checksum yet.
 _JUST_WRITTEN = 64 * 1024
 
 
 class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader]):
     """The messages of one journal, from any offset on.
 
-    `ahead` holds what was read and is not handed out yet; its `take`, `take_some` and `take_columns` are
-    the fast doors, and `fill` puts more behind them. `losses` tells what could not be read, in order.
-    `read`, `read_many` and `columns` do both.
+    `ahead` has what was read and not returned yet; its `take`, `take_some` and `take_columns` are the fast
+    path, and `fill` reads more for them. `losses` lists what could not be read, in order. `read`,
+    `read_many` and `columns` do both.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
         live: BufferedEnd | None = None,
         partition: int = 0,
     ) -> None:
-        """At offset 0, with no file open: seek first. It need not be there yet.
+        """Make a reader at offset 0, with no file open: seek first. The journal need not exist yet.
 
-        `gate` shuts the fast doors; without it they are open. `live`: the journal's writer, while there is
+        `gate` closes the fast path; without it the path is open. `live`: the journal's writer, while there is
         one in this thread (`Journal.live`); it may be set, and set to None, at any time. `partition` is the
-        number that messages are to have: of their shard.
+        number that the messages get: that of their shard.
         """
         fs = fs or OsFileSystem()
         if gate is None:
@@ -65,14 +65,14 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
         self.ahead.partition = partition
         super().__init__(fs, self.files, self.ahead, live)
 
-    # --- what its segments are --------------------------------------------------------------------
+    # --- segments ---------------------------------------------------------------------------------
 
     def _open_segment(self, base: int) -> JournalSegmentReader:
         wal_rows = partial(rows_on, self._fs, self.files.wal, base)
         return JournalSegmentReader(self._fs, self.ahead, self.files, base, wal_rows)
 
     def another(self) -> JournalReader:
-        """Another reader of the same journal, at offset 0."""
+        """Return another reader of the same journal, at offset 0."""
         return self._another()
 
     def _another(self) -> JournalReader:
@@ -86,14 +86,14 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
 
     @property
     def tail(self) -> Literal["END", "TORN", "CORRUPT"]:
-        """After `fill` found nothing: END of what was written; TORN, a message that is not all there, which
-        is waited for, or which a crash has cut; CORRUPT, bytes of no message, which its writer will cut.
+        """Why `fill` found nothing: END, nothing more is written; TORN, an incomplete message, which is still
+        being written, or which a crash has cut; CORRUPT, bytes of no message, which the writer will cut.
         """
         return "END" if self._segment is None else self._segment.tail
 
     def fill(self) -> bool:
         while super().fill():
-            # By framing alone, what was admitted may begin with no whole record: whoever measures it, knows.
+            # By framing alone, admitted bytes may begin with no whole record: its size shows it.
             if self.ahead.next_size >= 0 and self.ahead.why == "END":
                 return True
         return False
@@ -102,16 +102,16 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
         loss = super()._read_on(segment)
         is_short = self._end < self.ahead.position and self._next_base(segment) is None
         if loss is None and not self.ahead.is_ready and is_short:
-            # Somebody cut what was handed out already, or is about to be.
+            # Another program cut messages that were returned already, or would be next.
             raise self._out_of_range(self.position, self.first_offset())
         return loss
 
     # --- backward ---------------------------------------------------------------------------------
 
     def read_back(self, max_items: int) -> list[JournalMessage]:
-        """The messages before the position, the last one first, at most `max_items`; it is then before them.
+        """Return up to `max_items` messages before the position, the last one first, and move before them.
 
-        None where there is none. What cannot be read is told in `losses`. Raises as `fill`.
+        Empty if there are none. What cannot be read is added to `losses`. Raises as `fill`.
         """
         taken: list[JournalMessage] = []
         with self._another() as other:
@@ -136,9 +136,9 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
     take_back = old_name(read_back)
 
     def _step_back(self, other: JournalReader, most: int) -> tuple[int, int, tuple[int, int] | None] | None:
-        """Let `other` be before our position, in the segment of the message before it, about `most` messages.
+        """Move `other` about `most` messages before the position, within the segment before it.
 
-        Returns the segment, the message and what is known to be near it, as for `_go_to`; None: nothing is
+        Returns the segment, the message and a known place near it, as for `_go_to`; None if nothing is
         before.
         """
         offset = self.position
@@ -157,7 +157,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
         return None
 
     def _near(self, segment: JournalSegmentReader, offset: int) -> tuple[int, int] | None:
-        """A byte and the message there, not far before `offset`, by the sizes at the ends of records."""
+        """Return a byte and the message there, shortly before `offset`, by the sizes after records."""
         end = self.ahead.position if self.base == segment.base else segment.size
         start = max(0, end - STRETCH)
         at, reached = journal_codec.boundary(

@@ -1,9 +1,10 @@
-# How far a reader of a journal has come. Law: what was committed durably is not read again, what was not
-# committed is never skipped; and an offset that cannot be is set right, and told.
+# The committed offset of a journal's reader. Law: messages that were committed durably are not read again,
+# others are never skipped; and an impossible offset is corrected, and reported.
 #
 # `ofs/<name>.ofs` is sej's: 8 bytes, big endian, the offset that is read next; no bytes while there is none.
-# `ofs/<name>.lck` is locked by whoever moves it. Both are made by who wants to move it; who only looks makes
-# nothing. What tells rot from a peer's commit, and the replacing, is log/committed_offset.py's.
+# `ofs/<name>.lck` is locked by the process that moves it. Both are made by a process that will move the
+# offset; a process that only looks makes nothing. How rot is distinguished from a peer's commit, and how the
+# file is replaced, is in log/committed_offset.py.
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ _STARTS = ("oldest", "newest")
 
 @dataclass(frozen=True, slots=True)
 class ReaderOffset:
-    """A reader's offset, as somebody who passes by sees it."""
+    """A reader's offset, as another process sees it."""
 
     name: str
     offset: int | None
-    """The one that it reads next; None: it has not committed any."""
+    """The offset that it reads next; None if it has committed none."""
     repair: Repair | None
-    """What is wrong with it, where another one is given instead of what the file says."""
+    """What is wrong with the file's offset, if another one is returned instead."""
 
 
 def _place_of(files: JournalFiles, name: str) -> OffsetFile:
@@ -48,7 +49,7 @@ def _place_of(files: JournalFiles, name: str) -> OffsetFile:
 
 
 def _clamped(found: FoundOffset, path: str, first: int, next_offset: int) -> tuple[int | None, Repair | None]:
-    """The offset as it can be, and what was wrong with it."""
+    """Return the offset, limited to the journal's range, and what was wrong with it."""
     offset = found.offset
     if offset is None or first <= offset <= next_offset:
         return offset, found.repair
@@ -71,11 +72,11 @@ class JournalOffset(CommittedOffset):
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Take up where the reader of that name left off; or, where it never was, at `start`.
+        """Continue where the reader of that name left off, or begin at `start` if it is new.
 
-        `offset` tells where that is. `commit` syncs after `sync_every` messages, 1: each time, or
-        `sync_timeout` seconds after the first. `repairs` tells what was wrong with it.
-        Raises JournalNotFoundError, OffsetNameError, LockedError where somebody has it, DiskFullError and
+        `offset` is that place. `commit` syncs after `sync_every` messages (1: each time), or `sync_timeout`
+        seconds after the first. `repairs` lists what was wrong with the offset.
+        Raises JournalNotFoundError, OffsetNameError, LockedError if another process has it, DiskFullError and
         OSError.
         """
         if start not in _STARTS:
@@ -88,7 +89,7 @@ class JournalOffset(CommittedOffset):
             for directory in (files.private, files.private_offsets, files.offsets):
                 fs.make_directory(directory)
             self._lock = Lock(fs, files.offset_lock(name), f"offset {name!r} of {files.path}")
-            with contextlib.ExitStack() as opened:  # all of it goes again where a step fails
+            with contextlib.ExitStack() as opened:  # all is undone if a step fails
                 opened.callback(self._lock.release)
                 self._lock.sign()
                 super().__init__(
@@ -100,9 +101,9 @@ class JournalOffset(CommittedOffset):
                 opened.pop_all()
 
     def _begin(self, first: int, next_offset: int, start: str) -> None:
-        """Have an offset that the journal has. It is durable before anybody reads by it, where it matters."""
+        """Set an offset that the journal has. It is durable before it is used, if it is not the file's."""
         if self.committed is None:
-            # Without a commit, "newest" would be another one the next time, and what is between skipped.
+            # Without a commit, "newest" would be later the next time, and messages between would be skipped.
             self.offset = first
             if start == "newest":
                 self.commit_to(next_offset)
@@ -121,15 +122,15 @@ class JournalOffset(CommittedOffset):
         self.offset = offset
 
     def commit_to(self, offset: int, *, seek: bool = False) -> None:
-        """Message `offset` is read next: all before it are processed. Durable with the next sync, maybe now.
+        """Commit all messages before `offset`, which is read next. Durable with the next sync, maybe now.
 
-        It goes forward only, unless `seek`. Raises as `CommittedOffset.commit`.
+        It moves forward only, unless `seek`. Raises as `CommittedOffset.commit`.
         """
         self.offset = offset if seek else max(offset, self.committed or 0)
         self.commit(offset, seek=seek)
 
     def close(self) -> None:
-        """Sync, and let go of it; the lock's file stays. Idempotent. Raises as `sync`."""
+        """Sync, and release the offset; the lock's file stays. Idempotent. Raises as `sync`."""
         try:
             super().close()
         finally:
@@ -139,9 +140,9 @@ class JournalOffset(CommittedOffset):
 def read_journal_offset(
     path: AnyPath, name: str, *, fs: FileSystem | None = None, next_offset: int | None = None
 ) -> ReaderOffset | None:
-    """How far a reader has come, also while it goes on; None: there is no such reader. Makes nothing.
+    """Return a reader's offset, also while the reader is active; None if there is no such reader.
 
-    `next_offset` is the journal's, where it is known: finding it takes a walk.
+    `next_offset` is the journal's, if the caller knows it: finding it takes a walk. Makes no file.
     Raises JournalNotFoundError, OffsetNameError, OSError.
     """
     fs = fs or OsFileSystem()
@@ -152,7 +153,7 @@ def read_journal_offset(
         found = read_committed_offset(fs, place)
         if found is None:
             return None
-        # Asked last: who reads on while we look is not beyond the end.
+        # Read last: an active reader is then not beyond the end.
         end = reader.next_offset() if next_offset is None else next_offset
         return ReaderOffset(name, *_clamped(found, place.path, first, end))
 
@@ -160,7 +161,7 @@ def read_journal_offset(
 def read_journal_offsets(
     path: AnyPath, *, fs: FileSystem | None = None, next_offset: int | None = None
 ) -> list[ReaderOffset]:
-    """The same of all readers, sorted by name."""
+    """Return the offsets of all readers, sorted by name."""
     fs = fs or OsFileSystem()
     files = JournalFiles(fs, as_path(path))
     found = [read_journal_offset(path, name, fs=fs, next_offset=next_offset) for name in files.offset_names()]
@@ -168,10 +169,10 @@ def read_journal_offsets(
 
 
 def set_back(fs: FileSystem, files: JournalFiles, next_offset: int) -> list[Repair]:
-    """For who opens the journal, before offsets are given again: no reader may be beyond the next one.
+    """Set back readers that are beyond the next offset. For recovery, before offsets are assigned again.
 
-    A power cut has taken messages that were read and not synced; who had read them would pass over those that
-    come in their place. A reader that is at work sees to it itself. Raises OSError.
+    A power cut has taken messages that were read and not synced; a reader of these would skip the messages
+    that replace them. An active reader corrects its own offset. Raises OSError.
     """
     repairs = []
     for name in files.offset_names():

@@ -1,4 +1,5 @@
-# What a named reader has: an offset in each journal that it reads. Driven as log/committed_offsets.py has it.
+# The offsets of a named reader, one in each journal that it reads. They are driven as
+# log/committed_offsets.py says.
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class ReaderOffsets(CommittedOffsets):
         self._has: dict[int, JournalOffset] = {}
 
     def claim(self, number: int, path: str, from_newest: bool, fs: FileSystem) -> JournalOffset:
-        """Have the reader's offset in the journal at `path`, to ourselves. Raises as `JournalOffset`."""
+        """Claim the reader's offset in the journal at `path` exclusively. Raises as `JournalOffset`."""
         offset = JournalOffset(
             path,
             self.name,
@@ -38,7 +39,7 @@ class ReaderOffsets(CommittedOffsets):
         return offset
 
     def committed_offset(self, number: int) -> JournalOffset | None:
-        """In the journal of that number; None: it is not read."""
+        """Return the offset in the journal of that number; None if it is not read."""
         return self._has.get(number)
 
     @property
@@ -47,14 +48,14 @@ class ReaderOffsets(CommittedOffsets):
         return tuple(repair for offset in self._has.values() for repair in offset.repairs)
 
     def close(self) -> None:
-        """Sync all, and let go of them. Idempotent.
+        """Sync all, and release them. Idempotent.
 
-        Raises DiskFullError where the last commits found no room, and StorageFailedError; all is let go of
-        then, too.
+        Raises DiskFullError if there was no space for the last commits, and StorageFailedError; all are
+        released then, too.
         """
         had = list(self._has.values())
         self._has.clear()
-        with contextlib.ExitStack() as stack:  # all of it, whatever a part of it says
+        with contextlib.ExitStack() as stack:  # all of them, whatever one of them raises
             for offset in had:
                 stack.callback(offset.close)
 

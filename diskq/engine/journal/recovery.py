@@ -1,12 +1,11 @@
-# Opening a journal after whatever happened to it: what of it is judged by sej's format. The procedure is
-# log/segment_recovery.py's.
+# Recovery of a journal: the parts that depend on sej's format. The procedure is in log/segment_recovery.py.
 #
-#   framing is believed   The last segment's records are followed to its end; what is no whole record there is
-#                         cut. Damage in the middle stays where it is, is reported, and readers pass over it.
-#   only checksums are    The journal is cut at the first byte that no checksum vouches for.
+#   framing is believed   The last segment's records are followed to its end; bytes that are not whole records
+#                         are cut there. Damage in the middle stays, is reported, and readers skip it.
+#   only checksums are    The journal is cut at the first byte that no checksum covers.
 #
-# Whatever is cut is kept aside, under `.diskq/`. Offsets are dense in sej's files: what was cut is given
-# again. A reader that had come further, by messages that no power cut has left, is set back.
+# Cut bytes are kept aside, under `.diskq/`. Offsets are dense in sej's files: those of cut messages are
+# assigned again. A reader that has read messages that a power cut has taken is set back.
 
 from __future__ import annotations
 
@@ -41,11 +40,11 @@ def recover_journal(
     has_run_on: bool,
     strict: bool,
 ) -> FoundLog:
-    """Repair what needs it, and owe it to the first barrier.
+    """Repair the journal, and leave the syncs to the first barrier.
 
-    `point`: everything of ours before it is known to be durable. `has_run_on`: the machine was not restarted
-    since, for certain. Raises CorruptionError if `strict` and
-    something other than a torn tail was found, and OSError.
+    `point`: all of diskq's bytes before it are known to be durable. `has_run_on`: the machine was certainly
+    not restarted since. Raises CorruptionError if `strict` and anything other than a torn tail was found, and
+    OSError.
     """
     repairs = OpenRepairs(fs, pending_syncs, strict=strict)
     found = FoundLog(repairs.made)
@@ -56,11 +55,12 @@ def recover_journal(
 def judge_the_middle(
     fs: FileSystem, files: JournalFiles, point: RecoveryPoint, *, strict: bool
 ) -> list[Repair]:
-    """A peer has come behind a writer of ours that was killed, and nobody knows about the power.
+    """Set aside segments after one that ends early. For a journal that a peer opened after a killed writer.
 
-    Then a segment may end early that is not the last. Nothing of ours behind it was promised to outlive
-    that: it is set aside, unless a peer has written there. Before `recover_journal`, and once: that one
-    vouches for what it finds, a peer's too. Raises as that.
+    Whether the power was cut is unknown then, so that a segment that is not the last may end early. diskq
+    has not promised that later messages outlive that: their segments are set aside, unless a peer has
+    written there. Before `recover_journal`, and once: that adds checksums for all it finds, a peer's too.
+    Raises as that.
     """
     repairs = OpenRepairs(fs, PendingSyncs(), strict=strict)
     _JournalJudge(fs, files, repairs, FoundLog(repairs.made)).look_at_the_middle(point)
@@ -86,7 +86,7 @@ class _JournalJudge:
         return [(self.files.data(base), point.end if base == point.base else 0)]
 
     def complete(self, base: int, following: int) -> None:
-        pass  # a record has its own checksum: readers pass over what is damaged
+        pass  # a record has its own checksum: readers skip damaged ones
 
     def next_offset(self, given: int, promised: int, trust: Trust) -> int:
         return given
@@ -99,7 +99,7 @@ class _JournalJudge:
         with opened(self.fs, path, write=True) as handle:
             size = self.fs.size(handle)
             if size < start:
-                start, offset = 0, base  # somebody cut it
+                start, offset = 0, base  # another program cut it
             walked = walk(self.fs, handle, start, size, offset)
             for gap in walked.breaks:
                 dropped = gap.end - gap.start
@@ -112,7 +112,7 @@ class _JournalJudge:
         return Followed(walked.end, walked.next_offset, walked.next_offset)
 
     def _cut_end(self, handle: int, path: str, walked: Walk) -> None:
-        # Zeros are there where the file grew, and nothing was written.
+        # Zeros are bytes by which the file grew, and that were never written.
         is_begun = walked.stop == "TORN" or last_byte(self.fs, handle, walked.end) is None
         if not is_begun:
             self.repairs.check(path, walked.end, walked.reason)
@@ -142,7 +142,7 @@ class _JournalJudge:
             break
 
     def _has_unvouched(self, base: int) -> bool:
-        """Are there bytes in this segment that no checksum of ours covers?"""
+        """True if the segment has bytes that no checksum covers."""
         path = self.files.data(base)
         return verified_prefix(self.fs, path, self.files.checksum_file(base), 0).end < (
             self.fs.size_of(path) or 0
@@ -161,15 +161,15 @@ class _JournalJudge:
         path = self.files.data(base)
         removals = (self.files.checksum_file(base),)
         self.repairs.set_aside(path, UNSYNCED, aside_base=self.files.kept(path), removals=removals)
-        return 0  # its offsets are given again
+        return 0  # its offsets are assigned again
 
     # --- checksums --------------------------------------------------------------------------------
 
     def cover(self, base: int, end: int) -> None:
-        pass  # so it was where its records were followed
+        pass  # `follow` has added the checksums
 
     def _cover(self, base: int, handle: int, walked: Walk) -> None:
-        """Vouch for the records that no checksum covers: they were looked at."""
+        """Add checksums for the records that none covers, after they were checked."""
 
         def fill(sums: ChecksumFile, covered: int) -> None:
             for part in walked.stretches:
@@ -192,9 +192,9 @@ class _JournalJudge:
             found = journal_codec.blocks(window, offset, BLOCK_SIZE)
             is_last = position + len(window) >= part.end
             if not is_last and len(found) > 1:
-                found.pop()  # it may be a small one
+                found.pop()  # the last block may be a small one
             elif not found and is_last:
-                break  # a row's block ends where no record begins: nobody vouches for the rest
+                break  # a checksum's block ends where no record begins: the rest gets no checksum
             start = 0
             for end, records in found:
                 checksum_file.add(position + end, end - start, records, memoryview(window)[start:end])

@@ -1,5 +1,5 @@
-# The active segment of a journal: one file, its checksums beside it. Law: it is complete before the next
-# one has a name, and it is left behind the record that fills it, as sej leaves it.
+# The active segment of a journal: one file, and its checksum file. Law: it is complete before the next one
+# has a name, and it ends after the record that fills it, as in sej.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["JournalSegment"]
 
 
 class JournalSegment(OffsetSegment[SejBuffer]):
-    """What a journal writes to."""
+    """The segment to which a journal is written."""
 
     def __init__(
         self, fs: FileSystem, files: JournalFiles, framing: SejFraming, gate: Gate, segment_size: int
@@ -29,15 +29,15 @@ class JournalSegment(OffsetSegment[SejBuffer]):
     def count_from(
         self, next_offset: int, clock: Callable[[], int] | None, on_full: Callable[[], object]
     ) -> None:
-        """Once, before the first record: it gets this offset. `on_full` is told of each file that is full."""
+        """Set the offset of the first record, once, before it. `on_full` is called for each full file."""
         self.buffer.count_from(next_offset, clock, on_full)
 
     def resume(self, base: int, end: int, rows: int, pending_syncs: PendingSyncs) -> None:
-        """Go on in a segment that is there: behind byte `end` of its data, its checksums behind `rows`."""
+        """Continue in an existing segment: after byte `end` of its data, its checksums after `rows`."""
         self.append.begin(
             self._files.data(base), self._files.checksum_file(base), pending_syncs, end=end, rows=rows
         )
         self.buffer.begin(base)
         self.buffer.file_number = base
-        # One that is full already takes one more: sej asks behind each record.
+        # A full segment takes one more record: sej checks after each record.
         self.buffer.limit = max(end + 1, self._segment_size)

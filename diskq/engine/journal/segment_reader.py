@@ -1,9 +1,9 @@
-# Reading one segment of a journal. Law: a message is handed out if a checksum vouches for it, or else its
-# framing and its offset; whatever is passed over is told, and the offsets behind it are right, as records
-# say theirs.
+# Reading one segment of a journal. Law: a message is returned if a checksum covers it, or else its framing
+# and offset are right; skipped bytes are reported, and the offsets after them are right, as records have
+# theirs.
 #
-# What is at the end of a segment that is still written to, and is no whole record, is waited for: it may
-# be one in a moment. Behind damage the next record is looked for (walk.py).
+# Bytes at the end of a segment that is still written to, and that are not a whole record, are waited for:
+# they may soon be one. After damage the next record is searched for (walk.py).
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
     ) -> None:
         super().__init__(fs, ahead, files, base, wal_rows)
         self.tail: Tail = "END"
-        """Why nothing more is ready at the end: END at a boundary, TORN inside a record, CORRUPT."""
+        """Why nothing more is ready at the end: END at a boundary, TORN inside a record, or CORRUPT."""
 
     # --- where to begin ---------------------------------------------------------------------------
 
     def approach(self, offset: int) -> None:
-        """Be at message `offset`, or as near before it as checksums tell."""
+        """Move to message `offset`, or as near before it as checksums allow."""
         if offset <= self.base:
             return
         low, high = 0, self.size
@@ -69,7 +69,7 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
         return row.matches(self._fs.pread(self.blocks.handle, row.end - row.start, row.start))
 
     def _offset_at(self, position: int) -> int | None:
-        """What the record at this byte says; None: it cannot be."""
+        """Return the offset that the record at this byte has; None if it is impossible."""
         head = self._fs.pread(self.blocks.handle, _OFFSET.size, position)
         if len(head) < _OFFSET.size:
             return None
@@ -79,10 +79,10 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
     # --- reading on -------------------------------------------------------------------------------
 
     def read_on(self, end: int, known_end: int | None = None, covered_end: int | None = None) -> Loss | None:
-        """As `BlockReader.fill`. `known_end` is the offset behind byte `end`, where that is known.
+        """Read on, as `BlockReader.fill`. `known_end` is the offset after byte `end`, if that is known.
 
-        All up to there was then written. Otherwise what is no record at the end is left for later: nothing is
-        ready, or lost.
+        All bytes up to there were then written. Otherwise bytes at the end that are not a record are left for
+        later: nothing is ready, or lost.
         """
         if self._undecided is not None and self._undecided == self._state(end, known_end):
             return None
@@ -94,10 +94,10 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
         return self.missing_end()
 
     def believe_to(self, end: int) -> None:
-        """Up to byte `end` of the data there are whole records: framing finds that out."""
+        """Do nothing: framing shows whether there are whole records up to byte `end`."""
 
     def missing_end(self) -> Loss | None:
-        """What was there behind the end of the data, if it is known what was. None: it is not."""
+        """Return the loss of messages after the end of the data, if any are known to have been there."""
         offset, position = self._messages.next_offset, self._messages.position
         if self._known_end is None or self._known_end <= offset or self._messages.is_ready:
             return None
@@ -107,14 +107,14 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
         return self._messages.position, end, known_end
 
     def _lose(self, end: int, next_offset: int, reason: str) -> Loss:
-        """Go on at byte `end`, with message `next_offset`."""
+        """Skip to byte `end`, with message `next_offset`. Returns the loss."""
         start, offset = self._messages.position, self._messages.next_offset
         self._messages.seek(end)
         self._messages.next_offset = next_offset
         return Loss(start, end, next_offset - offset, reason)
 
     def _stated_offset_after(self, position: int, end: int) -> int | None:
-        """The offset at byte `end`, behind a broken part that begins at `position`; None: nothing tells."""
+        """Return the offset at byte `end`, after a broken part from `position` on; None if it is unknown."""
         expected = self._messages.next_offset
         if end >= self._readable_end:
             return None if self._known_end is None else max(expected, self._known_end)
@@ -139,7 +139,7 @@ class JournalSegmentReader(LogSegmentReader[SejAhead]):
         return None if broken is None else self._give_up(broken)
 
     def _give_up(self, broken: BrokenFraming) -> Loss | None:
-        """No record is where one was believed to be: what follows? None: that may still change."""
+        """Return the loss for a place without a record, where one was expected; None if that may change."""
         position, broken_end, _, reason, is_torn = broken
         end = min(broken_end, self._readable_end)
         offset = self._messages.next_offset

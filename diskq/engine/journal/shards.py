@@ -1,10 +1,10 @@
-# One log in several journals: which key belongs to which, and what their directories are called.
+# Shards: one log in several journals. This is how keys map to journals, and how their directories are named.
 #
 #   <root>/<prefix>.<bits>.<index>   bits: one hex digit, index: three; without a prefix: <bits>.<index>
 #   <root>/<prefix>                  the only one, where there are no bits
 #
-# A key's shard is its hash, of which the lowest bits count. sej leaves the hash to its caller; ours is the
-# one that its benchmark has. Law: messages of one key are in one journal, in order.
+# A key's shard is the lowest bits of its hash. sej leaves the hash to its caller; diskq uses that of sej's
+# benchmark. Law: messages of one key are in one journal, in order.
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FNV_BASIS, _FNV_PRIME = 2166136261, 16777619
 
 
 def key_hash(key: bytes) -> int:
-    """FNV-1a of 32 bits, its halves xored: 0 to 65535. As sej's users have it."""
+    """Return FNV-1a of 32 bits, its halves xored: 0 to 65535. As in sej's benchmark."""
     value = _FNV_BASIS
     for byte in key:
         value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
@@ -61,20 +61,20 @@ class ShardSet:
         return self.mask + 1
 
     def path(self, index: int) -> str:
-        """The directory of a shard's journal."""
+        """Return the directory of a shard's journal."""
         return join(self.root, f"{self._stem}{index:03x}" if self.bits else self._prefix)
 
     def existing(self, fs: FileSystem) -> list[Shard]:
-        """Those whose directories are there, ascending; a journal may not be in it yet. Raises OSError."""
+        """Return the shards whose directories exist, ascending, perhaps without a journal. Raises OSError."""
         names = set(fs.list_directory(self.root))
         shards = [Shard(index, self.path(index)) for index in range(len(self))]
         return [shard for shard in shards if shard.path.rsplit("/", 1)[-1] in names]
 
 
 def journals_below(fs: FileSystem, root: str, known: set[str]) -> tuple[list[str], list[str]]:
-    """The journals among root and its sub-directories, sorted; and names there that may become some.
+    """Return the journals among root and its sub-directories, sorted; and paths that may become journals.
 
-    Those that are `known` are believed to be journals if they are there still. Raises OSError.
+    Those that are `known` still count as journals if they exist. Raises OSError.
     """
     try:
         names = fs.list_directory(root)
@@ -90,7 +90,7 @@ def journals_below(fs: FileSystem, root: str, known: set[str]) -> tuple[list[str
 
 
 def _can_be_read(fs: FileSystem, path: str) -> bool:
-    """Also a journal that has no segment yet, of which a reader learns by itself when one comes."""
+    """True for a journal, also without a segment: a reader finds the first one when it is made."""
     try:
         JournalFiles(fs, path).bases()
     except JournalNotFoundError:

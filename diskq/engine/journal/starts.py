@@ -1,4 +1,5 @@
-# Where reading a journal may begin. Synchronous.
+# Where reading a journal may begin. Law: a place that is cut or removed meanwhile is looked up again.
+# Synchronous.
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ __all__ = ["JournalStart", "checked_journal_start", "open_reader", "seek_start"]
 JournalStart = Literal["oldest", "newest"] | int | datetime
 
 _WORDS = ("oldest", "newest")
-# So often is a place looked for again, where somebody cuts or removes it meanwhile.
+# How often a place is looked up if another program cuts or removes it meanwhile.
 _TRIES = 3
 
 
 def checked_journal_start(start: JournalStart) -> JournalStart:
-    """The same; raises TypeError, or ValueError for an unknown word, a negative offset, a naive datetime."""
+    """Return `start`; raises TypeError, or ValueError: unknown word, negative offset, naive datetime."""
     checked_start(start, _WORDS)
     return start
 
@@ -37,17 +38,17 @@ def open_reader(
     gate: Gate | None = None,
     number: int = 0,
 ) -> JournalReader:
-    """A reader at offset 0, whose fast doors are shut periodically; or with `gate`, together with others.
+    """Return a reader at offset 0, whose fast path is closed periodically; with `gate`, together with others.
 
-    `number` is the partition that its messages are to have.
+    `number` is the partition that its messages get.
     """
     return JournalReader(path, fs=fs, gate=Gate(time_slice) if gate is None else gate, partition=number)
 
 
 def seek_start(reader: JournalReader, start: JournalStart) -> None:
-    """Be at `start`. "newest": behind the last message. A moment: at the first message that is not earlier.
+    """Move to `start`: "newest" is after the last message, a moment is the first message not before it.
 
-    Raises OffsetOutOfRangeError for an offset that is not there, JournalNotFoundError, OSError.
+    Raises OffsetOutOfRangeError if the offset does not exist, JournalNotFoundError, OSError.
     """
     if start == "oldest":
         reader.seek_oldest()
@@ -77,5 +78,5 @@ def _seek_moment(reader: JournalReader, timestamp: int) -> None:
         try:
             return reader.seek(offset)
         except OffsetOutOfRangeError:
-            if attempt == _TRIES:  # somebody removes segments faster than they can be looked through
+            if attempt == _TRIES:  # segments are removed faster than they can be searched
                 raise

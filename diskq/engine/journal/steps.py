@@ -1,6 +1,6 @@
-# What a journal does in steps: for a channel, which waits where a synchronous caller cannot, and for the
-# journal's writer, whose format it is. Law: a call here has the turn already, and never waits for a sync,
-# but where it says so.
+# The steps of a journal: for a channel, which can wait between them, and for the journal's writer, whose
+# format it is. Law: the caller of a step holds the thread guard, and a step never waits for a sync, unless
+# it says so.
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Key = str | bytes | None
 When = datetime | int | None
 Item = Value | tuple[Key, Value] | tuple[Key, Value, When] | tuple[Key, Value, When, int]
 
-# So many bytes of encoded records go into one write.
+# Bytes of encoded records in one write.
 _AT_ONCE = 256 * 1024
 _LARGEST_TYPE = 255
 
@@ -70,7 +70,7 @@ class JournalSteps(DirectorySteps):
         self.files = JournalFiles(fs, self.path)
         self._first_offset = first_offset
         self._uses_wal = uses_wal
-        self._settled = -1  # so many records a sync has been prepared for
+        self._settled = -1  # how many records a sync has been prepared for
         self.synced_offset = 0
         """All messages before this offset are on stable storage."""
         framing = SejFraming(
@@ -85,21 +85,24 @@ class JournalSteps(DirectorySteps):
         self._segments = SegmentedLog(self._segment, [])
 
     def open(self) -> None:
-        """Lock it, mend what a crash has left, and go on behind the last message. Raises as `Journal`."""
+        """Lock the journal, repair what a crash has left, and continue after the last message.
+
+        Raises as `Journal`.
+        """
         fs, files, writer = self._fs, self.files, self.log
         make_directories(fs, files.path)
         writer.make_directories(files.path, files.private, files.private_data)
         lock = writer.hold(Lock(fs, files.lock, self._what))
         writer.on_release(self._segment.abandon)
-        # Only now: a scanner of sej's is disturbed by what comes and goes there.
+        # Only under the lock: changes in that directory disturb sej's scanners.
         writer.make_directories(files.directory)
         finish_swap(fs, files.path, files.swap)
         files.move_old_data()
         points = read_points(fs, files)
-        # A peer that has had the lock since, or tried to, has emptied its file, or removed it.
+        # A peer that has had the lock since, or tried to get it, has emptied the file, or removed it.
         was_ours = lock.previous is not None
         if not points.partitions and points.is_readable:
-            keep_path(fs, self.path)  # once: where there is a point, it was done
+            keep_path(fs, self.path)  # once: if there is a point, it was done
         wals = writer.use_wals(WriteAheadLogs(fs, lock, {0: files.staging}, points.staged))
         wals.replay(in_place=was_ours)
         writer.repairs += [*wals.unreported, *wals.repairs]
@@ -131,11 +134,11 @@ class JournalSteps(DirectorySteps):
             self._append_again(displaced)
         wals.clear()
         log.report_repairs(writer.repairs, logged)
-        # Only now, with what stood on the old one written and synced, may there be a new one.
+        # A new write-ahead log only now that the messages of the old one are written and synced.
         wals.open({0: self.buffer}, is_for_rows=not self._uses_wal)
 
     def _append_again(self, displaced: Displaced) -> None:
-        """Another writer has taken the place of accepted messages: append them again, durably."""
+        """Append accepted messages again, durably, if another writer has written in their place."""
         path, waiting = displaced.path, displaced.waiting
         messages = journal_codec.scan(waiting.records).messages
         first, point = self.next_offset, self._segment.point
@@ -152,12 +155,12 @@ class JournalSteps(DirectorySteps):
         self.log.repairs.append(Repair(path=path, kept=waiting.start, dropped=0, reason=reason))
 
     def _beginning(self) -> RecoveryPoint | None:
-        """Where a journal that is not there yet is to begin, if not at 0."""
+        """Return where a journal that does not exist yet begins, if not at 0."""
         first = self._first_offset
         return RecoveryPoint(first, 0, first) if first and not self.files.bases() else None
 
     def _find_a_peer(self, points: RecoveryPoints) -> None:
-        """Before our name in the lock file says that nobody else has written since the point was noted."""
+        """Note a peer's writes, before the lock file says that only diskq has written since the point."""
         if not points.is_left_open:
             return
         strict = self.options.strict
@@ -167,7 +170,7 @@ class JournalSteps(DirectorySteps):
     # --- messages ---------------------------------------------------------------------------------
 
     def accept(self, value: Value, key: Key, timestamp: When, type: int, *, is_held: bool) -> int:
-        """Add one message that has no `obstacle`. Raises as `append`."""
+        """Append one message that has no `obstacle`. Raises as `append`."""
         self._make_way()
         append = (self._hold if is_held else self._write).append
         try:
@@ -181,7 +184,7 @@ class JournalSteps(DirectorySteps):
         return offset
 
     def accept_many(self, batch: list[Any], *, is_held: bool) -> range:
-        """Add messages that were `checked_many` and have no `obstacle`. Raises as `append_many`."""
+        """Append messages of `checked_many` that have no `obstacle`. Raises as `append_many`."""
         first = self.next_offset
         mode = Mode.HELD if is_held else Mode.STAGED
         done = 0
@@ -201,7 +204,7 @@ class JournalSteps(DirectorySteps):
         return range(first, self.next_offset)
 
     def accept_encoded(self, data: bytes | memoryview, *, is_held: bool) -> None:
-        """Add records that are encoded; with barriers, where much is unsynced. After an error some are in."""
+        """Append encoded records; with barriers, if much is unsynced. After an error some may be appended."""
         first, at, end = self.next_offset, 0, len(data)
         try:
             while at < end:
@@ -218,7 +221,7 @@ class JournalSteps(DirectorySteps):
             raise DiskFullError(full.path, full.reason, self.next_offset - first) from full.__cause__
 
     def checked(self, value: Value, key: Key, timestamp: When, type: int) -> tuple[bytes, Key, When, int]:
-        """Value, key, timestamp and type as the compiled calls take them.
+        """Return value, key, timestamp and type as the compiled calls take them.
 
         Raises TypeError, ValueError, MessageSizeError and KeySizeError before anything is written.
         """
@@ -237,7 +240,7 @@ class JournalSteps(DirectorySteps):
         return value, key, None if timestamp is None else as_timestamp(timestamp), int(type)
 
     def checked_many(self, items: Iterable[Item]) -> list[Any]:
-        """The batch as the compiled calls take it. Raises as `checked`, before anything is written."""
+        """Return the batch as the compiled calls take it. Raises as `checked`, before anything is written."""
         self.log.check_usable()
         batch: list[Any] = list(items)
         odd = self.buffer.first_odd(batch)
@@ -246,7 +249,7 @@ class JournalSteps(DirectorySteps):
             if not isinstance(item, tuple):
                 item = (None, item)
             if not 2 <= len(item) <= 4:
-                raise TypeError(f"a message is (key, value, timestamp, type) or less, not {len(item)} things")
+                raise TypeError(f"a message is (key, value, timestamp, type) or less, not {len(item)} items")
             key, value, timestamp, type = (*item, None, 0)[:4] if len(item) < 4 else item
             value, key, timestamp, type = self.checked(value, key, timestamp, 0 if type is None else type)
             batch[odd] = (key, value, timestamp, type)
@@ -254,12 +257,12 @@ class JournalSteps(DirectorySteps):
         return batch
 
     def check_offset(self, offset: int | None) -> None:
-        """Is it the next one, if it is told? Raises OffsetMismatchError."""
+        """Check that `offset`, if given, is the next one. Raises OffsetMismatchError."""
         if offset is not None and offset != self.next_offset:
             raise OffsetMismatchError(self.path, offset, self.next_offset)
 
     def _make_way(self) -> None:
-        """Have a segment open that takes the next message."""
+        """Open a segment for the next message."""
         if self._segment.is_ready:
             return
         try:
@@ -273,7 +276,7 @@ class JournalSteps(DirectorySteps):
 
     @property
     def live(self) -> JournalSegment:
-        """Where it is written, for readers of this thread."""
+        """The active segment, for readers of this thread."""
         return self._segment
 
     @property
@@ -337,7 +340,7 @@ class JournalSteps(DirectorySteps):
         self.synced_offset = state
 
     def finish(self) -> None:
-        # What found no room stands on the write-ahead log for who opens it next.
+        # Messages that could not be written stay in the write-ahead log for the next open.
         self.log.is_closing = not self.waiting_bytes
         sync = self.log.prepare(full=True)
         self.log.run(sync)

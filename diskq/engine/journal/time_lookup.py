@@ -1,8 +1,8 @@
 # From a moment to an offset in a journal. Law: see log/time_lookup.py. A message that has no time is earlier
 # than any moment.
 #
-# sej's files have no index of time. So each segment is read through once, when it is first asked about; what
-# is remembered is small: for each stretch of it where it begins, and the greatest timestamp up to its end.
+# sej's files have no time index. So each segment is read once, at the first lookup; the cache is small: for
+# each stretch its beginning, and the greatest timestamp up to its end.
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ __all__ = ["JournalTimes"]
 
 
 class TimedStretch(NamedTuple):
-    """Messages from `offset` on, which begins at byte `position`."""
+    """Messages from `offset` on, the first of which begins at byte `position`."""
 
     offset: int
     position: int
     greatest: int
-    """Of all timestamps of the segment up to the end of the stretch."""
+    """The greatest timestamp of the segment up to the end of the stretch."""
 
 
 class SegmentMoments:
-    """The timestamps of one segment of a journal: growing, until `settle` tells where it ends."""
+    """The timestamps of one segment of a journal, which grows until `settle` sets where it ends."""
 
     def __init__(self, fs: FileSystem, files: JournalFiles, base: int) -> None:
         self._fs = fs
         self._files = files
         self.base = base
         self._stretches: list[TimedStretch] = []
-        self._reached = (0, base)  # the byte and the offset behind the last of them
+        self._reached = (0, base)  # the byte and the offset after the last stretch
         self._known_end: int | None = None
         self._is_whole = False
         self._ahead = SejAhead(fs, SejFraming(), Gate())
 
     def settle(self, next_base: int) -> None:
-        """The segment is complete, the next one is `next_base`."""
+        """Note that the segment is complete, and the next one is `next_base`."""
         self._known_end = next_base
 
     def refresh(self) -> None:
-        """See what there is now, if it may have grown."""
+        """Read what is new, if the segment may have grown."""
         if self._is_whole:
             return
         is_whole = self._known_end is not None
@@ -64,7 +64,7 @@ class SegmentMoments:
         self._is_whole = is_whole
 
     def first_from(self, bound: int) -> int | None:
-        """The first offset whose timestamp is at or after `bound`; None: there is none in this segment."""
+        """Return the first offset whose timestamp is at or after `bound`; None if this segment has none."""
         number = bisect_left(self._stretches, bound, key=lambda stretch: stretch.greatest)
         if number == len(self._stretches):
             return None
@@ -80,7 +80,7 @@ class SegmentMoments:
         return None
 
     def greatest(self) -> int:
-        """The greatest timestamp; EARLIEST where there are no messages, or none of them has a time."""
+        """Return the greatest timestamp; EARLIEST if there are no messages, or none has a time."""
         return self._stretches[-1].greatest if self._stretches else EARLIEST
 
     def _open(self) -> JournalSegmentReader:
@@ -94,7 +94,7 @@ class SegmentMoments:
         return self._ahead.is_ready and self._ahead.why == "END"
 
     def _fill(self, reader: JournalSegmentReader) -> bool:
-        """Have messages behind the read-ahead, over what cannot be read. False: there are none now."""
+        """Fill the read-ahead, skipping what cannot be read. False if there is nothing more now."""
         while not self._is_ready:
             if reader.read_on(reader.size, self._known_end) is None and not self._ahead.is_ready:
                 return False
@@ -118,9 +118,9 @@ class SegmentMoments:
 
 
 class JournalTimes(LogTimeLookup[SegmentMoments]):
-    """Finds offsets by time in one journal, which somebody may be writing to, and removing from.
+    """Finds offsets by time in one journal, while other processes may write to it and remove segments.
 
-    It remembers what it has read. For one thread at a time.
+    It caches what it has read. For one thread at a time.
     """
 
     def __init__(self, path: AnyPath, *, fs: FileSystem | None = None) -> None:
@@ -132,7 +132,7 @@ class JournalTimes(LogTimeLookup[SegmentMoments]):
         self._list()
 
     def close(self) -> None:
-        """Forget what was read. Idempotent; the next question reads it again."""
+        """Drop the cache. Idempotent; the next lookup reads again."""
         self._segments.clear()
         self._ceilings.clear()
 

@@ -1,6 +1,5 @@
-# Going through a segment of a journal by its framing. Law: whole records are followed from one to the next;
-# where there is none, what follows is looked for, and only what something vouches for is taken
-# (`sej.resume`).
+# Walking through a segment of a journal by its framing. Law: whole records are followed from one to the next;
+# after a break the next record is searched for, and only a confirmed one is taken (`sej.resume`).
 
 from __future__ import annotations
 
@@ -38,14 +37,14 @@ class RecordStretch(NamedTuple):
 
 @dataclass(slots=True)
 class Walk:
-    """What was found between a record boundary and the end of the bytes."""
+    """The result of a walk from a record boundary to the end of the bytes."""
 
     end: int
-    """The byte behind the last whole record,"""
+    """The byte after the last whole record."""
     next_offset: int
-    """and the offset behind it."""
+    """The offset after the last whole record."""
     stop: str = "END"
-    """Why no more came: END, TORN, CORRUPT."""
+    """Why the walk stopped: END, TORN or CORRUPT."""
     reason: str = ""
     """The same in words."""
     breaks: list[Break] = field(default_factory=list)
@@ -55,7 +54,7 @@ class Walk:
 def records_in(
     fs: FileSystem, handle: int, start: int, end: int, offset: int
 ) -> tuple[RecordStretch, str, str]:
-    """The whole records from byte `start` on, which follow each other; and why no more came, and in words."""
+    """Return the whole consecutive records from byte `start` on, why they stop, and that in words."""
     position, records = start, 0
     size = _WINDOW
     while position < end:
@@ -74,7 +73,7 @@ def records_in(
             )
             return RecordStretch(start, position, offset, records), found.stop, reason
         if not window:
-            break  # somebody cut the file
+            break  # another program cut the file
         size = _WINDOW if found.records else 2 * size
     return RecordStretch(start, position, offset, records), "END", ""
 
@@ -89,10 +88,10 @@ def find_next(
     *,
     may_be_torn: bool = False,
 ) -> tuple[int, int] | None:
-    """The byte and the offset of the first record behind the broken one at `position`; None: there is none.
+    """Return the byte and the offset of the first record after the broken one at `position`, or None.
 
-    `next_offset` is the offset behind byte `end`, where that is known; otherwise what is there may still be
-    growing. As `sej.resume`.
+    `next_offset` is the offset after byte `end`, if that is known; otherwise the file may still be growing.
+    As `sej.resume`.
     """
     size = _FIRST_LOOK
     while True:
@@ -111,7 +110,7 @@ def find_next(
 def walk(
     fs: FileSystem, handle: int, start: int, end: int, offset: int, next_offset: int | None = None
 ) -> Walk:
-    """Go from message `offset` at byte `start` to byte `end`, over what is broken in between."""
+    """Walk from message `offset` at byte `start` to byte `end`, past broken bytes."""
     found = Walk(start, offset)
     for step in _steps(fs, handle, start, end, offset, next_offset, found):
         if isinstance(step, Break):
