@@ -1,5 +1,5 @@
-# Looking at a store's files without having it. Law: nothing is locked, made or changed; whatever is wrong
-# with a file is told, and the others are looked at all the same.
+# Inspecting a store's files without opening it. Law: nothing is locked, made or changed; faults of a file are
+# reported, and the other files are inspected all the same.
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ __all__ = [
 ]
 
 _WINDOW = 1024 * 1024
-# Snapshots in a row that may come in between.
+# Attempts, if new snapshots come in between.
 _MOST_LOOKS = 10
 _KINDS = {CREATE: "create", DELETE: "delete", ADD: "add"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReport:
-    """A segment's file. `trouble` says what is wrong at byte `end`, with record `next_lsn`; None: nothing."""
+    """A segment's file. `trouble` says what is wrong at byte `end`, with record `next_lsn`; or None."""
 
     path: str
     lsn: int
-    """Of its first record."""
+    """The number of its first record."""
     next_lsn: int
     size: int
     end: int
-    """The byte behind its last whole record."""
+    """The byte after its last whole record."""
     layout: str
-    """"aligned" also where nothing is filled up: terms have 8 bytes."""
+    """"document" or "aligned" (terms have 8 bytes; also if nothing is padded)."""
     is_covered: bool
-    """The snapshot covers it: it is not needed any more."""
+    """True if the snapshot covers it: it is no longer needed."""
     trouble: str | None
     has_more: bool
-    """Whole records are behind the trouble."""
+    """True if whole records follow the trouble."""
     is_refused: bool = False
-    """No crash leaves that, and it is not opened: another version's head, a command that is none."""
+    """True if no crash leaves that, and an open refuses it: another version's head, an invalid command."""
 
     @property
     def records(self) -> int:
@@ -76,7 +76,7 @@ class SnapshotReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreReport:
-    """What lies in a store's directory."""
+    """The contents of a store's directory."""
 
     root: str
     metadata_trouble: str | None
@@ -84,13 +84,13 @@ class StoreReport:
     snapshot: SnapshotReport | None
     segments: tuple[SegmentReport, ...]
     gaps: tuple[int, ...]
-    """Numbers of records that should follow a segment, and are in none."""
+    """Numbers of records that should follow a segment, and are in no segment."""
     messages: int
-    """What the snapshot and the commands behind it leave, up to what is wrong, torn or missing."""
+    """How many messages the snapshot and the commands after it leave, up to the first fault."""
 
     @property
     def is_sound(self) -> bool:
-        """Is nothing torn, damaged or missing?"""
+        """True if nothing is torn, damaged or missing."""
         snapshot_trouble = self.snapshot is not None and self.snapshot.trouble is not None
         torn = any(each.trouble is not None for each in self.segments if not each.is_covered)
         return not (self.metadata_trouble or snapshot_trouble or torn or self.gaps)
@@ -99,9 +99,9 @@ class StoreReport:
 def inspect_store(
     path: AnyPath, *, fs: FileSystem | None = None, on_bytes: Callable[[int], object] | None = None
 ) -> StoreReport:
-    """What lies in the store at `path`, which may be in use meanwhile: it then tells of some moment's files.
+    """Inspect the store at `path`, which may be in use: the report is then of some moment's files.
 
-    `saw` is told of bytes. Raises OSError, FileNotFoundError where there is no store among them.
+    `on_bytes` is called with numbers of bytes read. Raises OSError; FileNotFoundError if there is no store.
     """
     disk = fs or OsFileSystem()
     files = StoreFiles.existing(disk, path)
@@ -115,7 +115,7 @@ def inspect_store(
 
 
 def _inspected(disk: FileSystem, files: StoreFiles, on_bytes: Callable[[int], object] | None) -> StoreReport:
-    """Raises FileNotFoundError also where a segment goes meanwhile: behind a new snapshot."""
+    """Inspect once. Raises FileNotFoundError also if a segment is removed meanwhile, after a new snapshot."""
     term, trouble = _metadata(disk, files)
     snapshot, state = _snapshot(disk, files)
     if snapshot is not None and on_bytes is not None:
@@ -160,7 +160,7 @@ def _metadata(fs: FileSystem, files: StoreFiles) -> tuple[int, str | None]:
 
 
 def _snapshot(fs: FileSystem, files: StoreFiles) -> tuple[SnapshotReport | None, State]:
-    """What the snapshot is like, and what is in it, where it can be believed."""
+    """Return the snapshot's report, and its state if it can be believed."""
     state = State()
     try:
         handle = fs.open(files.snapshot)
@@ -259,7 +259,7 @@ class LoggedCommand:
 
 
 def read_commands(path: AnyPath, lsn: int, *, fs: FileSystem | None = None) -> Iterator[LoggedCommand]:
-    """The commands of the segment whose first record is `lsn`, up to its end or to what is damaged.
+    """Yield the commands of the segment whose first record is `lsn`, up to its end or the first damage.
 
     Raises OSError.
     """

@@ -1,5 +1,5 @@
-# The command log, read. Law: what is wrong with a segment is told with its byte and its record, and
-# nothing is changed here.
+# Reading the command log. Law: a fault of a segment is reported with its byte and its record, and nothing is
+# changed here.
 
 from __future__ import annotations
 
@@ -28,55 +28,55 @@ Apply = Callable[[list[tuple[Any, ...]]], int]
 
 
 class BadCommand(Exception):
-    """A whole record holds no command that can be carried out.
+    """A whole record has no command that can be carried out.
 
-    Arguments: the byte, the number of the record in its segment, what kind of trouble it is, the reason.
+    Arguments: the byte, the number of the record in its segment, the kind of fault, the reason.
     """
 
 
 @dataclass(slots=True)
 class SegmentScan:
-    """What was found in a segment's file."""
+    """The result of scanning a segment's file."""
 
     size: int
     """Bytes of the file."""
     end: int = len(FILE_HEAD)
-    """The byte behind its last whole record."""
+    """The byte after its last whole record."""
     records: int = 0
     trouble: str | None = None
-    """What is wrong with the bytes at `end`, where the log does not end there."""
+    """What is wrong with the bytes at `end`, if the log does not end there."""
     is_bad: bool = False
-    """It is a whole record, and no command that can be carried out."""
+    """True if the fault is a whole record without a command that can be carried out."""
     is_blank: bool = False
-    """It was not begun: it is empty, or holds a part of its head, or zeros."""
+    """True if the segment was not begun: it is empty, or has a part of its head, or zeros."""
     version: int | None = None
-    """What its head says, where that is not the version that is known."""
+    """The version in its head, if that is not the supported one."""
     is_torn: bool = False
-    """It holds something, and of its head a beginning at most, and zeros."""
+    """True if the segment has content, but its head is at most a beginning and zeros."""
     is_alien: bool = False
-    """It does not begin with a segment's marker."""
+    """True if it does not begin with a segment's marker."""
     term: int = 0
-    """Of its last record."""
+    """The term of its last record."""
     is_narrow: bool = False
-    """That record has its term in 4 bytes."""
+    """True if that record has its term in 4 bytes."""
     is_document: bool = False
-    """Some record is as only the format's document has it."""
+    """True if some record has the layout of the format's document only."""
     trailing: int = 0
-    """Commands with bytes behind them."""
+    """The number of commands followed by unused bytes."""
 
     @property
     def ending(self) -> int:
-        """Where the end marker belongs: in the document's layout, behind the zeros that fill a record."""
+        """The byte of the end marker: in the document's layout, after the zeros that pad a record."""
         return (self.end + 3) & ~3 if self.is_document else self.end
 
 
 def read_segment(
     fs: FileSystem, handle: int, apply: Apply | None = None, skip: int = 0, *, allows_bad: bool = False
 ) -> SegmentScan:
-    """Scan the file, and hand its commands to `apply` but for the first `skip` records'.
+    """Scan the file, and pass its commands to `apply`, without those of the first `skip` records.
 
-    `apply` returns how many of them it carried out. Raises OSError, and BadCommand; if `bears_bad`, a command
-    that is none is a trouble like any other.
+    `apply` returns how many of them it carried out. Raises OSError, and BadCommand; if `allows_bad`, an
+    invalid command is reported as `trouble` instead.
     """
 
     def look(window: bytes, rest: int, found: SegmentScan) -> CommandScan:
@@ -97,9 +97,9 @@ def go_over_segment(
     skip: int = 0,
     on_bytes: Callable[[int], object] | None = None,
 ) -> SegmentScan:
-    """Judge every record and every command in the file, and count what it leaves, but for the first `skip`.
+    """Check every record and command in the file, and count the messages, without the first `skip` records.
 
-    `saw` is told of bytes. Raises OSError.
+    `on_bytes` is called with numbers of bytes read. Raises OSError.
     """
 
     def look(window: bytes, rest: int, found: SegmentScan) -> Gone:
@@ -173,12 +173,12 @@ def _apply(
 
 
 def has_records_after(fs: FileSystem, handle: int, start: int) -> bool:
-    """Is there a whole record somewhere behind byte `start`?"""
+    """True if there is a whole record anywhere after byte `start`."""
     size = fs.size(handle)
     width = 2 * _WINDOW
     at = start + 1
     while at < size:
-        # Windows overlap: a record of up to half of one is in one of them whole.
+        # Windows overlap: a record of up to half a window is whole in one of them.
         window = fs.pread(handle, width, at)
         if has_record(window):
             return True
@@ -187,6 +187,6 @@ def has_records_after(fs: FileSystem, handle: int, start: int) -> bool:
 
 
 def is_ended(fs: FileSystem, handle: int, found: SegmentScan) -> bool:
-    """Does the end marker stand where it belongs?"""
+    """True if the end marker is at its place."""
     size = found.ending - found.end + len(END_MARKER)
     return fs.pread(handle, size, found.end) == bytes(size)

@@ -1,8 +1,8 @@
-# The active segment of TaskFlux's command log. Law: behind the last whole record stands the end marker,
-# or the file ends; and nothing that was ever written there stands behind that.
+# The active segment of TaskFlux's command log. Law: after the last whole record is the end marker, or the
+# file ends; and no older bytes are after that.
 #
-# A record has its own checksum, so there is none beside the file. Zeros are written ahead of the records:
-# a sync that changes no size costs the disk half as much.
+# A record has its own checksum, so there is no checksum file. Zeros are written ahead of the records: a sync
+# that does not change the file's size costs the disk half as much.
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 
 __all__ = ["CommandSegment"]
 
-# So many zeros are written at once.
+# Bytes of zeros that are written at once.
 _AHEAD = 128 * 1024
 
 
 class CommandSegment:
-    """What a store's log is written to. `offset`s are the numbers of records, in the whole log (LSN)."""
+    """The segment to which a store's log is written. `offset`s are record numbers in the whole log (LSN)."""
 
     def __init__(
         self, fs: FileSystem, files: StoreFiles, *, soft_limit: int, hard_limit: int, preallocate: bool
@@ -32,7 +32,7 @@ class CommandSegment:
         self.handle = -1
         self.base = 0
         self.end = 0
-        """The byte behind its last record."""
+        """The byte after its last record."""
         self.next_offset = 0
         self._allocated = 0  # the file's size
 
@@ -41,7 +41,7 @@ class CommandSegment:
         return self.handle >= 0
 
     def is_full_with(self, more: int) -> bool:
-        """Would it be full with so many more bytes of records, of which some are there?"""
+        """True if the segment is full with `more` bytes of records added."""
         return self.end + more > self._full_at
 
     @property
@@ -50,11 +50,11 @@ class CommandSegment:
 
     @property
     def room(self) -> int:
-        """A batch goes on in the next segment behind the record that takes so many bytes or more."""
+        """Bytes up to the hard limit: after the record that fills them a batch goes to the next segment."""
         return max(0, self._hard_limit - self.end)
 
     def begin(self, base: int, pending_syncs: PendingSyncs) -> None:
-        # A rest of one that could not be begun is cut.
+        # The rest of a segment that could not be begun is cut.
         handle = open_at(self._fs, self._files.segment(base), 0)
         try:
             write_all(self._fs, handle, FILE_HEAD + END_MARKER, 0)
@@ -68,7 +68,7 @@ class CommandSegment:
         self._allocated = self.end + len(END_MARKER)
 
     def resume(self, base: int, end: int, records: int, handle: int) -> None:
-        """Go on in a segment that is there, and open: behind byte `end`, where nothing but zeros is."""
+        """Continue in an existing, open segment after byte `end`, where only zeros are."""
         self.handle = handle
         self.base = base
         self.end = end
@@ -76,9 +76,9 @@ class CommandSegment:
         self._allocated = self._fs.size(handle)
 
     def write(self, data: bytes, records: int) -> None:
-        """Add whole records; `data` has the end marker behind them.
+        """Write whole records; `data` has the end marker after them.
 
-        Raises OSError: what is in the file is then for `cut_back`.
+        Raises OSError: `cut_back` then removes what was written.
         """
         needed = self.end + len(data)
         if needed > self._allocated and self._preallocate:
@@ -98,7 +98,7 @@ class CommandSegment:
         self.next_offset += records
 
     def cut_back(self) -> None:
-        """Take back what a failed write left. Raises OSError."""
+        """Remove what a failed write left. Raises OSError."""
         if not self.is_open:
             return
         self._fs.truncate(self.handle, self.end)
@@ -106,7 +106,7 @@ class CommandSegment:
         try:
             write_all(self._fs, self.handle, END_MARKER, self.end)
         except OSError as failure:
-            # The file's end is the log's, too.
+            # Without a marker the end of the file is the end of the log.
             if failure.errno not in FULL_DISK_ERRNOS:
                 raise
             self._fs.truncate(self.handle, self.end)
@@ -114,7 +114,7 @@ class CommandSegment:
             self._allocated += len(END_MARKER)
 
     def trim(self) -> None:
-        """Cut what was written ahead. Raises OSError."""
+        """Cut the zeros that were written ahead. Raises OSError."""
         size = self.end + len(END_MARKER)
         cut_to(self._fs, self.handle, size)
         self._allocated = size
@@ -125,7 +125,7 @@ class CommandSegment:
         self.handle = -1
 
     def abandon(self) -> None:
-        """Close it without a promise."""
+        """Close the segment without a sync."""
         if self.is_open:
             handle, self.handle = self.handle, -1
             self._fs.close(handle)

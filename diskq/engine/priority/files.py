@@ -1,5 +1,5 @@
-# Where a store of priority queues keeps what, and the small files of it. Law: what TaskFlux lists is
-# TaskFlux's; what is ours alone is under `.diskq/`.
+# The files of a priority store, and the contents of the small ones. Law: files that TaskFlux lists are
+# TaskFlux's; diskq's private files are under `.diskq/`.
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class StoreFiles:
 
     @classmethod
     def found(cls, fs: FileSystem, path: str, data_directory: str | None = None) -> StoreFiles:
-        """Those of the store at `path`: there, or below it, as TaskFlux has it in its `DataDirectory`.
+        """Return the files of the store at `path`: in it, or below it, as in TaskFlux's `DataDirectory`.
 
-        That is where a new one will be. `data_directory` is what the settings at `path` say.
+        A new store will be below it. `data_directory` is that of the settings at `path`.
         """
         if data_directory is not None:
             is_absolute = data_directory.startswith("/")
@@ -63,7 +63,7 @@ class StoreFiles:
 
     @classmethod
     def existing(cls, fs: FileSystem, path: AnyPath) -> StoreFiles:
-        """Those of the store at `path`. Raises FileNotFoundError, CorruptionError for its settings."""
+        """Return the files of the store at `path`. Raises FileNotFoundError, CorruptionError (settings)."""
         text = as_path(path)
         files = cls.found(fs, text, read_settings(fs, text).data_directory)
         if not files.are_there:
@@ -72,28 +72,28 @@ class StoreFiles:
 
     @property
     def are_there(self) -> bool:
-        """Is there a store?"""
+        """True if there is a store."""
         if any(self._fs.size_of(name) is not None for name in (self.metadata, self.snapshot)):
             return True
-        # Directories called log are everywhere.
+        # A directory called log alone proves nothing.
         return self._fs.size_of(self.log) is not None and bool(self.segments())
 
     def segment(self, base: int) -> str:
         return join(self.log, _SEGMENTS.name(base))
 
     def segments(self) -> list[int]:
-        """The first records' numbers of the segments that are there, ascending."""
+        """Return the numbers of the first records of the existing segments, ascending."""
         return _SEGMENTS.listed(self._fs, self.log)
 
     def aside(self, base: int) -> str:
-        """Beside which name bytes that are cut from a segment are kept."""
+        """Return the path from which names for bytes that are cut from a segment are made."""
         return private_path(self.root, _SEGMENTS.name(base))
 
     def new_temporary(self, number: int) -> str:
         return join(self.temporary, f"{number:016x}")
 
     def leftovers(self) -> Iterator[str]:
-        """Temporary files of whoever had the store before: there is one process at a time."""
+        """Yield temporary files of processes that had the store before: there is one process at a time."""
         for directory in self.temporaries:
             if self._fs.size_of(directory) is not None:
                 yield from (join(directory, left) for left in self._fs.list_directory(directory))
@@ -107,23 +107,23 @@ class StoreFiles:
 
 @dataclass(frozen=True, slots=True)
 class StorePoint:
-    """What is known of the log before it is read: every segment before `base` is on stable storage.
+    """The recovery point of a store: every segment before `base` is on stable storage.
 
-    So damage there is damage. From `base` on it may be what a power cut left, also where segments that
-    were begun later got further. `closed` is the end of segment `base`, the last one, where the store was
+    So faults there are damage. From `base` on they may be what a power cut left, even if segments that
+    were begun later got further. `closed` is the end of segment `base`, the last one, if the store was
     closed: all of it is on stable storage then.
     """
 
     base: int
     closed: int | None = None
     next_lsn: int | None = None
-    """The number that the next command was to get, where the store was closed."""
+    """The number of the next command, if the store was closed."""
     stored: int | None = None
-    """Messages in the store, where it was closed."""
+    """The number of messages in the store, if it was closed."""
 
     @classmethod
     def read(cls, fs: FileSystem, files: StoreFiles) -> StorePoint | None:
-        """None where there is none that can be believed."""
+        """Return the recovery point; None if there is none with a right checksum."""
         content = read_small(fs, files.point, _LARGEST_POINT)
         if content is None or not is_checked(content, len(content) - CHECK_SIZE):
             return None
@@ -147,7 +147,7 @@ class StorePoint:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What concerns a store in TaskFlux's settings. Limits in bytes."""
+    """The part of TaskFlux's settings that concerns a store. Limits in bytes."""
 
     soft_limit: int = 16 * 1024 * 1024
     hard_limit: int = 32 * 1024 * 1024
@@ -165,10 +165,10 @@ _STRING = r'"(?:\\.|[^"\\])*"'
 
 
 def read_settings(fs: FileSystem, path: str) -> StoreSettings:
-    """Those in `taskflux.settings.json` in the directory `path`, read as .NET does; else the defaults.
+    """Return the settings in `taskflux.settings.json` in `path`, read as .NET does, or the defaults.
 
-    Keys are compared in any case, numbers may be strings, comments and commas at the end are left out.
-    Raises CorruptionError for a file that is no such thing, and OSError.
+    Keys are compared in any case, numbers may be strings, comments and trailing commas are ignored.
+    Raises CorruptionError if the file is not such JSON, and OSError.
     """
     file = join(path, SETTINGS)
     content = read_small(fs, file, _LARGEST_SETTINGS)

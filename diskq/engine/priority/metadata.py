@@ -1,5 +1,5 @@
-# The metadata file of a priority store, whose lock keeps TaskFlux out. Law: it is whole or not there; what
-# is in its place and no writer wrote is kept aside before it is begun anew.
+# The metadata file of a priority store, whose lock keeps TaskFlux out. Law: it is whole or missing; damaged
+# content is kept aside before the file is made anew.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["MetadataFile"]
 
 
 class MetadataFile:
-    """Ours, from its open until it is released."""
+    """The metadata file, locked from its open until `release`."""
 
     def __init__(
         self,
@@ -29,10 +29,10 @@ class MetadataFile:
         as_document: bool,
         begins_anew: bool,
     ) -> None:
-        """Lock it and read it. Where it is not there it is made, and all `pending_syncs` are paid with it.
+        """Lock and read the file. If it is missing it is made, and all `pending_syncs` are executed with it.
 
-        Raises LockedError, which names `what`, where another program has it; UnsupportedFormatError, OSError,
-        and DamagedStoreError where no writer wrote it: unless it `begins_anew` then.
+        Raises LockedError, which names `what`, if another program has it; UnsupportedFormatError, OSError,
+        and DamagedStoreError if it is damaged, unless `begins_anew`.
         """
         self._fs = fs
         self._files = files
@@ -41,7 +41,7 @@ class MetadataFile:
         self._as_document = as_document
         self._handle = -1
         self.repairs: list[Repair] = []
-        """What was begun anew."""
+        """Reports of damaged content that was replaced."""
         try:
             self._lock()
             self.content = self._read(begins_anew)
@@ -50,7 +50,7 @@ class MetadataFile:
             raise
 
     def release(self) -> None:
-        """Let others have it. Idempotent."""
+        """Release the lock. Idempotent."""
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
             self._fs.close(handle)
@@ -65,11 +65,11 @@ class MetadataFile:
                 if not fs.try_lock(handle):
                     raise LockedError(self._what, "TaskFlux, or another program")
                 if not fs.size(handle):
-                    self._write()  # nobody got further than to make the file
+                    self._write()  # the file was made, but never written
                 if fs.has_name(handle):
                     self._handle, handle = handle, -1
             finally:
-                let_go(fs, handle)  # else another one has just taken its place
+                let_go(fs, handle)  # if another file has just replaced it
 
     def _read(self, begins_anew: bool) -> StoreMetadata:
         path = self._files.metadata
@@ -86,7 +86,7 @@ class MetadataFile:
         return metadata
 
     def _begin_anew(self) -> None:
-        """What it held is kept."""
+        """Make the file anew, and keep a copy of its content."""
         fs, path = self._fs, self._files.metadata
         aside = keep_copy(fs, self._handle, private_path(self._files.root, base_name(path)))
         size = fs.size(self._handle)
@@ -98,6 +98,6 @@ class MetadataFile:
         self._lock()
 
     def _write(self) -> None:
-        """Beside it, and renamed: a part of it in its place would be worse than none."""
+        """Write the file under a temporary name and rename it: a partial file would be worse than none."""
         content = encode_metadata(1, -1, self._as_document)
         self._pending_syncs.freeze((), (self._files.metadata_as(content),)).execute(self._fs)

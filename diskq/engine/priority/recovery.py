@@ -1,15 +1,14 @@
-# Opening a store after whatever happened to it. Law: opening never refuses because of a crash, never
-# loses what was acknowledged as synced, never brings an acknowledged record back, and tells what it did.
-# It refuses where a command is missing that was complete and durable: to go on would be to invent a state.
+# Recovery of a priority store. Law: opening never refuses because of a crash, never loses messages that were
+# acknowledged as synced, never brings an acknowledged record back, and reports what it did. It refuses if a
+# command is missing that was complete and durable: to continue would be to invent a state.
 #
-# Which it is, the point under `.diskq/` says: segments before it were on stable storage, all of them. From it
-# on, what is torn or missing is what a power cut left (log/trust.py), and what was begun behind that is no
-# part of the log. Where there is no point, because TaskFlux wrote, only the end of the last segment can be
-# torn.
+# The recovery point under `.diskq/` decides which: all segments before it were on stable storage. From it on,
+# torn or missing bytes are what a power cut left (log/trust.py), and segments that were begun after them are
+# not part of the log. Without a point, because TaskFlux wrote, only the end of the last segment can be torn.
 #
-# What rotted where the point vouches for it is passed over, and the commands behind it are carried out: see
-# `State.doubt` for what they may still do. The state is a snapshot then, and the log goes on behind it, so
-# that TaskFlux reads the same; the damaged segments are kept aside.
+# Damage before the point is skipped, and the commands after it are carried out: `State.doubt` says what they
+# may still do. The state is then written as a snapshot, and the log continues after it, so that TaskFlux
+# reads the same; the damaged segments are kept aside.
 
 from __future__ import annotations
 
@@ -41,32 +40,32 @@ from diskq.storage.repairs import Repair, last_byte
 __all__ = ["FoundStore", "recover_store"]
 
 TORN = "torn at the end"
-STALE = "stale bytes behind the end marker"
-AFTER_END = "behind the end of the log"
+STALE = "stale bytes after the end marker"
+AFTER_END = "after the end of the log"
 
 
 @dataclass(slots=True)
 class FoundStore:
-    """A store as it is found, and mended."""
+    """A store as it was found, and repaired."""
 
     queues: dict[str, StoredQueue] = field(default_factory=dict)
     bases: list[int] = field(default_factory=list)
     """Its segments, ascending. The last one is written to."""
     end: int = 0
     records: int = 0
-    """In the last segment."""
+    """The number of records in the last segment."""
     handle: int = -1
-    """Of that segment; -1: it has to be begun."""
+    """The handle of that segment; -1 if it has to be begun."""
     snapshot_lsn: int = -1
     is_snapshot_damaged: bool = False
     has_passed_damage: bool = False
-    """Damage was passed over: the state is to be a snapshot before anything is written, and `old` is due."""
+    """True if damage was skipped: a snapshot has to be written, and `old` executed, before anything else."""
     old: Barrier = field(default_factory=Barrier)
-    """Sets the damaged segments aside, and removes the others: a new one may get the name of one of them."""
+    """Sets the damaged segments aside, and removes the others: a new segment may get one of their names."""
     term: int = 0
-    """Of the last record."""
+    """The term of the last record."""
     is_narrow: bool | None = None
-    """Terms have 4 bytes in the newest file that has one; None: there is none."""
+    """True if terms have 4 bytes in the newest file that has one; None if there is no term."""
     warnings: Counter[str] = field(default_factory=Counter)
     repairs: list[Repair] = field(default_factory=list)
 
@@ -83,13 +82,13 @@ def recover_store(
     repairs_damage: bool = False,
     until: int | None = None,
 ) -> FoundStore:
-    """Read the store, mend what needs it, and owe it to the first barrier.
+    """Read and repair the store, and leave the syncs to the first barrier.
 
-    Raises DamagedStoreError and UnsupportedFormatError where no crash can have left what is there,
+    Raises DamagedStoreError and UnsupportedFormatError if no crash can have left what is there,
     CorruptionError if `strict` and something had to be cut, and OSError. `newest` is the segment that was
-    written to last, if it must be there: no power cut can have taken it. `repairs_damage`: what would be
-    refused as damaged is cut like a torn tail, and all behind it set aside. With `until` the queues are as
-    the command with this number left them, where the snapshot does not cover more: that is for a look.
+    written to last, if it must exist: no power cut can have taken it. `repairs_damage`: damage that would be
+    refused is cut like a torn tail, and all after it set aside. With `until` the queues are as the command
+    with this number left them, if the snapshot does not cover more: for views.
     """
     recovery = _StoreRecovery(
         fs=fs,
@@ -156,7 +155,7 @@ class _StoreRecovery:
         return found
 
     def let_go(self) -> None:
-        """Close what was opened: the store is not."""
+        """Close the handle, if the store is not opened."""
         if self.found.handle >= 0:
             handle, self.found.handle = self.found.handle, -1
             self.fs.close(handle)
@@ -189,7 +188,7 @@ class _StoreRecovery:
             raise UnsupportedFormatError(path, found, "1 (H4) and 2 (QA)") from None
         except BadSnapshot as bad:
             if bases[:1] == [0]:
-                # The log is there from the first record on: nothing is lost.
+                # The log begins with the first record: nothing is lost.
                 self._warn("snapshot_ignored")
                 self.found.is_snapshot_damaged = True
             elif self.repairs_damage:
@@ -213,7 +212,7 @@ class _StoreRecovery:
     # --- the log ----------------------------------------------------------------------------------
 
     def _needed(self, bases: list[int]) -> list[int]:
-        """The segments from the one on that holds the first record that the snapshot does not cover."""
+        """Return the segments from the one with the first record that the snapshot does not cover."""
         first = self.found.snapshot_lsn + 1
         before = [number for number, base in enumerate(bases) if base <= first]
         if bases and not before and self._may_be_unsynced(first):
@@ -221,28 +220,28 @@ class _StoreRecovery:
             bases.clear()
         elif bases and not before:
             kind = "missing_records" if self.found.snapshot_lsn >= 0 else "missing_snapshot"
-            reason = f"the log begins with record {bases[0]}, and record {first} is nowhere"
+            reason = f"the log begins with record {bases[0]}, and record {first} is missing"
             self._refuse(self.files.segment(bases[0]), 0, reason, kind, first)
         return bases[before[-1] :] if before else []
 
     def _may_be_unsynced(self, lsn: int) -> bool:
-        """May a power cut have taken this record, or the segment that begins with it?"""
+        """True if a power cut may have taken this record, or the segment that begins with it."""
         if self.repairs_damage:
             return True
         return self.point is not None and lsn >= self.point.base
 
     def _judge_gap(self, needed: list[int], number: int) -> None:
-        """The segment does not go on where the one before it ends."""
+        """Decide on a segment that does not continue where the one before it ends."""
         # What the snapshot covers may be missing: a removed segment's name can come back without the next.
         missing = max(self.next_lsn, self.found.snapshot_lsn + 1)
         if not self._may_be_unsynced(missing):
-            reason = f"record {self.next_lsn} should be the first, behind the segment before it"
+            reason = f"record {self.next_lsn} should be the first, after the segment before it"
             self._refuse(self.files.segment(needed[number]), 0, reason, "missing_records", self.next_lsn)
         self._drop(needed[number:])
         self._open_again(self.found.bases[-1])
 
     def _read(self, base: int, following: int | None) -> bool:
-        """Carry out a segment's commands. True: the next segment goes on behind it, if there is one."""
+        """Carry out a segment's commands. True if the next segment, if there is one, continues it."""
         found, path = self.found, self.files.segment(base)
         is_last = following is None
         with ExitStack() as stack:
@@ -282,39 +281,39 @@ class _StoreRecovery:
                 stack.pop_all()
             return True
 
-    # --- damage that is passed over ---------------------------------------------------------------
+    # --- damage that is skipped -------------------------------------------------------------------
 
     def _expected(self, base: int, following: int | None) -> int | None:
-        """The number behind the segment's last command; None: nobody knows."""
+        """Return the number after the segment's last command; None if it is unknown."""
         if following is not None:
             return following
         return self.point.next_lsn if self.point is not None and self.point.base == base else None
 
     def _is_damaged(self, handle: int, base: int, following: int | None, scanned: SegmentScan) -> bool:
-        """Is something wrong with what the point vouches for, as no crash can have left it?"""
+        """True if the segment has a fault before the recovery point that no crash can have left."""
         point = self.point
         if point is None or base > point.base or scanned.version is not None or scanned.is_bad:
             return False
         is_headless = scanned.is_blank or scanned.is_alien or scanned.is_torn
         if base < point.base:
-            # What the snapshot covers may be missing; so may what a power cut has taken.
+            # Records that the snapshot covers may be missing; so may those that a power cut has taken.
             missing = max(base + scanned.records, self.found.snapshot_lsn + 1)
             is_short = following is not None and missing < min(following, point.base)
             return is_headless or scanned.trouble is not None or is_short
         if point.closed is not None:
             return (0 if is_headless else scanned.ending) < point.closed
-        # Nobody closed it. Where the machine runs on, what is whole behind damage was written behind it; and
-        # its head was durable before the point.
+        # The store was not closed. If the machine ran on, whole records after damage were written after it;
+        # and the segment's head was durable before the point.
         if is_headless:
             return self.trust is Trust.KILLED and following is None
-        # A kill may leave a part of a write, but no end without its marker: who writes writes both at once.
+        # A kill may leave a part of a write, but no end without its marker: both are written at once.
         is_cut = scanned.trouble is None and scanned.size < scanned.ending + len(END_MARKER)
         return self.trust is Trust.KILLED and (is_cut or has_records_after(self.fs, handle, scanned.end))
 
     def _pass_over(
         self, handle: int, base: int, following: int | None, scanned: SegmentScan, skip: int
     ) -> None:
-        """Carry out what is whole behind the damage at the end of what was scanned."""
+        """Carry out the whole commands after the damage at the end of the scanned bytes."""
         fs, path, point = self.fs, self.files.segment(base), self.point
         is_headless = scanned.is_blank or scanned.is_alien or scanned.is_torn
         self.acts.check(path, 0 if is_headless else scanned.end, scanned.trouble or "the segment ends early")
@@ -333,7 +332,7 @@ class _StoreRecovery:
             read += scanned_on.commands
             at += scanned_on.end
             if scanned_on.stop in ("UNKNOWN", "BAD"):
-                self._refuse(path, at, "a command that nobody knows", "unknown_delta")
+                self._refuse(path, at, "an unknown command", "unknown_delta")
             if at >= end or (scanned_on.stop == "END" and not data[at:end].strip(b"\0")):
                 break
             stretch = pass_over(data, at, end)
@@ -350,12 +349,12 @@ class _StoreRecovery:
         expected = self._expected(base, following)
         if expected is not None and self.next_lsn < expected:
             if not any(isinstance(each, DamagedStretch) for each in read):
-                reason = f"commands {self.next_lsn} to {expected - 1} are missing behind it"
+                reason = f"commands {self.next_lsn} to {expected - 1} are missing after it"
                 self._report_damage(path, min(at, len(data)), min(at, len(data)), reason, None, aside)
             self.state.doubt()
             self.next_lsn = expected
         elif len(self.found.repairs) == reported:
-            # So a full disk leaves it. Where the point knows how many there were, they are all there.
+            # A full disk leaves such a segment. If the point has the number of records, they are all there.
             reason = "the file ends here, without the marker of an end"
             lost = None if is_headless and expected is None else 0
             self._report_damage(path, min(at, len(data)), min(at, len(data)), reason, lost, aside)
@@ -369,14 +368,14 @@ class _StoreRecovery:
         scanned: SegmentScan,
         skip: int,
     ) -> None:
-        """The commands of which the snapshot does not have the effect, in order."""
+        """Carry out, in order, the commands that the snapshot does not cover."""
         number, expected = scanned.records, self._expected(base, following)
         counts = [each.records for each in read if isinstance(each, DamagedStretch)]
         whole = sum(not isinstance(each, DamagedStretch) for each in read)
         missing = 0 if expected is None else expected - base - number - whole
         for each in read:
             if isinstance(each, DamagedStretch):
-                # Of one stretch alone it is known how many it had.
+                # If there is only one stretch, the number of its records is known.
                 number += missing if len(counts) == 1 and missing > 0 else each.records or 0
                 if each.has_added:
                     self.state.doubt()
@@ -389,7 +388,7 @@ class _StoreRecovery:
         self.next_lsn = base + number
 
     def _keep_aside(self, base: int) -> str | None:
-        """The segment's file has another name, once the state is safe."""
+        """Plan another name for the segment's file, to be given once the state is safe."""
         path = self.files.segment(base)
         if not self.fs.size_of(path):
             return None
@@ -406,7 +405,7 @@ class _StoreRecovery:
         self.found.repairs.append(repair)
 
     def _report_missing_last(self, needed: list[int], bases: list[int]) -> None:
-        """Is the segment there in which the log was closed, or written to when this machine last ran?"""
+        """Report the segment of the recovery point if it is gone, and messages may be lost with it."""
         point = self.point
         if point is None or point.base in needed:
             return
@@ -414,14 +413,14 @@ class _StoreRecovery:
         if is_covered and (self.trust is not Trust.KILLED or max(bases, default=-1) >= point.base):
             return  # the snapshot has all of it
         if self.trust is Trust.POWER_CUT and point.base == self.next_lsn:
-            return  # a power cut may have taken it, with nothing in it that was synced
+            return  # a power cut may have taken it, with no synced command in it
         reason = "the log went on in this segment, which is gone"
-        # Of a log that was not closed the snapshot may have the beginning alone.
+        # If the log was not closed, the snapshot may have only its beginning.
         lost = None if point.next_lsn is None or point.next_lsn > point.base else 0
         self._report_damage(self.files.segment(point.base), 0, 0, reason, lost, None)
 
     def _report_missing_newest(self) -> None:
-        """After a kill: has the segment that was written to last a command?"""
+        """Report the segment that a killed writer wrote to last, if it is gone."""
         if self.newest < self.next_lsn or self.newest <= self.found.snapshot_lsn:
             return
         path = self.files.segment(self.newest)
@@ -429,7 +428,7 @@ class _StoreRecovery:
             self._report_damage(path, 0, 0, "the log went on in this segment, which is gone", None, None)
 
     def _begin_anew(self, needed: list[int]) -> None:
-        """The old segments are written to no more: the state is a snapshot, and the log begins anew."""
+        """Begin a new log after the damaged one: the state becomes a snapshot."""
         found = self.found
         self._warn("damage_passed_over")
         set_aside = {path for path, _ in self.kept}
@@ -439,14 +438,14 @@ class _StoreRecovery:
         self._begin_at(max(self.next_lsn, found.snapshot_lsn + 1, 1))  # a snapshot covers something
 
     def _begin_at(self, lsn: int) -> None:
-        """Go on in a new segment, and sync nothing of the old ones."""
+        """Continue in a new segment, and sync nothing of the old ones."""
         self.let_go()
         self.pending_syncs.files.clear()
         self.found.bases = [lsn]
         self.found.end = self.found.records = 0
 
     def _apply(self, commands: list[tuple[Any, ...]]) -> int:
-        """Carry them out; but what comes behind `until` is passed over."""
+        """Carry out the commands, except those after `until`."""
         wanted = commands if self.until is None else commands[: max(0, self.until + 1 - self.next_applied)]
         self.next_applied += len(commands)
         done = self.state.apply(wanted)
@@ -457,7 +456,7 @@ class _StoreRecovery:
         self._end(handle, scanned)
 
     def _end(self, handle: int, scanned: SegmentScan) -> None:
-        """TaskFlux takes a part of an end marker for damage."""
+        """Complete the end marker: TaskFlux takes a part of one for damage."""
         if not is_ended(self.fs, handle, scanned):
             zeros = bytes(scanned.ending - scanned.end)
             write_all(self.fs, handle, zeros + END_MARKER, scanned.end)
@@ -468,7 +467,7 @@ class _StoreRecovery:
         self._refuse(path, 0, "no segment's head", "corrupt_log", base)
 
     def _is_closed(self, base: int, scanned: SegmentScan) -> bool:
-        """Was the log left like this, with everything on stable storage?"""
+        """True if the store was closed with this end, with everything on stable storage."""
         point = self.point
         return point is not None and (point.base, point.closed) == (base, scanned.ending)
 
@@ -480,7 +479,7 @@ class _StoreRecovery:
         self.found.warnings["delta_trailing_bytes"] += scanned.trailing
 
     def _become_last(self, base: int, handle: int, scanned: SegmentScan) -> None:
-        """Go on writing in this segment, behind its last whole record. The handle is the store's now."""
+        """Continue in this segment, after its last whole record. The handle is the store's now."""
         found, fs, path = self.found, self.fs, self.files.segment(base)
         found.handle = handle
         if scanned.is_blank or scanned.is_torn:
@@ -504,7 +503,7 @@ class _StoreRecovery:
             self.pending_syncs.files.append(handle)
 
     def _empty(self, handle: int, path: str, base: int, scanned: SegmentScan) -> None:
-        """Its head was not written: it will be begun again."""
+        """Empty a segment whose head was not written: it will be begun again."""
         reason = "its head was not written"
         self.acts.check(path, 0, reason)
         if scanned.is_torn:
@@ -513,32 +512,32 @@ class _StoreRecovery:
             self.acts.report(Repair(path=path, kept=0, dropped=scanned.size, reason=reason))
 
     def _cut(self, handle: int, path: str, base: int, end: int, reason: str) -> None:
-        """Shorten the file, keep what it loses, and end it."""
+        """Shorten the file, keep the cut bytes aside, and write the end marker."""
         fs = self.fs
         last = last_byte(fs, handle, end)
         if last is None:
-            return  # looked at from beside: whoever has the store took it back in this moment
+            return  # in a view: the process that has the store has just cut it itself
         fs.truncate(handle, last + 1)  # zeros that were written ahead are nothing to keep
-        # The marker of an end was written over it: no command of the log is there.
+        # The end marker was written over older bytes: no command of the log is there.
         lost = 0 if reason == STALE and not has_records_after(fs, handle, end) else None
         try:
             self.acts.cut(path, end, reason, lost, aside_base=self.files.aside(base), handle=handle)
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS or has_records_after(fs, handle, end):
                 raise
-            # No room for a copy of what is no record: opening must not fail for that.
+            # No space for a copy of bytes that are not records: opening must not fail for that.
             fs.truncate(handle, end)
             self.found.repairs.append(
                 Repair(path=path, kept=end, dropped=last + 1 - end, reason=reason, records=lost)
             )
 
     def _open_again(self, base: int) -> None:
-        """The segment that was read last, whole, is the one to go on in after all."""
+        """Continue in the segment that was read last, which is whole."""
         handle = self.fs.open(self.files.segment(base), write=True)
         self._become_last(base, handle, read_segment(self.fs, handle))
 
     def _drop(self, bases: list[int]) -> None:
-        """Segments behind the end of the log: they are there without what was before them."""
+        """Set aside segments after the end of the log: those before them are missing."""
         for base in bases:
             self._warn("segments_dropped")
             self._set_aside(self.files.segment(base), self.files.aside(base), AFTER_END)
@@ -549,9 +548,9 @@ class _StoreRecovery:
         self.acts.set_aside(path, reason, None, aside_base=aside_base, by_barrier=True)
 
     def _restart(self) -> None:
-        """The log ends before the snapshot does: it goes on behind that, in a segment of its own."""
+        """Continue after the snapshot, in a new segment, if the log ends before the snapshot does."""
         found = self.found
-        # Not where it only came back: a removal that no power cut has to keep.
+        # Not reported if the log was removed, and came back: removals are not synced.
         is_known = self.point is not None and found.bases[-1] < self.point.base
         self._warn("log_behind_snapshot", not is_known)
         self.pending_syncs.removals += map(self.files.segment, found.bases)

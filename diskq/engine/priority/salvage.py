@@ -1,5 +1,5 @@
-# What is whole behind damage in a segment of the command log. Law: nothing is read but whole commands, by
-# their own checksums; and where it is not known how many were lost, nobody says that it is.
+# Finding whole commands after damage in a segment of the command log. Law: only whole commands are read, by
+# their own checksums; and an unknown number of lost commands is reported as unknown.
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _WIDE, _NARROW = 20, 16
 
 
 class DamagedStretch(NamedTuple):
-    """Bytes start:end hold no whole record, and behind them one begins, or the log ends."""
+    """Bytes start:end have no whole record, and after them one begins, or the log ends."""
 
     start: int
     end: int
     records: int | None
-    """So many were there; None: nobody knows."""
+    """How many records they had; None if unknown."""
     has_added: bool
-    """One of them may have added a message."""
+    """True if one of them may have added a message."""
     record: bytes = b""
-    """The only one, whose payload is whole, with its head made anew."""
+    """The only record, if its payload is whole, with its head made anew."""
 
 
 def pass_over(data: bytes, at: int, end: int) -> DamagedStretch:
-    """From byte `at`, where no whole record begins, to the next one. The log ends at byte `end` of `data`."""
+    """Return the damaged bytes from `at` up to the next record. The log ends at byte `end` of `data`."""
     for head in (_WIDE, _NARROW):
         if at + head > end:
             continue
@@ -47,12 +47,12 @@ def pass_over(data: bytes, at: int, end: int) -> DamagedStretch:
 
 
 def _begins(data: bytes, at: int) -> bool:
-    """Does a whole record begin there?"""
+    """True if a whole record begins at this byte."""
     return bool(scan(memoryview(data)[at:], most=1, only_records=True).records)
 
 
 def _made_anew(data: bytes, at: int, head: int, length: int) -> bytes:
-    """The record where only its marker or its term is damaged; nothing where its checksum disagrees."""
+    """Return the record if only its marker or its term is damaged; empty if its checksum disagrees."""
     checked = data[at + head - 8 : at + head + length]
     if crc32_mpeg2(checked[8:]) != int.from_bytes(checked[:4], "big"):
         return b""

@@ -1,5 +1,6 @@
-# Snapshots of a store's state. Law: one is taken where the state is, at once, and written anywhere, while
-# the state goes on changing; it takes its name when it is durable, and what it covers goes after that.
+# Snapshots of a store's state. Law: a snapshot is taken in the store's thread, at once, and written in any
+# thread, while the state changes; it gets its name when it is durable, and only then the log that it covers
+# is removed.
 
 from __future__ import annotations
 
@@ -30,26 +31,26 @@ _LARGEST_STATE = 2**31 - 1
 _RECORD_HEAD = 20
 _COUNT = 4
 _CRC = 4
-# So many bytes are read at once; and so many encoded, for which nobody else runs.
+# Bytes that are read at once; and bytes that are encoded at once, while no other thread runs.
 _PIECE = 1024 * 1024
 _AT_ONCE = 64 * 1024
-# So many bytes of a snapshot wait for the disk at most: who syncs the log meanwhile stands behind them.
+# Unsynced bytes of a snapshot at most: a sync of the log meanwhile has to wait for them.
 _MOST_UNSYNCED = 4 * 1024 * 1024
 
 
 class SnapshotStopped(Exception):
-    """Nobody wants the snapshot any more that was being written."""
+    """The snapshot that was being written is no longer wanted."""
 
 
 class BadSnapshot(Exception):
     """The snapshot cannot be believed. Arguments: the byte, and the reason."""
 
 
-# --- taken, and written ---------------------------------------------------------------------------
+# --- taking and writing ---------------------------------------------------------------------------
 
 
 class StateSnapshot:
-    """A state that is being written down. Made by `PriorityStore.begin_snapshot`."""
+    """A snapshot that is being written. Made by `PriorityStore.begin_snapshot`."""
 
     def __init__(
         self,
@@ -62,14 +63,14 @@ class StateSnapshot:
         document: bool,
         keeps_old: bool,
     ) -> None:
-        """Freeze the queues. Raises UnsupportedFormatError where they are more than the format can tell."""
+        """Freeze the queues. Raises UnsupportedFormatError if they are too large for the format."""
         self._fs = fs
         self._files = files
         self.lsn = lsn
         """The last record of the log that it covers."""
         self._term = term
         self._document = document
-        self._keeps_old = keeps_old  # nobody could read it
+        self._keeps_old = keeps_old  # the old snapshot is unreadable
         self.path = ""
         self._is_stopped = False
         self._heads = [(_head(queue), queue.table) for queue in queues]
@@ -84,9 +85,9 @@ class StateSnapshot:
             table.freeze()
 
     def write(self) -> None:
-        """Write it, durably, under a temporary name: in any thread, once.
+        """Write the snapshot, durably, under a temporary name: in any thread, once.
 
-        Raises OSError, and SnapshotStopped; nothing is left of it then.
+        Raises OSError, and SnapshotStopped; the file is then removed.
         """
         fs = self._fs
         path = self._files.new_temporary(fs.unique_number())
@@ -105,7 +106,7 @@ class StateSnapshot:
         self.path = path
 
     def stop(self) -> None:
-        """Have `write` end soon, and raise SnapshotStopped: in any thread."""
+        """Make `write` end soon, by raising SnapshotStopped. In any thread."""
         self._is_stopped = True
 
     def _write_to(self, handle: int) -> None:
@@ -137,13 +138,13 @@ class StateSnapshot:
             keep_copy(self._fs, old, private_path(self._files.root, "tflux.snapshot"))
 
     def give_up(self) -> None:
-        """Nothing more is written of it. Idempotent."""
+        """Release the frozen queues: nothing more is written. Idempotent."""
         heads, self._heads = self._heads, []
         for _, table in heads:
             table.thaw()
 
     def drop(self) -> None:
-        """It will not be finished: remove what was written of it."""
+        """Give up the snapshot, and remove its file."""
         self.give_up()
         path, self.path = self.path, ""
         if path:
@@ -151,7 +152,7 @@ class StateSnapshot:
                 Barrier(removals=(path,)).execute(self._fs)
 
     def installing(self, covered: Iterable[int]) -> Barrier:
-        """What gives it its name, and removes the segments that begin with the records `covered`."""
+        """Return the barrier that gives it its name, and removes the segments of the records `covered`."""
         return Barrier(
             installs=((self.path, self._files.snapshot),),
             removals=tuple(self._files.segment(base) for base in covered),
@@ -174,9 +175,9 @@ def _head(queue: StoredQueue) -> bytes:
 
 
 def read_head(fs: FileSystem, handle: int) -> tuple[SnapshotHead, bool] | None:
-    """What the file's head says, and whether bytes follow the snapshot; None: it is empty.
+    """Return the file's head, and True if bytes follow the snapshot; None if the file is empty.
 
-    The checksum of the state was verified. Raises BadSnapshot, OSError.
+    Verifies the checksum of the state. Raises BadSnapshot, OSError.
     """
     size = fs.size(handle)
     if not size:
@@ -241,7 +242,7 @@ class _Window:
         if self._next >= self._end:
             raise ValueError("the state ends too early")
         left = self.data[self.position :]
-        # What is larger than a piece comes in as many reads as doublings.
+        # A record larger than a piece is read in doubling pieces.
         piece = self._fs.pread(self._handle, min(max(_PIECE, len(left)), self._end - self._next), self._next)
         self.at += self.position
         self._next += len(piece)

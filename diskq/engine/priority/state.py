@@ -1,7 +1,6 @@
-# The queues of a store, as the log and the snapshot tell them: a state machine, fed by commands.
-#
-# Law: what TaskFlux itself leaves behind is no reason to stop. A record that is removed twice, a queue
-# that is created twice or never: each is counted, and the state goes on.
+# The queues of a store, built from the snapshot and the log: a state machine, fed by commands. Law: anomalies
+# that TaskFlux itself leaves do not stop it. A record that is removed twice, a queue that is created twice or
+# never: each is counted, and the state continues.
 
 from __future__ import annotations
 
@@ -33,11 +32,11 @@ KeyRange = tuple[int, int]
 
 
 class UnknownImplementation(Exception):
-    """A queue of a kind that no TaskFlux that is known has. The argument is its number."""
+    """A queue of a kind that no known TaskFlux has. The argument is its number."""
 
 
 def check_queue_name(name: str) -> str:
-    """The name, if a queue can have it. Raises TypeError, QueueNameError."""
+    """Return the name if a queue can have it. Raises TypeError, QueueNameError."""
     if not isinstance(name, str):
         raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
     if len(name) > _LONGEST_NAME:
@@ -48,7 +47,7 @@ def check_queue_name(name: str) -> str:
 
 
 class StoredQueue:
-    """One queue: what it allows, and what it holds."""
+    """One queue: its limits and its messages."""
 
     def __init__(
         self,
@@ -74,21 +73,21 @@ class StoredQueue:
 
     @property
     def keys(self) -> KeyRange:
-        """The lowest priority that it takes, and the highest."""
+        """The lowest and the highest priority that it accepts."""
         return self.key_range or (_LEAST_KEY, _LARGEST_KEY)
 
     def has_room_for(self, count: int) -> bool:
-        """May it hold so many messages more now?"""
+        """True if it may hold `count` more messages now."""
         return not count or self.max_size is None or self.table.stored + count <= self.max_size
 
     def check_room(self, count: int) -> None:
-        """Raises QueueFullError where it may not hold so many messages more."""
+        """Raises QueueFullError if it may not hold `count` more messages."""
         if not self.has_room_for(count):
             assert self.max_size is not None
             raise QueueFullError(self.name, self.max_size, self.table.stored)
 
     def check_priorities(self, lowest: int, highest: int) -> None:
-        """Raises PriorityRangeError where one of the two is none of this queue's."""
+        """Raises PriorityRangeError if one of the two is outside this queue's range."""
         least, largest = self.keys
         for key in (lowest, highest):
             if not least <= key <= largest:
@@ -111,14 +110,14 @@ class State:
     def __init__(self) -> None:
         self.queues: dict[str, StoredQueue] = {}
         self.warnings: Counter[str] = Counter()
-        """What was met that should not be there, by name."""
+        """Numbers of anomalies, by name."""
         self._certain: dict[RecordTable, int] | None = None  # once a command was lost: the last sure ids
 
     def doubt(self) -> None:
-        """A command may be lost that added a message: from here on nobody knows which id a new one got.
+        """Note that a command that added a message may be lost: ids of later messages are then uncertain.
 
-        So no command removes such a message any more: some that were acknowledged come again, and none is
-        taken for another.
+        So commands no longer remove such messages: some that were acknowledged are redelivered, and none is
+        confused with another.
         """
         certain = {} if self._certain is None else self._certain
         self._certain = {
@@ -132,7 +131,7 @@ class State:
         return True
 
     def add_queue(self, name: bytes, implementation: int, *limits: Any) -> StoredQueue:
-        """Raises UnknownImplementation."""
+        """Add a queue. Raises UnknownImplementation."""
         # The network protocol has 0 for "the default".
         implementation = implementation or IMPLEMENTATIONS["H4"]
         if implementation not in IMPLEMENTATIONS.values():
@@ -142,7 +141,7 @@ class State:
         return queue
 
     def add_from_snapshot(self, head: QueueHead) -> StoredQueue:
-        """Raises ValueError for a name that is there already, UnknownImplementation."""
+        """Add a queue of a snapshot. Raises ValueError for a name that exists, UnknownImplementation."""
         if head.name.decode("ascii") in self.queues:
             raise ValueError("two queues of one name")
         queue = self.add_queue(
@@ -152,7 +151,7 @@ class State:
         return queue
 
     def apply(self, commands: list[tuple[Any, ...]]) -> int:
-        """Do what they say. Returns how many were done: fewer, where one creates an unknown kind of queue."""
+        """Carry out commands. Returns how many were done: fewer if one creates an unknown kind of queue."""
         queues, name, table = self.queues, None, None
         for number, command in enumerate(commands):
             kind = command[0]
@@ -192,7 +191,7 @@ class State:
         return None if queue is None else queue.table
 
     def finish(self) -> dict[str, StoredQueue]:
-        """Everything was read: the queues, in order."""
+        """Complete the state after the last command. Returns the queues, in order."""
         if DEFAULT not in self.queues:
             self.warnings["missing_default_queue"] += 1
             self.add_queue(b"", IMPLEMENTATIONS["H4"])

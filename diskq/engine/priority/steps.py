@@ -1,6 +1,6 @@
-# What a priority store does in steps: for a channel, which waits where a synchronous caller cannot, and for
-# the store's writer, whose format it is. Law: a command is in the log before it changes the state; and a call
-# here never waits for a sync, but where it says so.
+# The steps of a priority store: for a channel, which can wait between them, and for the store's writer, whose
+# format it is. Law: a command is in the log before it changes the state; and a step never waits for a sync,
+# unless it says so.
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ log = Log("priority")
 Payload = bytes | bytearray | memoryview
 Implementation = Literal["H4", "QA"]
 
-# So many complete segments may wait to be synced and closed: each has one handle.
+# How many complete segments may wait to be synced and closed: each has one handle.
 _MOST_WAITING = 128
 _LARGEST_LIMIT = 2**31 - 1
 # In the document's layout a term and a record's number have 4 bytes.
@@ -65,11 +65,11 @@ class QueueInfo:
     ready: int
     """Messages that can be received."""
     in_flight: int
-    """Messages in somebody's hand."""
+    """Messages that were received and not settled."""
     stored: int
     """Both, and those that are written and wait to be durable."""
     bytes: int
-    """Of the stored messages."""
+    """Bytes of the stored messages."""
     last_id: int
     max_size: int | None
     max_message_size: int | None
@@ -77,7 +77,7 @@ class QueueInfo:
 
     @classmethod
     def of(cls, queue: StoredQueue, **more: Any) -> Self:
-        """The queue as it is now; `more` are the fields that a class has beyond these."""
+        """Return the queue as it is now; `more` are the additional fields of a subclass."""
         table = queue.table
         return cls(
             name=queue.name,
@@ -96,7 +96,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatistics:
-    """A store at one moment. What follows `unsynced_bytes` counts since the open."""
+    """A store at one moment. The fields after `unsynced_bytes` count since the open."""
 
     queues: int
     stored: int
@@ -105,35 +105,35 @@ class StoreStatistics:
     next_lsn: int
     """The number that the next command gets."""
     snapshot_lsn: int
-    """The last command that the snapshot covers; -1: there is none."""
+    """The last command that the snapshot covers; -1 if there is no snapshot."""
     unsynced_bytes: int
-    """Accepted, and not yet on stable storage."""
+    """Bytes that are accepted, and not yet on stable storage."""
     written_bytes: int
-    """Of commands."""
+    """Bytes of commands."""
     barriers: int
     snapshots: int
     commands: int
     repairs: tuple[Repair, ...]
     warnings: Mapping[str, int]
-    """What was met at the open that should not be there, by name, and how often."""
+    """Anomalies that were found at the open, by name, and how often."""
 
 
 Statistics = TypeVar("Statistics", bound=StoreStatistics)
 
 
 class _Durable(NamedTuple):
-    """What is durable once a sync is complete."""
+    """The state that is durable once a sync is complete."""
 
     lsn: int
-    """All commands up to this one."""
+    """All commands up to this one are durable."""
     reveals: tuple[tuple[RecordTable, int], ...]
-    """Up to these ids records may then be seen."""
+    """Records up to these ids may then be received."""
     point: StorePoint
 
 
 @dataclass(slots=True)
 class _Held:
-    """Records in memory, which wait to be written."""
+    """Records in memory that wait to be written."""
 
     data: list[bytes]
     size: int = 0
@@ -147,7 +147,7 @@ class PrioritySteps(DirectorySteps):
     """
 
     failure: OSError | None = None
-    """Of checksums beside the log: there are none, as a record has its own."""
+    """Always None: there is no checksum file that can fail, as a record has its own checksum."""
 
     def __init__(
         self,
@@ -167,27 +167,27 @@ class PrioritySteps(DirectorySteps):
         self._gate = self.log.new_gate()
         self._repairs_damage = repairs_damage
         self._queues: dict[str, StoredQueue] = {}
-        self._hiding: dict[RecordTable, None] = {}  # they have records that nobody may see yet
+        self._hiding: dict[RecordTable, None] = {}  # tables with records that may not be received yet
         self._held = _Held([])
         self._noted_newest = -1
         # Counted since the open, for its writer. Attributes: they are asked for with every message.
         self.passed = 0  # commands
         self.accepted_bytes = 0
         self._synced_lsn = -1
-        self._point: StorePoint | None = None  # what the file says
+        self._point: StorePoint | None = None  # the point on disk
         self._snapshots = 0
         self._snapshot: StateSnapshot | None = None
-        self._no_snapshot_before = 0  # so many complete segments: the last attempt failed
+        self._no_snapshot_before = 0  # complete segments needed first: the last attempt failed
         self._term = 1
         self._document = False
 
     # --- opening ----------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock it, read the state, and go on behind the last command. Raises as `PriorityStore`."""
+        """Lock the store, read the state, and continue after the last command. Raises as `PriorityStore`."""
         fs, files, writer = self._fs, self.files, self.log
         make_directories(fs, files.root)
-        # Made durably: recovery keeps there what it cuts, before any barrier.
+        # Made durably: recovery keeps cut bytes there, before any barrier.
         made = [fs.make_directory(path) for path in (files.private, files.temporary, files.log)]
         if any(made):
             Barrier(directories=(files.root,)).execute(fs)
@@ -201,11 +201,11 @@ class PrioritySteps(DirectorySteps):
             writer.pending,
             self._what,
             as_document=self.options.layout == "document",
-            # A server of TaskFlux's has its vote there, of which nobody else knows. We have none.
+            # A TaskFlux server has its vote there, which is nowhere else. diskq has none.
             begins_anew=self._repairs_damage or (point is not None and not self.options.strict),
         )
         writer.on_release(metadata.release)
-        # Nobody else has it now: what is left over is nobody's.
+        # No other process has the store now, so temporary files belong to none.
         writer.pending.removals += files.leftovers()
         previous = lock.previous
         found = recover_store(
@@ -235,7 +235,7 @@ class PrioritySteps(DirectorySteps):
         writer.sign_lock()
         logged = log.report_repairs(writer.repairs)
         writer.sync()
-        lock.note_newest(-1)  # from here on the point tells
+        lock.note_newest(-1)  # from here on the point has it
         log.report_repairs(writer.repairs, logged)
 
     def _give_up_snapshot(self) -> None:
@@ -243,7 +243,7 @@ class PrioritySteps(DirectorySteps):
             self._snapshot.give_up()
 
     def _keep_state(self, found: FoundStore) -> None:
-        """Damage was passed over: have the state durable before anything of the log goes."""
+        """Write the state durably, after damage was skipped, before anything of the log is removed."""
         lsn = found.bases[-1] - 1
         document = bool(found.is_narrow)
         snapshot = StateSnapshot(
@@ -285,7 +285,7 @@ class PrioritySteps(DirectorySteps):
         self._is_snapshot_damaged = found.is_snapshot_damaged
         self.log.repairs += [*file.repairs, *found.repairs]
         self.warnings: Mapping[str, int] = dict(+found.warnings)
-        """What was met at the open that should not be there, by name, and how often."""
+        """Anomalies that were found at the open, by name, and how often."""
         self._snapshot_segments = options.snapshot_segments or max(1, settings.snapshot_segments)
         self._segments = SegmentedLog(self._segment, found.bases)
         if not self._segment.is_open:
@@ -295,7 +295,7 @@ class PrioritySteps(DirectorySteps):
     # --- queues -----------------------------------------------------------------------------------
 
     def queue(self, name: str = DEFAULT) -> StoredQueue:
-        """The queue of this name, by default the one that is always there. Raises QueueNotFoundError."""
+        """Return the queue of this name, by default the default queue. Raises QueueNotFoundError."""
         self.log.check_usable()
         try:
             return self._queues[name]
@@ -303,7 +303,7 @@ class PrioritySteps(DirectorySteps):
             raise QueueNotFoundError(self.path, name) from None
 
     def queues(self) -> list[QueueInfo]:
-        """What queues there are, by name."""
+        """Return the queues, by name."""
         self.log.check_usable()
         return [QueueInfo.of(queue) for _, queue in sorted(self._queues.items())]
 
@@ -317,7 +317,7 @@ class PrioritySteps(DirectorySteps):
         key_range: KeyRange | None,
         durability: Durability | None,
     ) -> StoredQueue:
-        """As `PriorityStore.create_queue`, without any sync."""
+        """Create a queue, as `PriorityStore.create_queue`, without any sync."""
         self.log.check_usable()
         if check_queue_name(name) in self._queues:
             raise QueueExistsError(self.path, name)
@@ -342,7 +342,7 @@ class PrioritySteps(DirectorySteps):
 
     @exclusive
     def remove_queue(self, name: str, durability: Durability | None = None) -> StoredQueue:
-        """As `PriorityStore.delete_queue`, without any sync. Returns what was the queue."""
+        """Remove a queue, as `PriorityStore.delete_queue`, without any sync. Returns the removed queue."""
         queue = self.queue(name)
         if name == DEFAULT:
             raise QueueNameError(name, "the default queue is always there")
@@ -360,9 +360,9 @@ class PrioritySteps(DirectorySteps):
     def checked(
         self, queue: StoredQueue, payloads: Iterable[Payload], priorities: int | Sequence[int] = 0
     ) -> tuple[list[bytes], int | list[int]]:
-        """The messages as `add` takes them. Raises what `put` does before anything is written.
+        """Return the messages as `add` takes them. Raises as `put`, before anything is written.
 
-        Whether the queue has room for them, which may come, is not asked.
+        Does not check whether the queue has space for them, which may come later.
         """
         self.check_there(queue)
         batch = [payload if type(payload) is bytes else as_body(payload) for payload in payloads]
@@ -391,9 +391,9 @@ class PrioritySteps(DirectorySteps):
     def add(
         self, queue: StoredQueue, batch: list[bytes], keys: int | list[int], durability: Durability
     ) -> range:
-        """As `PriorityStore.put_many` what is `checked`, without any sync.
+        """Add messages of `checked`, as `PriorityStore.put_many`, without any sync.
 
-        With the word `synced` nobody sees them before a sync that is prepared after this is complete.
+        With durability `synced` they are received only after a sync, prepared after this call, is complete.
         """
         self.check_there(queue)
         table, name = queue.table, queue.encoded_name
@@ -412,7 +412,7 @@ class PrioritySteps(DirectorySteps):
         return range(first, first + len(batch))
 
     def check_there(self, queue: StoredQueue) -> None:
-        """Raises QueueNotFoundError where it was deleted."""
+        """Raises QueueNotFoundError if the queue was deleted."""
         self.log.check_usable()
         if queue.is_deleted:
             raise QueueNotFoundError(self.path, queue.name)
@@ -420,7 +420,7 @@ class PrioritySteps(DirectorySteps):
     def get_many(
         self, queue: StoredQueue, max_items: int, max_bytes: int | None = None
     ) -> list[PriorityRecord]:
-        """The next messages, at most so many, of so many bytes in all but for the first.
+        """Return the next messages, up to `max_items`, and `max_bytes` together unless the first is larger.
 
         They are in the log, and in every snapshot, until they are acknowledged. Raises QueueNotFoundError.
         """
@@ -433,17 +433,17 @@ class PrioritySteps(DirectorySteps):
 
     @exclusive
     def peek(self, queue: StoredQueue, max_items: int = 1) -> list[PriorityRecord]:
-        """As `get_many`, and they stay where they are."""
+        """Return messages as `get_many`, but leave them in the queue."""
         self.check_there(queue)
         return queue.table.peek(max_items)
 
     def remove(self, queue: StoredQueue, records: list[PriorityRecord], durability: Durability) -> None:
-        """As `PriorityStore.ack_many`, without any sync."""
+        """Acknowledge messages, as `PriorityStore.ack_many`, without any sync."""
         self.log.check_usable()
         table, name = queue.table, queue.encoded_name
         self._claim(queue, records)
         if queue.is_deleted:
-            table.forget(records, 0, len(records))  # the log knows: nothing more is to be said
+            table.forget(records, 0, len(records))  # the log has the deletion: no command is needed
             return
         ids = [record.id for record in records]
         done = 0
@@ -463,7 +463,7 @@ class PrioritySteps(DirectorySteps):
             raise
 
     def nack_many(self, queue: StoredQueue, records: Iterable[PriorityRecord]) -> None:
-        """As `nack`."""
+        """Make messages ready again, as `PriorityStore.nack`."""
         batch = list(records)
         with self.guard:
             self.log.check_usable()
@@ -492,10 +492,10 @@ class PrioritySteps(DirectorySteps):
         apply: Callable[[int, int], None],
         durability: Durability,
     ) -> None:
-        """Log `count` commands, and carry each out when it is.
+        """Log `count` commands, and carry out each one that is logged.
 
-        `encode(start, room)` gives the records of those from `start` on that fit into so many bytes, and the
-        number of the first that does not. Raises DiskFullError, with how many were carried out.
+        `encode(start, room)` returns the records of those from `start` on that fit into `room` bytes, and the
+        number of the first that does not. Raises DiskFullError, with the number of those carried out.
         """
         is_held = durability == "memory"
         done = 0
@@ -506,7 +506,7 @@ class PrioritySteps(DirectorySteps):
                 size = len(data) - len(priority_codec.END_MARKER)
                 if self._document and self.next_lsn + stop - done > _LARGEST_NARROW:
                     raise UnsupportedFormatError(
-                        self.path, f"record {_LARGEST_NARROW + 1}", "what 4 bytes can tell"
+                        self.path, f"record {_LARGEST_NARROW + 1}", "record numbers of 4 bytes"
                     )
                 if is_held:
                     self._held.data.append(data[:size])
@@ -529,7 +529,7 @@ class PrioritySteps(DirectorySteps):
             done = stop
 
     def _make_way(self, is_held: bool) -> None:
-        """Have a segment open that takes the next record, and nothing that has to be written before it."""
+        """Open a segment for the next record, after writing records that come before it."""
         segment, held = self._segment, self._held
         if held.records and (not is_held or segment.is_full_with(held.size)):
             self.log.flush()
@@ -539,7 +539,7 @@ class PrioritySteps(DirectorySteps):
     def _write(self, data: bytes, records: int) -> None:
         self._segment.write(data, records)
         if self._segment.base != self._noted_newest:
-            # After a kill nothing else tells that there was one, before a sync has noted it.
+            # After a kill only this shows that the segment existed, until a sync notes it.
             self._noted_newest = self._segment.base
             with contextlib.suppress(OSError):
                 self.log.lock.note_newest(self._noted_newest)
@@ -548,18 +548,18 @@ class PrioritySteps(DirectorySteps):
 
     @property
     def wants_snapshot(self) -> bool:
-        """Are so many segments complete that a snapshot should be taken?"""
+        """True if enough segments are complete for a snapshot."""
         sealed = len(self._segments.bases) - 1
         is_free = self._snapshot is None and self.log.failure is None and not self.log.is_closed
         return is_free and sealed >= max(self._snapshot_segments, self._no_snapshot_before)
 
     @exclusive
     def begin_snapshot(self) -> StateSnapshot | None:
-        """Freeze the state as it is now: at once. None: it is as the last snapshot has it.
+        """Freeze the present state as a snapshot. None if it is that of the last snapshot.
 
-        Its `write` may be called in any thread, while the store goes on being used. Then, when
-        `is_durable` up to its `lsn`, `finish_snapshot` it, in two steps where that may not wait; or drop it.
-        Raises DiskFullError, UnsupportedFormatError.
+        Call its `write` in any thread, while the store is used. Then, when `is_durable` up to its `lsn`, call
+        `finish_snapshot`, or its two steps if that may not wait; or drop it. Raises DiskFullError,
+        UnsupportedFormatError.
         """
         assert self._snapshot is None, "one snapshot at a time"
         try:
@@ -586,12 +586,12 @@ class PrioritySteps(DirectorySteps):
         return self._snapshot
 
     def is_durable(self, lsn: int) -> bool:
-        """Is the command with this number, with all before it, on stable storage?"""
+        """True if the command with this number, and all before it, are on stable storage."""
         return lsn <= self._synced_lsn
 
     @exclusive
     def finish_snapshot(self, snapshot: StateSnapshot) -> None:
-        """Give it its name, and remove what it covers. Raises StorageFailedError."""
+        """Give the snapshot its name, and remove the log that it covers. Raises StorageFailedError."""
         barrier = self.snapshot_barrier(snapshot)
         try:
             barrier.execute(self._fs)
@@ -600,7 +600,7 @@ class PrioritySteps(DirectorySteps):
         self.mark_snapshot(snapshot)
 
     def snapshot_barrier(self, snapshot: StateSnapshot) -> Barrier:
-        """What has to be paid, anywhere, to finish a snapshot that is written. `mark_snapshot` it then."""
+        """Return the barrier that finishes a written snapshot. Execute it, then call `mark_snapshot`."""
         assert self.is_durable(snapshot.lsn), "what a snapshot covers is durable before it has its name"
         return snapshot.installing(self._covered(snapshot.lsn))
 
@@ -610,7 +610,7 @@ class PrioritySteps(DirectorySteps):
 
     @exclusive
     def mark_snapshot(self, snapshot: StateSnapshot) -> None:
-        """Its barrier is paid."""
+        """Note that the snapshot's barrier was executed."""
         assert snapshot is self._snapshot
         self._segments.bases = self._segments.bases[len(self._covered(snapshot.lsn)) :]
         self._snapshot_lsn = snapshot.lsn
@@ -621,7 +621,7 @@ class PrioritySteps(DirectorySteps):
 
     @exclusive
     def drop_snapshot(self, snapshot: StateSnapshot) -> None:
-        """It will not be finished; it is tried again when the next segment is complete."""
+        """Give up the snapshot; the next attempt is made when the next segment is complete."""
         snapshot.drop()
         if self._snapshot is snapshot:
             self._snapshot = None
@@ -629,7 +629,7 @@ class PrioritySteps(DirectorySteps):
 
     @exclusive
     def put_off_snapshots(self) -> None:
-        """None can be taken now: none is wanted before the next segment is complete."""
+        """Want no snapshot before the next segment is complete: none can be taken now."""
         self._no_snapshot_before = len(self._segments.bases)
 
     # --- where it is ------------------------------------------------------------------------------
@@ -641,11 +641,11 @@ class PrioritySteps(DirectorySteps):
 
     @property
     def layout(self) -> str:
-        """How records are laid down."""
+        """The layout of records: "document" or "aligned"."""
         return "document" if self._document else "aligned"
 
     def statistics_as(self, kind: type[Statistics], **more: Any) -> Statistics:
-        """The same in a class that has `more` fields, in one step."""
+        """Return the statistics as a class that has `more` fields."""
         return kind(
             queues=len(self._queues),
             stored=sum(queue.table.stored for queue in tuple(self._queues.values())),
@@ -699,7 +699,7 @@ class PrioritySteps(DirectorySteps):
         return (self._next_point().replacing(self.files),)
 
     def _next_point(self) -> StorePoint:
-        """What may be believed of the log once everything that is written is on stable storage."""
+        """Return the recovery point for when everything that is written is on stable storage."""
         segment = self._segment
         if self.log.is_closing and segment.is_open:
             stored = sum(queue.table.stored for queue in self._queues.values())

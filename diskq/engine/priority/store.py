@@ -1,8 +1,8 @@
-# The priority store: queues of which the smallest key comes first, in TaskFlux's files, written by one
-# process. Law: a command is in the log before it changes the state; a record is seen by nobody before it
-# is as durable as its sender asked; what is in hand is in the log until it is acknowledged there.
+# The priority store: queues whose smallest key comes first, in TaskFlux's files, written by one process. Law:
+# a command is in the log before it changes the state; a message is not received before it is as durable as
+# its sender asked; a message in flight is in the log until it is acknowledged there.
 #
-# Synchronous, and complete in itself: threads, Spark and the command line use it as it is. A Trio channel
+# Synchronous, and complete in itself: threads, Spark and the command line use it directly. A Trio channel
 # drives its steps (steps.py) and its log (log/writer.py), and has its syncs and its snapshots
 # executed in a thread.
 
@@ -43,7 +43,7 @@ class PriorityStore(HasOldNames, LogEngine):
     """Priority queues in TaskFlux's files.
 
     For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
-    Reading is at least once: what is in hand comes back where it was after a crash, and after `close`.
+    Delivery is at least once: messages in flight are back in their places after a crash, and after `close`.
     """
 
     def __init__(
@@ -57,17 +57,17 @@ class PriorityStore(HasOldNames, LogEngine):
         takes_snapshots: bool = True,
         repairs_damage: bool = False,
     ) -> None:
-        """Open the store in the directory `path`, which is made, with those above it, where it is not there.
+        """Open the store in the directory `path`, which is made, with its parents, if it does not exist.
 
-        Its files are in `path` itself where they are there, or else where TaskFlux has them when its
-        `DataDirectory` is `path`. Returns when it is whole and durable; `repairs` and `warnings` tell what
-        was met. `clock` (seconds, monotonic) is the sync policy's; `time_slice` (seconds) is for the gate of
-        a channel; and if not `takes_snapshots`, the owner takes them, when `wants_snapshot`. `repairs_damage`
-        is the last resort: where the store would be refused as damaged, the log ends at the damage, and
-        everything behind it, or that cannot be read, is kept aside; `repairs` tells what.
+        Its files are in `path` itself if they exist there, or else where TaskFlux has them when its
+        `DataDirectory` is `path`. Returns when it is whole and durable; `repairs` and `warnings` list what
+        was found. `clock` (seconds, monotonic) is the sync policy's; `time_slice` (seconds) is for the gate
+        of a channel; and if not `takes_snapshots`, the owner takes them, when `wants_snapshot`.
+        `repairs_damage` is the last resort: if the store would be refused as damaged, the log ends at the
+        damage, and all after it, or unreadable, is kept aside; `repairs` lists it.
 
-        Raises LockedError where somebody has it, TaskFlux among others; DamagedStoreError, DiskFullError,
-        UnsupportedFormatError, OSError, and CorruptionError for settings that are none or, if
+        Raises LockedError if another process, TaskFlux among others, has it; DamagedStoreError,
+        DiskFullError, UnsupportedFormatError, OSError, and CorruptionError for invalid settings or, if
         `options.strict`, for a torn tail.
         """
         self._fs = fs or OsFileSystem()
@@ -83,15 +83,15 @@ class PriorityStore(HasOldNames, LogEngine):
     # --- queues -----------------------------------------------------------------------------------
 
     def queue(self, name: str = DEFAULT) -> StoredQueue:
-        """The queue of this name, by default the one that is always there. Raises QueueNotFoundError."""
+        """Return the queue of this name, by default the default queue. Raises QueueNotFoundError."""
         return self.steps.queue(name)
 
     def queues(self) -> list[QueueInfo]:
-        """What queues there are, by name."""
+        """Return the queues, by name."""
         return self.steps.queues()
 
     def info(self, queue: StoredQueue) -> QueueInfo:
-        """The queue as it is now."""
+        """Return the queue as it is now."""
         return QueueInfo.of(queue)
 
     @exclusive
@@ -105,11 +105,11 @@ class PriorityStore(HasOldNames, LogEngine):
         key_range: KeyRange | None = None,
         durability: Durability | None = None,
     ) -> StoredQueue:
-        """Add a queue, which is there when this returns, as durably as `durability` (else the options) says.
+        """Create a queue, which exists when this returns, as durably as `durability` (else the options) says.
 
-        `max_size` bounds how many messages it holds, those in hand included, `max_message_size` (bytes) each
-        of them, and `key_range` (lowest, highest) their priorities. "QA" is for few priorities, and needs a
-        range. Raises QueueNameError (a name is up to 255 visible characters of ASCII), QueueExistsError,
+        `max_size` bounds how many messages it holds, those in flight included, `max_message_size` (bytes)
+        each of them, and `key_range` (lowest, highest) their priorities. "QA" is for few priorities, and
+        needs a range. Raises QueueNameError (a name is up to 255 visible characters of ASCII), QueueExistsError,
         ValueError, and as `put`.
         """
         queue = self.steps.add_queue(name, implementation, max_size, max_message_size, key_range, durability)
@@ -118,7 +118,7 @@ class PriorityStore(HasOldNames, LogEngine):
 
     @exclusive
     def delete_queue(self, name: str, durability: Durability | None = None) -> None:
-        """Remove a queue and all it holds. What is in hand of it may still be settled: nothing happens then.
+        """Remove a queue and all its messages. Settling its messages in flight then has no effect.
 
         Raises QueueNotFoundError, QueueNameError for the default queue, and as `put`.
         """
@@ -134,8 +134,8 @@ class PriorityStore(HasOldNames, LogEngine):
 
         Returns when it is as durable as `durability` (else the options) says, and can be received by then.
         Raises TypeError, QueueFullError, PriorityRangeError, MessageSizeError, QueueNotFoundError, BusyError
-        and DiskFullError, after which it is not in the queue; and StorageFailedError, after which nobody
-        knows.
+        and DiskFullError, after which it is not in the queue; and StorageFailedError, after which it may or
+        may not be.
         """
         return self.put_many(queue, [payload], priority, durability)[0]
 
@@ -148,8 +148,8 @@ class PriorityStore(HasOldNames, LogEngine):
     ) -> range:
         """Add messages, of one priority or each with its own, with one write. Returns their ids.
 
-        All are checked before the first is added. Raises as `put`; `DiskFullError.accepted` tells how
-        many of them are in the queue all the same.
+        All are checked before the first is added. Raises as `put`; `DiskFullError.accepted` is the
+        number of messages that are in the queue all the same.
         """
         payloads = list(payloads)
         word = self.log.durability(durability)
@@ -169,35 +169,35 @@ class PriorityStore(HasOldNames, LogEngine):
     # --- getting ----------------------------------------------------------------------------------
 
     def get(self, queue: StoredQueue) -> PriorityRecord | None:
-        """The next message, to be acknowledged or given back; None: nothing is ready."""
+        """Return the next message, to be acknowledged or given back; None if nothing is ready."""
         found = self.steps.get_many(queue, 1)
         return found[0] if found else None
 
     def get_many(
         self, queue: StoredQueue, max_items: int, max_bytes: int | None = None
     ) -> list[PriorityRecord]:
-        """The next messages, at most so many, of so many bytes in all but for the first.
+        """Return the next messages, up to `max_items`, and `max_bytes` together unless the first is larger.
 
         They are in the log, and in every snapshot, until they are acknowledged. Raises QueueNotFoundError.
         """
         return self.steps.get_many(queue, max_items, max_bytes)
 
     def peek(self, queue: StoredQueue, max_items: int = 1) -> list[PriorityRecord]:
-        """As `get_many`, and they stay where they are."""
+        """Return messages as `get_many`, but leave them in the queue."""
         return self.steps.peek(queue, max_items)
 
     def ack(self, queue: StoredQueue, record: PriorityRecord, durability: Durability | None = None) -> None:
-        """The message is done with, and never comes back: as durably as `durability` (else the options) says.
+        """Acknowledge the message, which is then never redelivered, as durably as `durability` says.
 
-        Raises LeaseError where it was settled before, DiskFullError, after which it is in hand as it was,
-        and StorageFailedError.
+        Without `durability` the options say it. Raises LeaseError if it was settled before, DiskFullError,
+        after which it is in flight as it was, and StorageFailedError.
         """
         self.ack_many(queue, [record], durability)
 
     def ack_many(
         self, queue: StoredQueue, records: Iterable[PriorityRecord], durability: Durability | None = None
     ) -> None:
-        """As `ack`, with one write. `DiskFullError.accepted` tells how many of them are done with."""
+        """Acknowledge messages as `ack`, with one write. `DiskFullError.accepted` is the number that are."""
         word = self.log.durability(durability)
         batch = list(records)
         try:
@@ -208,14 +208,14 @@ class PriorityStore(HasOldNames, LogEngine):
             self.guard.give()
 
     def nack(self, queue: StoredQueue, record: PriorityRecord) -> None:
-        """The message is ready again, in its place: before those that came later with its priority.
+        """Make the message ready again, in its place: before later messages of its priority.
 
-        Nothing is written. Raises LeaseError where it was settled before.
+        Nothing is written. Raises LeaseError if it was settled before.
         """
         self.steps.nack_many(queue, [record])
 
     def nack_many(self, queue: StoredQueue, records: Iterable[PriorityRecord]) -> None:
-        """As `nack`."""
+        """Make messages ready again, as `nack`."""
         self.steps.nack_many(queue, records)
 
     enqueue = old_name(put)
@@ -234,7 +234,7 @@ class PriorityStore(HasOldNames, LogEngine):
 
     @exclusive
     def snapshot(self) -> bool:
-        """Write the state down, and remove the log before it. False: there is nothing new to write.
+        """Write a snapshot, and remove the log before it. False if there is nothing new to write.
 
         Raises DiskFullError and UnsupportedFormatError (a state of more than 2**31 - 1 bytes), after which
         the log is as it was, and StorageFailedError.
@@ -281,14 +281,14 @@ class PriorityStore(HasOldNames, LogEngine):
 
     @property
     def layout(self) -> str:
-        """How records are laid down."""
+        """The layout of records: "document" or "aligned"."""
         return self.steps.layout
 
     @property
     def warnings(self) -> Mapping[str, int]:
-        """What was met at the open that should not be there, by name, and how often."""
+        """Anomalies that were found at the open, by name, and how often."""
         return self.steps.warnings
 
     def statistics(self) -> StoreStatistics:
-        """The store at this moment."""
+        """Return the statistics of the store at this moment."""
         return self.steps.statistics_as(StoreStatistics)

@@ -1,8 +1,9 @@
-# A store's state, looked at without having it. Law: what is told is what an open would find now, found by
-# the code that opens; nothing is locked, made or changed.
+# A view of a store's state, without opening the store. Law: a view shows what an open would find now, by the
+# same code; nothing is locked, made or changed.
 #
-# Whoever has the store goes on meanwhile. What is read is then a beginning of its log: every command up to
-# one, and none behind. Only a snapshot can take away what is about to be read: then it is read again.
+# A process that has the store may continue meanwhile. A view then has a beginning of its log: every command
+# up to one, and none after it. Only a snapshot can remove a file that is about to be read: then the view is
+# made again.
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-# Of the warnings of an open those that tell of something that was cut, or begun anew.
+# Warnings of an open for something that was cut, or begun anew.
 _CUTS = {
     "tail_truncated",
     "valid_records_dropped",
@@ -45,7 +46,7 @@ _CUTS = {
     "log_behind_snapshot",
     "segments_dropped",
 }
-# Snapshots in a row that may come in between.
+# Attempts, if new snapshots come in between.
 _MOST_LOOKS = 10
 
 
@@ -54,24 +55,24 @@ _MOST_LOOKS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLook:
-    """The queues of a store, and what each holds: what is in somebody's hand is there as well."""
+    """The queues of a store, with their messages, those in flight included."""
 
     queues: Mapping[str, StoredQueue]
     lsn: int
-    """The last command that they have seen; -1: none."""
+    """The last command that they include; -1: none."""
     losses: tuple[Repair, ...] = ()
-    """Damage that was passed over, with which messages were, or may have been, lost."""
+    """Damage that was skipped, with which messages were, or may have been, lost."""
 
     def infos(self) -> list[QueueInfo]:
-        """What queues there are, by name."""
+        """Return the queues, by name."""
         return [QueueInfo.of(queue) for _, queue in sorted(self.queues.items())]
 
 
 def look_at_store(path: AnyPath, *, fs: FileSystem | None = None, until: int | None = None) -> StoreLook:
-    """The state of the store at `path`, which may be in use: as some command left it, not long ago.
+    """Return the state of the store at `path`, which may be in use: as some recent command left it.
 
-    With `until` as the command with this number left it; where a snapshot covers more by now, `lsn` says so.
-    Raises FileNotFoundError where there is no store, DamagedStoreError, UnsupportedFormatError, OSError.
+    With `until`, as the command with this number left it; if a snapshot covers more by now, `lsn` says so.
+    Raises FileNotFoundError if there is no store, DamagedStoreError, UnsupportedFormatError, OSError.
     """
     disk = fs or OsFileSystem()
     files = StoreFiles.existing(disk, path)
@@ -94,9 +95,9 @@ def _last(found: FoundStore, until: int | None) -> int:
 
 
 def last_command(path: AnyPath, *, fs: FileSystem | None = None) -> int:
-    """The number of the last whole command in the store at `path`; -1: there is none. No state is read.
+    """Return the number of the last whole command in the store at `path`; -1 if there is none.
 
-    Raises FileNotFoundError where there is no store, OSError.
+    Reads no state. Raises FileNotFoundError if there is no store, OSError.
     """
     disk = fs or OsFileSystem()
     files = StoreFiles.existing(disk, path)
@@ -119,7 +120,7 @@ def last_command(path: AnyPath, *, fs: FileSystem | None = None) -> int:
 
 
 def log_trace(path: AnyPath, *, fs: FileSystem | None = None) -> Hashable:
-    """What is another one after commands were written to the store at `path`. Raises as `last_command`."""
+    """Return a value that changes when commands are written to the store. Raises as `last_command`."""
     disk = fs or OsFileSystem()
     files = StoreFiles.existing(disk, path)
     bases = files.segments()
@@ -128,7 +129,7 @@ def log_trace(path: AnyPath, *, fs: FileSystem | None = None) -> Hashable:
 
 
 def _steadily(fs: FileSystem, files: StoreFiles, look: Callable[[OverlayFS], T]) -> T:
-    """What `look` finds, once no snapshot comes in between."""
+    """Return the result of `look`, which is called again if a snapshot comes in between."""
     for attempt in count(1):
         before = fs.stamp_of(files.snapshot)
         with OverlayFS(fs) as overlay:
@@ -145,7 +146,7 @@ def _steadily(fs: FileSystem, files: StoreFiles, look: Callable[[OverlayFS], T])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOpening:
-    """What an open of a store finds and does."""
+    """The findings and actions of an open of a store."""
 
     queues: tuple[QueueInfo, ...] = ()
     next_lsn: int = 0
@@ -153,20 +154,20 @@ class StoreOpening:
     repairs: tuple[Repair, ...] = ()
     warnings: Mapping[str, int]
     refusal: CorruptionError | UnsupportedFormatError | None = None
-    """Why it is not opened."""
+    """Why the open fails, or None."""
 
     @property
     def outcome(self) -> str:
-        """ "ok", "mends" (a part of the log was torn or is not needed, and is cut), or "refused"."""
+        """ "ok", "mends" (a torn or unneeded part of the log is cut), or "refused"."""
         if self.refusal is not None:
             return "refused"
         return "mends" if _CUTS.intersection(self.warnings) else "ok"
 
 
 def try_opening(path: AnyPath, *, fs: FileSystem | None = None) -> StoreOpening:
-    """What the next open of the store at `path` will find and do, if nobody has it by then.
+    """Return what the next open of the store at `path` will find and do, if no process has it by then.
 
-    Raises FileNotFoundError where there is no store, OSError.
+    Raises FileNotFoundError if there is no store, OSError.
     """
     disk = fs or OsFileSystem()
     files = StoreFiles.existing(disk, path)
@@ -177,10 +178,10 @@ def try_opening(path: AnyPath, *, fs: FileSystem | None = None) -> StoreOpening:
 
 
 def repair_store(path: AnyPath, *, dry_run: bool = False, fs: FileSystem | None = None) -> StoreOpening:
-    """Open the store at `path` whatever is damaged: its log ends there, and what is cut is kept aside.
+    """Open the store at `path` despite damage: its log ends there, and cut bytes are kept aside.
 
-    With `dry_run` nothing is changed: what it would do is told. Raises FileNotFoundError where there is no
-    store, LockedError where somebody has it, UnsupportedFormatError, OSError.
+    With `dry_run` nothing is changed: the result is what it would do. Raises FileNotFoundError if there is no
+    store, LockedError if another process has it, UnsupportedFormatError, OSError.
     """
     disk = fs or OsFileSystem()
     StoreFiles.existing(disk, path)
