@@ -109,8 +109,8 @@ class PriorityStore(HasOldNames, LogEngine):
 
         `max_size` bounds how many messages it holds, those in flight included, `max_message_size` (bytes)
         each of them, and `key_range` (lowest, highest) their priorities. "QA" is for few priorities, and
-        needs a range. Raises QueueNameError (a name is up to 255 visible characters of ASCII), QueueExistsError,
-        ValueError, and as `put`.
+        needs a range. Raises QueueNameError (a name is up to 255 visible characters of ASCII),
+        QueueExistsError, ValueError, and as `put`.
         """
         queue = self.steps.add_queue(name, implementation, max_size, max_message_size, key_range, durability)
         self._sync_if_due(self.log.durability(durability))
