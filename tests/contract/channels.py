@@ -1,6 +1,6 @@
-"""Everything that is open in Trio by one small adapter each, so that a promise that all keep is tested once.
+"""One small adapter for each object that is open in Trio, so that a promise that all keep is tested once.
 
-`disk()` has three messages, b"0", b"1" and b"2", of every kind. A `Handle` opens one thing on it, and tells
+`disk()` has three messages, b"0", b"1" and b"2", of every kind. A `Handle` opens one object on it, and names
 what a program can call:
 
     async with handle.open(fs) as its: ...          the public block, as a program writes it

@@ -1,7 +1,7 @@
 """One call of the file system fails in a run of a program, for each call in turn, or for a sample of them.
 
 A program is begun anew for each: it has the disk (`fs`), goes on after errors and keeps them (`errors`), and
-`check` holds what it was told against what is there at the end.
+`check` compares what the calls returned with what exists at the end.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def faults(
     is_in_threads: bool = False,
     unheard: set[str] = TRIED_AGAIN,
 ) -> list[str]:
-    """What goes wrong when a call fails, for at most so many calls of each verb.
+    """Return what goes wrong when a call fails, for at most `most` calls of each verb.
 
-    A program that works in threads makes not always the same calls: what was to fail may not come. Errors
-    of `unheard` verbs need not be told.
+    A program that works in threads does not always make the same calls: the call that was to fail may not
+    come. Errors of `unheard` verbs need not be reported.
     """
     whole = begin()
     run(whole)
@@ -79,4 +79,4 @@ def faults(
             what = str(failure).splitlines()
             wrong.append(f"{verb} {nth} {errno.errorcode[error]}: {type(failure).__name__} {what[:1]}")
     silent = {verb for verb, was_heard in heard.items() if not was_heard} - unheard
-    return wrong + [f"{verb}: errors that nobody hears of" for verb in sorted(silent) if errno.EIO in errors]
+    return wrong + [f"{verb}: errors that are not reported" for verb in sorted(silent) if errno.EIO in errors]

@@ -59,7 +59,7 @@ ALL = 1 << 30
 
 
 def body(number: int, size: int = 0) -> bytes:
-    """A message that tells its number, of at least so many bytes."""
+    """Return a message that contains its number, of at least `size` bytes."""
     return (b"%d " % number).ljust(size, b".")
 
 
@@ -76,7 +76,7 @@ class Opened:
     engine: Any
     """What a program holds: its public calls are in `calls`."""
     takes = False
-    """Can a message be taken out?"""
+    """True if a message can be consumed."""
 
     def put(self, body: bytes, durability: Durability | None = None) -> None:
         raise NotImplementedError
@@ -322,7 +322,7 @@ class Names:
     """Paths of what one kind has in a directory."""
 
     lock: str
-    """The file whose lock means that somebody has it."""
+    """The file whose lock means that a process has it open."""
     wals: tuple[str, ...]
     data: str
     """A glob for the files with the messages."""
@@ -383,7 +383,7 @@ class Kind:
     closed: type[Exception] = ValueError
     """What a call after `close` raises."""
     has_wal: bool = True
-    """Can it be opened as its channel does, with a write-ahead log?"""
+    """True if it can be opened as its channel does, with a write-ahead log."""
 
     def open(
         self, path: AnyPath, *, fs: FileSystem | None = None, wal: bool = False, **options: Any
@@ -401,13 +401,13 @@ class Kind:
         return self.opened(path, self.options(**options), how)
 
     def read(self, path: AnyPath, *, fs: FileSystem | None = None) -> list[bytes]:
-        """All messages, oldest first, by an open of its own, which mends first. Takes none away."""
+        """Return all messages, oldest first, from an open of its own, which repairs first. Consumes none."""
         return self.read_with_repairs(path, fs=fs)[0]
 
     def read_with_repairs(
         self, path: AnyPath, *, fs: FileSystem | None = None
     ) -> tuple[list[bytes], tuple[Repair, ...]]:
-        """The same, and what the open mended."""
+        """Return the same, and the repairs of the open."""
         fs = fs or OsFileSystem()
         with self.open(path, fs=fs) as store:
             repairs = store.repairs
@@ -514,7 +514,7 @@ class ChannelKind:
     opener: Callable[..., Any]
     options: type[Any]
     takes: bool
-    """Can messages be received from the same handle?"""
+    """True if messages can be received from the same handle."""
 
     def opening(self, path: AnyPath, *, fs: FileSystem | None = None, **options: Any) -> Any:
         """What `diskq.open_...` gives for it: an async context manager. A spool's needs `deliver`."""

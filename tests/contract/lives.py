@@ -1,7 +1,7 @@
 """Lives of one store on a disk that fails, and what each kind promises in them.
 
 A `Life` opens a store, does a little of everything in it, goes on after errors as a program would, and closes
-it. It keeps account of what it was told, and `check` holds that against what the next open finds.
+it. It records what the calls returned, and `check` compares that with what the next open finds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["FIRST", "NEXT", "PATH", "Life", "crash_disk", "disk"]
 
 PATH = "/k"
 ERRORS = (OSError, DiskqError)
-"""What a call may raise when the disk fails. Anything else is a fault of ours."""
+"""What a call may raise when the disk fails. Anything else is a fault in diskq."""
 
 FIRST = "wmsb ty Bw fmt mws"
 """What a new store lives through, and"""
@@ -135,12 +135,12 @@ class Life:
             taken = store.take()
         except ERRORS as failure:
             self._failed(failure)
-            # A spool's message is delivered first; of what a broken store did nobody knows.
+            # A spool's message is delivered first; what a broken store did is not known.
             if self.sure and (self.kind.name == "spool" or isinstance(failure, StorageFailedError)):
                 self.sure.discard(next(each for each in self.known if each in self.sure))
         else:
             if taken is not None:
-                assert taken in self.known, "nobody put that"
+                assert taken in self.known, "that was never put"
                 self.sure.discard(taken)
 
     def _try(self, call: Callable[[], Any], failed: Any = None) -> Any:

@@ -1,10 +1,9 @@
-# Between a kill and the next open. Law: what was acknowledged is there, or reported; what another program
-# wrote meanwhile stays; no byte comes back altered. Nothing beside the write-ahead log has to be there for
-# that.
+# Between a kill and the next open. Law: acknowledged messages are found or reported; what another program
+# wrote meanwhile stays; no byte comes back altered. No file but the write-ahead log is needed for that.
 #
 # The killed process is a channel in the middle of its time slice: some messages are in the data file, the
-# last ones on the write-ahead log alone; or a synchronous engine, of which all are written. The other program
-# is played by its format's own layout in `struct`.
+# last ones only in the write-ahead log; or a synchronous engine, whose messages are all written. The other
+# program is played with its format's layout in `struct`.
 
 from __future__ import annotations
 

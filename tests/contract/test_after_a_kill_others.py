@@ -1,7 +1,7 @@
-# Between a kill and the next open, for what is not one log with a write-ahead log: leases, whose
-# acknowledgements have a journal of their own; shards, each a journal; and priority stores, which have no
-# write-ahead log. Law: as in test_after_a_kill.py: whichever file goes or rots, what was acknowledged is
-# there, or it is reported.
+# Between a kill and the next open, for stores that are not one log with a write-ahead log: leases, whose
+# acknowledgements have a log of their own; shards, each a journal; and priority stores, which have no
+# write-ahead log. Law: as in test_after_a_kill.py: whichever file is removed or rots, acknowledged messages
+# are found or reported.
 
 from __future__ import annotations
 

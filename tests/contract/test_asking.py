@@ -1,5 +1,5 @@
-# What is asked for wrongly, or too late. Law: every kind says it with the same kind of error, before anything
-# is done; and what can be asked for in several ways is the same thing.
+# Wrong arguments, and calls that come too late. Law: every kind raises the same kind of error before anything
+# is done; and arguments that can be given in several ways mean the same.
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ each_kind = pytest.mark.parametrize("kind", engines(), ids=str)
 
 
 class Anywhere:
-    """A path of somebody else's class."""
+    """A path of another library's class."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,8 +1,8 @@
-# Who only looks, in a process of his own: beside a writer that is at work, or that was killed. Law: no byte
-# comes back altered, however young it is, and nothing is called rotten that is not.
+# Readers in another process, while a writer is at work or after it was killed. Law: no byte comes back
+# altered, however recent it is, and nothing is called rotten that is not.
 #
-# The checksums of the last blocks are on the writer's write-ahead log alone. The other program is played by
-# its format's own layout in `struct`.
+# The checksums of the last blocks are only in the write-ahead log. The other program is played with its
+# format's layout in `struct`.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def store(name: str, path: str) -> Store:
 
 
 def looked(name: str, fs: CrashFS) -> tuple[list[bytes], list[SkippedBytes]]:
-    """What somebody finds who only looks, and what he is told is lost."""
+    """What a reader finds, and what is reported to it as lost."""
     losses: list[SkippedBytes] = []
     return [each.value for each in entries(store(name, PATH), fs=fs, losses=losses)], losses
 
@@ -81,7 +81,7 @@ def test_what_another_program_wrote_behind_ours_is_not_rotten(kind: ChannelKind,
     theirs = [b"theirs %d" % number for number in range(count)]
     APPENDERS[kind.name](fs, path, theirs)
     assert looked(kind.name, fs) == (sent[:-ON_WAL] + theirs, [])
-    # And what rots of ours is found, and costs nothing of theirs.
+    # Rot in diskq's files is found, and does no harm to the peer's.
     found, losses = looked(kind.name, flipped(fs, path, ours - 50))
     assert found[-count:] == theirs
     assert set(found) < {*sent, *theirs}
@@ -149,11 +149,11 @@ def test_a_reader_in_the_midst_of_a_block_goes_on_there() -> None:
             assert len(found) + sum(loss.count for loss in reader.losses) == len(sent) - ON_WAL - start
 
 
-# --- while somebody writes ------------------------------------------------------------------------------
+# --- while another process writes -----------------------------------------------------------------------
 
 
 class _Busy(OsFileSystem):
-    """A disk on which somebody else does something before each byte is read."""
+    """A disk on which another process does something before each read."""
 
     native = False
 

@@ -1,5 +1,5 @@
-# What leaves a block: the exception that its body raised, itself, whoever is cancelled around it; and behind
-# it nothing is open any more, and nothing is lost.
+# Leaving a block. Law: the exception that its body raised leaves it unchanged, also if a task around it is
+# cancelled; after it nothing is open any more, and nothing is lost.
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_what_the_body_raises_leaves_the_block_as_it_is(
                 await body(scope)
     assert len(raised) == 1
     assert left_with == raised
-    async with handle.open(fs):  # nobody has it any more
+    async with handle.open(fs):  # no process has it any more
         pass
     assert left(fs, handle.kind) == left(disk(), handle.kind)
 

@@ -1,5 +1,5 @@
-# Functions that a program gives us: one that is async where a plain one is called, or the other way round, is
-# refused by a TypeError that names it, before a message is lost to it. Nobody calls it again and again.
+# Functions that a program passes. Law: an async function in the place of a plain one, or the reverse, is
+# refused by a TypeError that names it, before a message is lost. It is not called again and again.
 
 from __future__ import annotations
 

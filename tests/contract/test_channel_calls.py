@@ -1,8 +1,8 @@
-# One call of the file system fails beneath a Trio channel. Law: whoever is told of an error can go on; when
-# the block is left no file is open and no thread of diskq runs; the next open works in the same process, and
-# finds everything that was acknowledged, and nothing that was refused. Who reads leaves out no message.
+# One call of the file system fails below a Trio channel. Law: a caller that gets an error can go on; after
+# the block no file is open and no thread of diskq runs; the next open works in the same process, and finds
+# everything that was acknowledged, and nothing that was refused. Readers skip no message.
 #
-# Here a sample of the calls fails, with DISKQ_EVERY_FAULT=1 each of them (tests/contract/faults.py).
+# A sample of the calls fails here; with DISKQ_EVERY_FAULT=1 each of them does (tests/contract/faults.py).
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST = 3
 """Calls of each verb in a sample."""
 LAST = b"last"
 ERRORS = (OSError, DiskqError, trio.BrokenResourceError)
-"""What a call may raise when the disk fails; a group of exceptions is a fault of ours."""
+"""What a call may raise when the disk fails; a group of exceptions is a fault in diskq."""
 
 _SMALL_FILES: dict[str, dict[str, Any]] = {
     "queue": {"max_bytes_per_file": 1000},
@@ -87,7 +87,7 @@ class Program:
         self.fs = fs
         self.errors: list[Exception] = []
         self.is_left_well = False
-        """Was the block left without an error?"""
+        """True if the block was left without an error."""
 
     def run(self) -> None:
         trio.run(self._run)
@@ -243,7 +243,7 @@ class Writer(Program):
             self._took(bytes(getattr(received, "body", getattr(received, "payload", received))))
 
     def _took(self, body: bytes) -> None:
-        assert body in self.known, "nobody sent that"
+        assert body in self.known, "that was never sent"
         self.taken.add(body)
         self.sure.discard(body)
 

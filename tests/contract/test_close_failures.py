@@ -1,8 +1,7 @@
-# What is opened is let go of, whatever a call of the system says: every reader, every tool, every kind.
+# Every reader, tool and kind closes what it opened, whichever call of the system fails.
 #
-# In each round the n-th call of one sort fails, for every n that there is, or for some of them: with
-# DISKQ_EVERY_FAULT=1 for all. Then no file is open any more, and none was closed twice: its number might be
-# another file's by then.
+# In each round the n-th call of one sort fails, for some n, or with DISKQ_EVERY_FAULT=1 for every n. Then no
+# file is open any more, and none was closed twice: its descriptor might belong to another file by then.
 
 from __future__ import annotations
 

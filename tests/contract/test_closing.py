@@ -1,4 +1,4 @@
-# Closing: as often as one likes; who waits then is told, and who calls later; what is elsewhere open goes on.
+# Closing. Law: it may be repeated; waiting and later calls get an error; other handles go on.
 
 from __future__ import annotations
 

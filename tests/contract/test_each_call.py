@@ -1,10 +1,10 @@
-# One call of the file system fails, of each kind of call and at each place. Law: whoever is told of an error
-# can go on, and at the end nothing is open and nothing locked; the next open works in the same process, and
-# finds everything that was acknowledged, and nothing that was refused, after a power cut too.
+# One call of the file system fails, of each kind of call and at each place. Law: a caller that gets an error
+# can go on, and at the end nothing is open or locked; the next open works in the same process, and finds
+# everything that was acknowledged, and nothing that was refused, also after a power cut.
 #
-# Here a sample of the calls of each sort fails once with EIO and once with one of the other errors, in turn:
-# eight where the store has a write-ahead log and eight where it has none, twenty for a kind that knows of
-# none. With DISKQ_EVERY_FAULT=1 each fails with each of them: for some minutes.
+# A sample of the calls of each sort fails here, once with EIO and once with one of the other errors in turn:
+# eight for a store with a write-ahead log and eight without, twenty for a kind that has none. With
+# DISKQ_EVERY_FAULT=1 each call fails with each error, which takes some minutes.
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-# Something else lies where one of our files should be: a pipe, a device, a directory, a hole of a terabyte.
-# Law: nobody waits for it, reads it to its end or has memory for it; a clear error names it, or it is damage.
-# So it is with the files of who closed, and of who was killed, which has more of them.
+# Something else is where one of diskq's files should be: a pipe, a device, a directory, a hole of a terabyte.
+# Law: no call waits for it, reads it to its end or takes memory for it; a clear error names it, or it is
+# damage. That holds for the files of a closed store, and of a killed process, which has more of them.
 #
-# Each case is a process of its own, which the system stops if it waits. Two things are tried in each place;
+# Each case is a process of its own, which the system stops if it waits. Two objects are tried in each place;
 # all of them with DISKQ_EVERY_FAULT=1.
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ STORES: dict[str, Callable[[Path, bytes], object]] = {
     "directory": lambda path, _: path.mkdir(),
     "socket": lambda path, _: bind(path),
     "hole": lambda path, _: grow(path),
-    "hole behind it": grow,
+    "hole after it": grow,
     "3 GiB": lambda path, _: grow(path, size=3 * GIBIBYTE),
-    "3 GiB behind it": lambda path, content: grow(path, content, 3 * GIBIBYTE),
+    "3 GiB after it": lambda path, content: grow(path, content, 3 * GIBIBYTE),
 }
 
 

@@ -1,5 +1,5 @@
-# A child of a fork has what its parent opened, and may touch none of it. Law: each call on it says so and
-# changes nothing; the parent goes on as if there were no child, and so do its locks.
+# A child of a fork may not use what its parent opened. Law: each call on it raises ForkedError and changes
+# nothing; the parent goes on as if there were no child, and so do its locks.
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has 
 
 
 class Child:
-    """A forked process that does something, tells what it returned, and waits until it is let go."""
+    """A forked process that calls `act`, sends back the result, and waits until `end`."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         results, told = os.pipe()

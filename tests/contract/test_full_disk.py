@@ -1,6 +1,6 @@
-# A full disk, from any write on. Law: an error says that the message is not in, and it is not, now and later;
-# without an error it is in, whatever the word; and the error is DiskFullError, never the kernel's own. When
-# there is room again everything goes on.
+# A full disk, from any write on. Law: after an error the message is not in the store, now or later; without
+# an error it is, at every durability; and the error is DiskFullError, never the kernel's own. When space is
+# free again, everything goes on.
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-# The adapters do what the contract's tests rely on: each kind has its messages, and tells them again.
+# The adapters do what the contract's tests rely on: each kind returns the messages that were put.
 
 from __future__ import annotations
 

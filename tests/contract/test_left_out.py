@@ -1,4 +1,4 @@
-# A full disk behind a call that has done its work: what is in stays in, and nobody is told otherwise.
+# A disk that is full after a call has done its work: what is in the store stays, and no error says otherwise.
 
 from __future__ import annotations
 

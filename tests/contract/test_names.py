@@ -1,6 +1,6 @@
-# Names of queues, groups, readers and shards. Law: what cannot be the name of a file, a
-# directory or an entry is refused alike everywhere: by the named error of its kind, which tells the name,
-# before anything is made.
+# Names of queues, groups, readers and shards. Law: a name that cannot be that of a file, a directory or an
+# entry is refused in the same way everywhere: by the error of its kind, which contains the name, before
+# anything is made.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Named:
     give: Callable[[Path, Any], object]
     error: type[Exception]
     is_path: bool = True
-    """Does it become a file's or a directory's name?"""
+    """True if it becomes the name of a file or a directory."""
     may_be_empty: bool = False
 
     def __str__(self) -> str:

@@ -1,5 +1,5 @@
-# No file descriptor is left (EMFILE, ENFILE) when a barrier needs one. Law: what needs none is durable, what
-# needs one is written later, and the store goes on; only a sync that failed is final.
+# No file descriptor is free (EMFILE, ENFILE) when a barrier needs one. Law: steps that need none are durable,
+# steps that need one come later, and the store goes on; only a failed sync is final.
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-# Where a reader has come to: a group's offset in a partition of a stream, and that of a named reader of a
-# journal. Law: what was committed durably is not read again, and what was not committed is never skipped,
-# whichever call of the disk fails; and whoever closes has let go of everything.
+# Committed offsets: of a group in a partition of a stream, and of a named reader of a journal. Law: what was
+# committed durably is not read again, and what was not committed is never skipped, whichever call of the disk
+# fails; and closing releases everything.
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def disk(name: str) -> CrashFS:
 
 
 class Account:
-    """What a reader was told."""
+    """What was reported to a reader."""
 
     def __init__(self) -> None:
         self.durable = 0

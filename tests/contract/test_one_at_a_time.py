@@ -28,7 +28,7 @@ each_kind = pytest.mark.parametrize("kind", engines(), ids=str)
 
 
 class MeetingPoint(OsFileSystem):
-    """A disk in which somebody else comes by: once, at the next write or sync."""
+    """A disk in which another thread calls: once, at the next write or sync."""
 
     native = False
     visitor: Callable[[], object] | None = None

@@ -1,5 +1,5 @@
-# A channel belongs to the thread of its Trio run: a call from any other one is refused before anything is
-# touched, and names what threads send with.
+# A channel belongs to the thread of its Trio run. Law: a call from any other thread is refused before
+# anything is changed, and the error names the way for threads to send.
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def files_of(fs: CrashFS) -> dict[str, bytes]:
 
 
 def numbers(its: Any) -> object:
-    """What tells of messages, and of who waits; None where nothing does."""
+    """The statistics of messages and waiting tasks; None if there are none."""
     return its.statistics() if hasattr(its, "statistics") else None
 
 

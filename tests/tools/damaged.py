@@ -1,4 +1,4 @@
-# Small things of every kind, to be damaged and mended: how they are made, and what is in them.
+# Small stores of every kind, to be damaged and repaired: how they are made, and what is in them.
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _queue(path: str, fs: FileSystem | None) -> None:
 
 def _spool(path: str, fs: FileSystem | None) -> None:
     async def refuse(batch: object) -> None:
-        raise OSError("nobody is there")
+        raise OSError("the destination is down")
 
     async def fill() -> None:
         options = diskq.SpoolOptions(queue=diskq.QueueOptions(max_bytes_per_file=3000))

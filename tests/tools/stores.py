@@ -21,7 +21,7 @@ from diskq.tools.stores import stores_at
 
 __all__ = ["FORMATS", "HAS", "at", "found", "made", "told_by"]
 
-# What a message of each format has beside its value, as it was told by who wrote it.
+# The fields that a message of each format has besides its value, as its writer gave them.
 HAS: dict[Format, tuple[str, ...]] = {
     "nsq": ("queue",),
     "triplet": ("key", "timestamp_ns", "partition"),

@@ -1,5 +1,5 @@
-# What the peers left, looked at without reading it. Law: what info says for sure is what verify finds, and
-# what the next open mends is announced.
+# Info about the peers' files. Law: exact figures of info are those that verify finds, and what the next open
+# repairs is announced.
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-# Carrying messages between formats. Law: of every two formats what both have arrives, both ways; what is
-# lost is told before anything is written; and nothing is half there.
+# Conversions between formats. Law: between any two formats the fields that both have arrive, in both
+# directions; losses are reported before anything is written; and no target is incomplete.
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-# Mending what is damaged. Law: afterwards verify is content, no message is lost that could be read, and a
-# second run finds nothing to do; dry, nothing changes at all.
+# Repairs. Law: afterwards verify finds no damage, no message is lost that could be read, and a second run
+# finds nothing to do; a dry run changes nothing.
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-# What the peers left, and what somebody did to it: each directory has the verdict that its manifest's words
-# ask for. Law: the verdicts stand here, one by one, and are not computed from what is found.
+# Files of the peers, and damage done to them: each directory has the verdict that its manifest's words ask
+# for. Law: the verdicts are written here, one by one, and not computed from what is found.
 
 from __future__ import annotations
 

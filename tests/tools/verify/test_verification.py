@@ -1,5 +1,5 @@
-# What verify says of things of ours. Law: what is whole is clean, open or closed; a byte that a checksum
-# vouches for is missed wherever it changes; a torn end is torn, and nothing else is.
+# Verification of diskq's own stores. Law: a whole store is clean, open or closed; a change of any byte that a
+# checksum covers is found; a torn end is torn, and nothing else is.
 
 from __future__ import annotations
 
@@ -683,7 +683,7 @@ def test_a_log_whose_points_are_of_an_earlier_version_opens(kind, tmp_path):
     without_the_oldest(store)
     opened = Stream if kind == "stream" else Journal
     with opened(store.path) as log:
-        assert log.repairs == ()  # nothing tells of a segment without checksums
+        assert log.repairs == ()  # a segment without checksums is not reported
     assert points.read_bytes().splitlines()[1].split()[:4] == line.split()[:4]
     without_the_oldest(store)
     assert verify(store).verdict == "damaged"
