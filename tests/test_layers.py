@@ -358,7 +358,7 @@ def test_no_modules_import_each_other_in_a_circle():
         ("diskq.engine.queue.fifo_queue", "from diskq.channels.queue import queue"),
         ("diskq.engine.queue.fifo_queue", "from ...channels.queue import queue"),
         ("diskq.engine.queue.fifo_queue", "import pyspark"),
-        ("diskq.channels.queue.queue", "from diskq._native.queue import codec as nsq"),
+        ("diskq.channels.queue.queue", "from diskq._native.queue import codec as queue_codec"),
         ("diskq.channels.queue.queue", "import asyncio"),
         ("diskq.storage.barrier", "import os"),
         ("diskq.storage.barrier", "from crc32c import crc32c"),
@@ -445,7 +445,7 @@ def test_a_planted_cython_import_is_flagged(module, planted):
         ("diskq.storage.barrier", "from .fs import FileSystem"),
         (
             "diskq.engine.queue.fifo_queue",
-            "from diskq._native.queue import codec as nsq\nfrom diskq.errors import CorruptionError",
+            "from diskq._native.queue import codec as queue_codec\nfrom diskq.errors import CorruptionError",
         ),
         ("diskq.channels.queue.queue", "import trio.lowlevel\nfrom diskq.engine.queue import fifo_queue"),
         ("diskq.cli.pipeline.runs", "def run():\n    import diskq.spark.source"),

@@ -190,7 +190,7 @@ class BlockReader:
         if loaded < first.end:
             # Another process cut the file just now.
             return Unverified(position, loaded, first.end, first, why, claimed)
-        good_end = self.rows.agreeing(self._ahead.view(first.start, loaded))
+        good_end = self.rows.matching_end(self._ahead.view(first.start, loaded))
         if good_end <= position:
             return self._pass_over(first, position, "checksum mismatch")
         self._ahead.admit(position, good_end, is_verified=True)

@@ -284,12 +284,12 @@ class Rows:
         """Return the end of the last row that `covering` returns and that ends by `limit`; None: none."""
         return self._blocks.reach(most, limit)
 
-    def agreeing(self, data: memoryview) -> int:
+    def matching_end(self, data: memoryview) -> int:
         """Return up to which byte of the file blocks match; `data` begins with the first row's block.
 
         If the first block does not match, that is where it begins.
         """
-        return self._blocks.agreeing(data)
+        return self._blocks.matching_end(data)
 
     def _load(self) -> bool:
         """Load the next rows. False: there are none (yet)."""

@@ -195,7 +195,7 @@ def test_blocks_match_up_to_the_first_corrupt_or_incomplete_one(sizes, data):
     if (first := rows.first_after(0)) is not None:
         ends = [end for end in accumulate(sizes) if end <= min(rotten, there)]
         assert first.start == 0
-        assert rows.agreeing(memoryview(bytes(content[:there]))) == max(ends, default=0)
+        assert rows.matching_end(memoryview(bytes(content[:there]))) == max(ends, default=0)
 
 
 def test_a_row_in_a_long_table_is_found_by_halving():

@@ -100,7 +100,7 @@ cdef class Blocks:
         cdef Py_ssize_t n = self._run(most, limit)
         return self.known[self.head + n - 1].end if n else None
 
-    def agreeing(self, const unsigned char[::1] data):
+    def matching_end(self, const unsigned char[::1] data):
         """Return the end of the last block up to which all match `data`, which begins with the first block.
 
         If the first block does not match, or is incomplete, return where it begins.

@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 from diskq._native.priority.record_table import RecordTable
 
-class Gone(NamedTuple):
+class TallyResult(NamedTuple):
     records: int
     end: int
     stop: str
@@ -14,4 +14,4 @@ class CommandTally:
     def __init__(self, tables: dict[bytes, RecordTable]) -> None: ...
     @property
     def stored(self) -> int: ...
-    def go_over(self, buffer: bytes | bytearray | memoryview, rest: int = -1, skip: int = 0) -> Gone: ...
+    def add(self, buffer: bytes | bytearray | memoryview, rest: int = -1, skip: int = 0) -> TallyResult: ...

@@ -30,8 +30,8 @@ cdef enum:
     KNOWN_KINDS = 2      # of queues: H4 and QA; 0 is the default one
 
 
-class Gone(NamedTuple):
-    """The result of `CommandTally.go_over`: like `CommandScan`, without the commands."""
+class TallyResult(NamedTuple):
+    """The result of `CommandTally.add`: like `CommandScan`, without the commands."""
 
     records: int
     end: int
@@ -107,8 +107,8 @@ cdef class CommandTally:
             total += queue.stored + (0 if queue.table is None else queue.table.stored)
         return total
 
-    def go_over(self, const unsigned char[::1] buffer, Py_ssize_t rest=-1, Py_ssize_t skip=0):
-        """Go over the records at the start of `buffer`, after the head of a segment's file, as `scan` does.
+    def add(self, const unsigned char[::1] buffer, Py_ssize_t rest=-1, Py_ssize_t skip=0):
+        """Count the records at the start of `buffer`, after the head of a segment's file, as `scan` does.
 
         The first `skip` records are in the snapshot already.
         """
@@ -139,7 +139,7 @@ cdef class CommandTally:
             is_narrow = record.payload == NARROW_HEAD
             is_document = is_document or record.is_document
             at += record.size
-        return Gone(records, at, _STOPS[<int> stop], term, is_narrow, is_document)
+        return TallyResult(records, at, _STOPS[<int> stop], term, is_narrow, is_document)
 
     cdef bint _carry_out(self, const char* payload, const Command* command) except -1:
         """Apply a command. False: it creates a queue of an unknown kind."""

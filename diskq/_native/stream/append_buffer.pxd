@@ -35,7 +35,7 @@ cdef class StreamRouter:
     cdef object on_full
     cdef public bint is_awake
     cdef public int64_t room               # bytes that may pass the fast path
-    cdef public int64_t beside             # of those, bytes that each message takes besides its record
+    cdef public int64_t index_bytes        # of those, bytes that each message takes besides its record
     cdef list touched
     cdef int* routes                       # for each item of the batch, the partition it went to
     cdef Py_ssize_t routes_room

@@ -30,7 +30,7 @@ class TripletBuffer(OffsetBuffer):
 class StreamRouter:
     is_awake: bool
     room: int
-    beside: int
+    index_bytes: int
     def __init__(
         self,
         buffers: Iterable[TripletBuffer],

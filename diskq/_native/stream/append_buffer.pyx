@@ -135,7 +135,7 @@ cdef class StreamRouter:
     `new_key()` makes a key for a message without one. `clock()` returns the time (ns since the Unix
     epoch), None: the system's clock. `on_full(partition)` is called when a segment is full and written;
     it does not raise. `is_awake`: True if waiting rows will be written soon. `room`: the bytes that may pass
-    the fast path; each message counts `beside` bytes besides its record.
+    the fast path; each message counts `index_bytes` bytes besides its record.
     """
 
     def __cinit__(self, buffers, TripletFraming framing not None, Gate gate not None, new_key, clock, on_full):
@@ -346,7 +346,7 @@ cdef class StreamRouter:
         if not buffer._append_triplet(plain.key, plain.key_size, plain.timestamp, plain.value, plain.value_size):
             return None
         position = _make_tuple(_Position, (buffer.partition, buffer.first + records))
-        self.room -= buffer.used - used + self.beside
+        self.room -= buffer.used - used + self.index_bytes
         if buffer._is_full():
             buffer._settle(used, records, WRITTEN)
             self.on_full(buffer.partition)

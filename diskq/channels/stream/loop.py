@@ -41,7 +41,7 @@ class GatheredStreamMessages(GatheredMessages[Position]):
         self._engine = engine
         self._fs = fs
         self._first_odd = engine.router.first_odd
-        self._overhead = engine.router.beside + _MOST_FRAMING
+        self._overhead = engine.router.index_bytes + _MOST_FRAMING
         self._batch: list[tuple[bytes, bytes, int | None]] = []
         self._partitions: list[int] = []
         self._before: tuple[int, ...] = ()

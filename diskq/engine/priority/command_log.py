@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from diskq._native.priority.audit import CommandTally, Gone
+from diskq._native.priority.audit import CommandTally, TallyResult
 from diskq._native.priority.codec import END_MARKER, FILE_HEAD, CommandScan, has_record, scan
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import last_byte
@@ -102,11 +102,11 @@ def go_over_segment(
     `on_bytes` is called with numbers of bytes read. Raises OSError.
     """
 
-    def look(window: bytes, rest: int, found: SegmentScan) -> Gone:
-        gone = tally.go_over(window, rest, max(0, skip - found.records))
+    def look(window: bytes, rest: int, found: SegmentScan) -> TallyResult:
+        tallied = tally.add(window, rest, max(0, skip - found.records))
         if on_bytes is not None:
-            on_bytes(gone.end)
-        return gone
+            on_bytes(tallied.end)
+        return tallied
 
     return _read(fs, handle, look, allows_bad=True)
 
@@ -114,7 +114,7 @@ def go_over_segment(
 def _read(
     fs: FileSystem,
     handle: int,
-    look: Callable[[bytes, int, SegmentScan], CommandScan | Gone],
+    look: Callable[[bytes, int, SegmentScan], CommandScan | TallyResult],
     *,
     allows_bad: bool,
 ) -> SegmentScan:

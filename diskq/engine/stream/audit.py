@@ -379,11 +379,11 @@ class _Audit:
 
     def _judge_blocks(self, data: memoryview, row: Row, end: int) -> None:
         """Compare consecutive blocks, from that of `row` to byte `end`, with the start of `data`."""
-        agreeing = self._rows.agreeing(data) if len(data) >= row.end - row.start else row.start
-        self._good += agreeing - row.start
+        matching_end = self._rows.matching_end(data) if len(data) >= row.end - row.start else row.start
+        self._good += matching_end - row.start
         self._checked = end
-        if agreeing < end:
-            broken = self._rows.first_after(agreeing)
+        if matching_end < end:
+            broken = self._rows.first_after(matching_end)
             assert broken is not None, "a block that was compared"
             self._checked = broken.end
             self._bad += 1

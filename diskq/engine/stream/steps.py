@@ -534,7 +534,7 @@ class StreamSteps(DirectorySteps):
 
     def _join_budget(self) -> None:
         if self._disk_share is not None:
-            self.router.beside = INDEX_BYTES
+            self.router.index_bytes = INDEX_BYTES
             wals = self.log.wals.size if self.log.wals is not None else 0
             self.share = self._disk_share.join(self._partitions, wals, self.options.on_full, self.router)
             self.log.note()

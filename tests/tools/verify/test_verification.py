@@ -487,9 +487,9 @@ with open(path + "/q.diskqueue.000000.dat", "wb", buffering=0) as file:
         file.write(rest + half)
 """,
     "journal": """
-from diskq._native.journal import codec as sej
+from diskq._native.journal import codec as journal_codec
 os.makedirs(path + "/jnl")
-record = [sej.encode([(b"k", 0, 0, body)], number) for number in range(100_000)]
+record = [journal_codec.encode([(b"k", 0, 0, body)], number) for number in range(100_000)]
 with open(path + "/jnl/0000000000000000.jnl", "wb", buffering=0) as file:
     file.write(record[0][:50])
     for before, behind in zip(record, record[1:]):
