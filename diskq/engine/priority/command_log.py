@@ -65,6 +65,11 @@ class SegmentScan:
     """The number of commands followed by unused bytes."""
 
     @property
+    def is_headless(self) -> bool:
+        """True if the file does not begin with a segment's head."""
+        return self.is_blank or self.is_alien or self.is_torn
+
+    @property
     def ending(self) -> int:
         """The byte of the end marker: in the document's layout, after the zeros that pad a record."""
         return (self.end + 3) & ~3 if self.is_document else self.end

@@ -294,7 +294,7 @@ class _StoreRecovery:
         point = self.point
         if point is None or base > point.base or scanned.version is not None or scanned.is_bad:
             return False
-        is_headless = scanned.is_blank or scanned.is_alien or scanned.is_torn
+        is_headless = scanned.is_headless
         if base < point.base:
             # Records that the snapshot covers may be missing; so may those that a power cut has taken.
             missing = max(base + scanned.records, self.found.snapshot_lsn + 1)
@@ -314,26 +314,55 @@ class _StoreRecovery:
         self, handle: int, base: int, following: int | None, scanned: SegmentScan, skip: int
     ) -> None:
         """Carry out the whole commands after the damage at the end of the scanned bytes."""
-        fs, path, point = self.fs, self.files.segment(base), self.point
-        is_headless = scanned.is_blank or scanned.is_alien or scanned.is_torn
-        self.acts.check(path, 0 if is_headless else scanned.end, scanned.trouble or "the segment ends early")
-        data = fs.pread(handle, fs.size(handle), 0)
-        end = len(data)
+        path = self.files.segment(base)
+        at = scanned.end
+        self.acts.check(path, 0 if scanned.is_headless else at, scanned.trouble or "the segment ends early")
+        data = self.fs.pread(handle, self.fs.size(handle), 0)
+        aside = self._keep_aside(base)
+        if scanned.is_headless:
+            at = len(FILE_HEAD)
+            if data[:at] != FILE_HEAD:
+                self._report_damage(path, 0, min(at, len(data)), "no segment's head", 0, aside)
+        reported = len(self.found.repairs)
+        read, at = self._read_past_damage(path, data, at, self._log_end(data, following), aside)
+        self._carry_out(read, base, following, scanned, skip)
+        expected = self._expected(base, following)
+        loss = self._unreported_loss(
+            expected,
+            is_in_stretch=any(isinstance(each, DamagedStretch) for each in read),
+            is_reported=len(self.found.repairs) > reported,
+            is_headless=scanned.is_headless,
+        )
+        if loss is not None:
+            end = min(at, len(data))
+            self._report_damage(path, end, end, *loss, aside)
+        if expected is not None and self.next_lsn < expected:
+            self.state.doubt()
+            self.next_lsn = expected
+        self.found.has_passed_damage = True
+
+    def _log_end(self, data: bytes, following: int | None) -> int:
+        """Return the byte at which the log ends in the damaged segment's `data`."""
+        end, point = len(data), self.point
         if following is None and point is not None and point.closed is not None:
             end = max(min(end, point.closed), min(end, len(data.rstrip(b"\0"))))
-        aside = self._keep_aside(base)
-        at = len(FILE_HEAD) if is_headless else scanned.end
-        if is_headless and data[: len(FILE_HEAD)] != FILE_HEAD:
-            self._report_damage(path, 0, min(at, len(data)), "no segment's head", 0, aside)
-        reported = len(self.found.repairs)
+        return end
+
+    def _read_past_damage(
+        self, path: str, data: bytes, at: int, end: int, aside: str | None
+    ) -> tuple[list[DamagedStretch | tuple[Any, ...]], int]:
+        """Return the commands and damaged stretches from byte `at` to `end`, and the byte that was reached.
+
+        Each stretch is reported as a repair. Raises DamagedStoreError for an unknown command.
+        """
         read: list[DamagedStretch | tuple[Any, ...]] = []
         while at < end:
-            scanned_on = scan(memoryview(data)[at:], len(data) - at)
-            read += scanned_on.commands
-            at += scanned_on.end
-            if scanned_on.stop in ("UNKNOWN", "BAD"):
+            scanned = scan(memoryview(data)[at:], len(data) - at)
+            read += scanned.commands
+            at += scanned.end
+            if scanned.stop in ("UNKNOWN", "BAD"):
                 self._refuse(path, at, "an unknown command", "unknown_delta")
-            if at >= end or (scanned_on.stop == "END" and not data[at:end].strip(b"\0")):
+            if at >= end or (scanned.stop == "END" and not data[at:end].strip(b"\0")):
                 break
             stretch = pass_over(data, at, end)
             if stretch.record:
@@ -341,24 +370,23 @@ class _StoreRecovery:
                 self._report_damage(path, at, stretch.end, "a record's head", 0, aside)
             else:
                 read.append(stretch)
-                self._report_damage(
-                    path, at, stretch.end, scanned_on.stop, None if stretch.has_added else 0, aside
-                )
+                lost = None if stretch.has_added else 0
+                self._report_damage(path, at, stretch.end, scanned.stop, lost, aside)
             at = stretch.end
-        self._carry_out(read, base, following, scanned, skip)
-        expected = self._expected(base, following)
+        return read, at
+
+    def _unreported_loss(
+        self, expected: int | None, *, is_in_stretch: bool, is_reported: bool, is_headless: bool
+    ) -> tuple[str, int | None] | None:
+        """Return the reason and the number of lost records of damage that no repair reports, or None."""
         if expected is not None and self.next_lsn < expected:
-            if not any(isinstance(each, DamagedStretch) for each in read):
-                reason = f"commands {self.next_lsn} to {expected - 1} are missing after it"
-                self._report_damage(path, min(at, len(data)), min(at, len(data)), reason, None, aside)
-            self.state.doubt()
-            self.next_lsn = expected
-        elif len(self.found.repairs) == reported:
-            # A full disk leaves such a segment. If the point has the number of records, they are all there.
-            reason = "the file ends here, without the marker of an end"
-            lost = None if is_headless and expected is None else 0
-            self._report_damage(path, min(at, len(data)), min(at, len(data)), reason, lost, aside)
-        self.found.has_passed_damage = True
+            reason = f"commands {self.next_lsn} to {expected - 1} are missing after it"
+            return None if is_in_stretch else (reason, None)
+        if is_reported:
+            return None
+        # A full disk leaves such a segment. If the point has the number of records, they are all there.
+        lost = None if is_headless and expected is None else 0
+        return "the file ends here, without the marker of an end", lost
 
     def _carry_out(
         self,
