@@ -337,6 +337,16 @@ def test_only_the_barrier_makes_durable_and_only_the_door_opens(path):
     assert call_violations(module_name(path), tree_of(path)) == []
 
 
+def test_each_class_has_a_name_of_its_own():
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        if path.suffix in (".py", ".pyx"):
+            found = re.findall(r"^ *(?:cdef )?class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+            for name in dict.fromkeys(found):
+                homes.setdefault(name, []).append(module_name(path))
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+
+
 def test_no_modules_import_each_other_in_a_circle():
     imports: dict[str, set[str]] = {}
     for path in FILES:
