@@ -201,7 +201,7 @@ def test_zeros_at_the_end_are_no_message_that_is_lost(kind: ChannelKind, is_anot
 
 @kinds
 @pytest.mark.parametrize("damage", ["cut", "wal"])
-def test_an_open_that_is_killed_has_told_what_it_found_or_the_next_one_does(
+def test_an_open_that_is_killed_has_reported_its_findings_or_the_next_one_does(
     kind: ChannelKind, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fs, sent = killed(kind)
@@ -336,7 +336,7 @@ def test_every_flipped_byte_of_the_wal_is_harmless_or_reported(kind: ChannelKind
 
 @kinds
 @pytest.mark.parametrize("lock", ["emptied", "removed"])
-def test_so_is_each_of_its_header_where_no_lock_file_tells_of_a_restart(kind: ChannelKind, lock: str) -> None:
+def test_so_is_each_of_its_header_if_no_lock_file_shows_a_restart(kind: ChannelKind, lock: str) -> None:
     fs, sent = killed(kind)
     its = files(kind, fs)
     content = fs.files()[its["wal"]]
@@ -437,7 +437,7 @@ def test_after_a_clean_close_of_a_synchronous_engine_the_wal_is_empty(kind: Kind
 
 
 @kinds
-def test_after_a_clean_close_the_wal_tells_nothing(kind: ChannelKind) -> None:
+def test_after_a_clean_close_the_wal_is_ignored(kind: ChannelKind) -> None:
     fs = CrashFS()
     fs.make_directory_durably(PATH)
 
@@ -455,7 +455,7 @@ def test_after_a_clean_close_the_wal_tells_nothing(kind: ChannelKind) -> None:
 
 
 @pytest.mark.parametrize("kind", named("stream"), ids=str)
-def test_an_owner_file_that_names_another_producer_is_told_by_verify_as_the_open_is_refused(
+def test_verify_reports_an_owner_file_of_another_producer_as_the_open_refuses_it(
     kind: ChannelKind,
 ) -> None:
     fs, _ = killed(kind)

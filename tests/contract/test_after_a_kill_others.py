@@ -140,7 +140,7 @@ def test_what_was_acknowledged_is_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("damage", ["removed", "emptied", "cut"])
-def test_a_file_that_goes_takes_nothing_with_it_without_a_word(name: str, damage: str, check: Check) -> None:
+def test_what_is_lost_with_a_missing_file_is_reported(name: str, damage: str, check: Check) -> None:
     left = killed(name)
     for path, content in left.fs.files().items():
         fs = left.fs.copy()

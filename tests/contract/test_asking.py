@@ -169,7 +169,7 @@ def test_a_durability_that_is_none_is_refused_and_not_taken_for_another(
 
 @each_kind
 @pytest.mark.parametrize("wal", [False, True], ids=["plain", "wal"])
-def test_behind_close_every_call_is_refused_and_close_does_nothing(kind: Kind, wal: bool) -> None:
+def test_after_close_every_call_is_refused_and_close_does_nothing(kind: Kind, wal: bool) -> None:
     fs = crash_disk()
     store = kind.open(PATH, fs=fs, wal=wal)
     store.put_many(bodies(3))
@@ -189,7 +189,7 @@ def test_behind_close_every_call_is_refused_and_close_does_nothing(kind: Kind, w
 
 
 @each_kind
-def test_close_is_of_no_concern_to_who_has_opened_it_since(kind: Kind) -> None:
+def test_a_second_close_leaves_a_store_opened_since_alone(kind: Kind) -> None:
     fs = crash_disk()
     store = kind.open(PATH, fs=fs)
     store.close()

@@ -74,7 +74,7 @@ def test_before_the_open_the_same_is_missing_as_after_it(kind: ChannelKind) -> N
 
 @kinds
 @pytest.mark.parametrize("count", [1, 20])
-def test_what_another_program_wrote_behind_ours_is_not_rotten(kind: ChannelKind, count: int) -> None:
+def test_what_another_program_appended_is_not_rotten(kind: ChannelKind, count: int) -> None:
     fs, sent = killed(kind, size=700)
     path = files(kind, fs)["data"]
     ours = len(fs.files()[path])
@@ -190,7 +190,7 @@ class _Writer:
 
 
 @pytest.mark.parametrize("kind", engines("priority", "leases"), ids=str)
-def test_nothing_is_rotten_while_somebody_writes(kind: Kind, tmp_path: Path) -> None:
+def test_nothing_is_rotten_while_another_process_writes(kind: Kind, tmp_path: Path) -> None:
     with kind.open(tmp_path, wal=True) as engine:
         writer = _Writer(engine)
         for number in range(16):

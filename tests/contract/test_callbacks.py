@@ -109,7 +109,7 @@ async def test_a_message_whose_exhausted_turns_out_to_be_async_stays(disk):
 
 
 @pytest.mark.parametrize("reader", ["queue", "work", "consumer", "scanner", "priority", "merge"])
-async def test_so_is_whoever_may_take(disk, reader):
+async def test_an_async_may_take_is_refused(disk, reader):
     async with (
         diskq.open_queue("/q", "events", fs=disk) as queue,
         diskq.open_consumer("/s", fs=disk) as consumer,
@@ -202,7 +202,7 @@ class Mute(Exception):
         raise ZeroDivisionError
 
 
-def test_an_object_whose_text_cannot_be_had_has_one_all_the_same():
+def test_an_object_whose_str_fails_gets_a_text():
     assert text_of(ValueError("x")) == "x"
     assert text_of(Mute()) == "<Mute, whose str() failed: ZeroDivisionError>"
     with suppress(diskq.Permanent):

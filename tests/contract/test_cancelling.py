@@ -167,7 +167,7 @@ async def test_messages_that_are_there_are_received_or_left(
 
 @pytest.mark.parametrize("checkpoint_slice", SLICES[1:])
 @pytest.mark.parametrize("handle, name", calls(RECEIVES, *NOT_FED))
-async def test_a_message_that_comes_while_somebody_waits_is_received_or_left(
+async def test_a_message_that_comes_while_a_task_waits_is_received_or_left(
     handle: Handle, name: str, checkpoint_slice: float, autojump_clock: trio.testing.MockClock
 ) -> None:
     async def trial(threat: Threat) -> None:

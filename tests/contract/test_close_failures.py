@@ -240,7 +240,7 @@ def test_a_hub_lets_go_of_its_journals(verb: str, error: int) -> None:
 
 @pytest.mark.parametrize("kind", engines(), ids=str)
 @pytest.mark.parametrize("verb", ["pwrite", "make_directory", "share_memory"])
-def test_a_full_disk_at_the_open_is_told_as_one(kind: Kind, verb: str) -> None:
+def test_a_full_disk_at_the_open_is_reported_as_one(kind: Kind, verb: str) -> None:
     for was_killed in (False, True):
         for turn in turns(1.3):
             disk = filled(kind, was_killed)

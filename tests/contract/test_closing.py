@@ -66,7 +66,7 @@ async def check_refused(calls: dict[str, Any], its: Any) -> None:
 @pytest.mark.parametrize("checkpoint_slice", [0, 100e-6])
 @pytest.mark.parametrize("has_left", [False, True], ids=["closed", "left"])
 @pytest.mark.parametrize("handle", WAITING, ids=str)
-async def test_who_waits_when_it_is_closed_is_told(
+async def test_waiting_calls_get_an_error_when_it_is_closed(
     handle: Handle, has_left: bool, checkpoint_slice: float, autojump_clock: Any
 ) -> None:
     options = {} if handle.name in ("watch of a root", "merge") else {"checkpoint_slice": checkpoint_slice}
@@ -106,7 +106,7 @@ async def test_a_clone_is_closed_on_its_own(handle: Handle) -> None:
 
 
 @pytest.mark.parametrize("handle", [handle for handle in CLONED if handle.waiting], ids=str)
-async def test_closing_one_handle_leaves_who_waits_on_its_clone(handle: Handle) -> None:
+async def test_closing_one_handle_leaves_waiting_calls_on_its_clone(handle: Handle) -> None:
     async with handle.open(disk(messages=0)) as its, trio.open_nursery() as nursery:
         tasks, clone = Tasks(nursery), its.clone()
         assert handle.waiting is not None

@@ -190,7 +190,7 @@ def files_below(path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("state", ["closed", "killed", "killed with a write-ahead log"])
 @pytest.mark.parametrize("kind", engines(), ids=str)
-def test_what_is_no_file_of_ours_is_named_and_nobody_waits_for_it(kind: Kind, state: str, room: Path) -> None:
+def test_a_foreign_file_is_named_and_not_waited_for(kind: Kind, state: str, room: Path) -> None:
     whole, tried = room / "whole", room / "tried"
     fill(kind, whole, state)
     wrong = []

@@ -168,7 +168,7 @@ def test_a_child_opens_what_is_closed(kind: Kind, tmp_path: Path) -> None:
     assert kind.read(tmp_path) == [b"one", b"two"]
 
 
-def test_the_error_says_who_has_it(tmp_path: Path) -> None:
+def test_the_error_names_the_process_that_has_it(tmp_path: Path) -> None:
     with ENGINES["queue"].open(tmp_path) as store:
 
         def put() -> tuple[str, int]:

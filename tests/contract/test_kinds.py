@@ -58,7 +58,7 @@ async def test_what_a_channel_was_sent_is_read_by_its_engine(kind: ChannelKind) 
     assert kind.read(PATH, fs=fs) == bodies(7)[2 * kind.takes :]
 
 
-async def test_a_spool_tells_what_it_delivered() -> None:
+async def test_a_spool_reports_what_it_delivered() -> None:
     (kind,) = channels("queue", "stream", "journal", "priority")
 
     async def deliver(batch: diskq.Batch) -> None:

@@ -69,7 +69,7 @@ def test_a_batch_says_how_many_of_it_are_in(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", engines("stream", "journal", "priority"), ids=str)
-def test_what_waits_in_memory_stops_nobody_who_makes_room(kind: Kind) -> None:
+def test_messages_in_memory_do_not_stop_consuming_and_freeing_space(kind: Kind) -> None:
     fs = disk()
     with kind.open(PATH, fs=fs, durability="memory", sync_every=2) as store:
         fill_up(kind, fs)
@@ -79,7 +79,7 @@ def test_what_waits_in_memory_stops_nobody_who_makes_room(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", engines(), ids=str)
-def test_a_sync_tells_what_found_no_room(kind: Kind) -> None:
+def test_a_sync_reports_what_found_no_space(kind: Kind) -> None:
     fs = disk()
     with kind.open(PATH, fs=fs, durability="memory", sync_every=2) as store:
         fill_up(kind, fs)

@@ -132,7 +132,7 @@ def test_whatever_call_fails_nothing_is_skipped(name: str, error: int, is_new: b
 
 
 @each_place
-def test_who_reads_under_a_name_is_the_only_one(name: str) -> None:
+def test_a_name_has_one_reader_at_a_time(name: str) -> None:
     fs = disk(name)
     first = PLACES[name](fs)
     first.commit(7)

@@ -108,7 +108,7 @@ def test_a_call_while_another_thread_is_inside_is_refused_and_the_other_goes_on(
 
 
 @each_kind
-def test_whoever_comes_when_the_other_has_gone_is_let_in(kind: Kind, place: Place) -> None:
+def test_a_call_after_the_other_has_ended_is_admitted(kind: Kind, place: Place) -> None:
     place.visited(place.store.sync, place.store.sync)
     place.disk.visit(lambda: place.store.put(body(2)))
     assert place.disk.met is None
@@ -116,7 +116,7 @@ def test_whoever_comes_when_the_other_has_gone_is_let_in(kind: Kind, place: Plac
 
 
 @each_kind
-def test_who_raised_inside_has_gone_out(kind: Kind, place: Place) -> None:
+def test_a_call_that_raised_has_left_the_guard(kind: Kind, place: Place) -> None:
     with pytest.raises(TypeError):
         place.store.put(3)  # type: ignore[arg-type]
     place.disk.visit(lambda: place.store.put(body(2)))
@@ -124,7 +124,7 @@ def test_who_raised_inside_has_gone_out(kind: Kind, place: Place) -> None:
 
 
 @each_kind
-def test_who_only_looks_may_come_at_any_time(kind: Kind, place: Place) -> None:
+def test_reading_statistics_is_allowed_at_any_time(kind: Kind, place: Place) -> None:
     engine = place.store.engine
     look = getattr(engine, "statistics", lambda: engine.unsynced_bytes)
     assert not isinstance(place.visited(place.store.sync, look), BaseException)
@@ -151,7 +151,7 @@ def test_what_a_batch_is_made_from_may_put_itself(kind: Kind, place: Place) -> N
 
 @each_kind
 @pytest.mark.parametrize("wal", [False, True], ids=["plain", "wal"])
-def test_a_second_open_is_refused_by_whom_has_it_and_changes_nothing(kind: Kind, wal: bool) -> None:
+def test_a_second_open_is_refused_with_its_holder_and_changes_nothing(kind: Kind, wal: bool) -> None:
     fs = crash_disk()
     with kind.open(PATH, fs=fs, wal=wal) as store:
         store.put(body(0))
@@ -175,7 +175,7 @@ PROGRAM = """
 
 
 @pytest.mark.slow
-def test_another_process_is_told_which_one_has_it(tmp_path: Path) -> None:
+def test_the_error_in_another_process_names_the_holder(tmp_path: Path) -> None:
     with contextlib.ExitStack() as opened:
         for name, kind in ENGINES.items():
             (tmp_path / name).mkdir()

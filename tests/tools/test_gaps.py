@@ -23,11 +23,11 @@ def test_gaps_that_touch_are_one():
     assert noted(Gap(0, 9, 12), Gap(0, 5, 9), Gap(1, 12, 13)) == [Gap(0, 5, 12), Gap(1, 12, 13)]
 
 
-def test_a_rotten_note_tells_nothing():
+def test_a_rotten_note_is_ignored():
     assert noted(Gap(0, 5, 9), rot=b"x") == []
 
 
-def test_where_there_is_no_note_nothing_is_known():
+def test_without_a_note_no_gap_is_known():
     fs = CrashFS()
     assert known_gaps(fs, JournalFiles(fs, "/j")) == []
 

@@ -13,7 +13,7 @@ from tests.tools.verify.test_golden import CASES, GOLDEN, TORN, rows
 
 
 @pytest.mark.parametrize("format_, case, expected", rows(), ids=[f"{row[0]}-{row[1]}" for row in rows()])
-def test_what_a_peer_left_is_told(format_, case, expected):
+def test_info_of_what_a_peer_left(format_, case, expected):
     found = [info(store) for store in stores_at(GOLDEN / format_ / case / "data")]
     assert len(found) == len(expected)
     for each, (verdict, messages, lost) in zip(found, expected, strict=True):
@@ -29,7 +29,7 @@ def test_what_a_peer_left_is_told(format_, case, expected):
 @pytest.mark.parametrize(
     "case", [case for case in CASES.values() if case["files"]], ids=lambda case: case["id"]
 )
-def test_a_store_is_told_with_what_the_next_open_does(case, tmp_path):
+def test_info_of_a_store_says_what_the_next_open_does(case, tmp_path):
     root = tmp_path / "store"
     (root / "data").mkdir(parents=True)
     shutil.copytree(GOLDEN / "taskflux" / "cases" / case["id"], root, dirs_exist_ok=True)

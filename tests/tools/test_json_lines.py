@@ -81,7 +81,7 @@ def test_a_streams_line_has_go_diskqs_names_and_form() -> None:
     )
 
 
-def test_a_key_that_is_no_text_is_told_beside_what_can_be_shown() -> None:
+def test_a_key_that_is_not_text_is_written_in_base64_too() -> None:
     told = json.loads(stream_line(Message(0, 0, 0, b"\xff\0", b"")))
     assert told["PartitionKey"] == "\ufffd\0"
     assert told["PartitionKeyBase64"] == "/wA="

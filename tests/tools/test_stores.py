@@ -76,7 +76,7 @@ def test_a_store_in_its_data_directory_is_one_thing(tmp_path: Path) -> None:
     assert stores_found(tmp_path) == [Store("jobs", str(tmp_path))]
 
 
-def test_who_looks_from_further_up_finds_what_is_below(tmp_path: Path) -> None:
+def test_stores_below_are_found_from_further_up(tmp_path: Path) -> None:
     for name in (
         "a/b/events.diskqueue.000000.dat",
         "c/d/e/jnl/0000000000000000.jnl",
@@ -92,7 +92,7 @@ def test_who_looks_from_further_up_finds_what_is_below(tmp_path: Path) -> None:
     assert stores_at(tmp_path) == []
 
 
-def test_nothing_at_all_is_an_error_for_who_looks_for_something(tmp_path: Path) -> None:
+def test_finding_no_store_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match="nothing here that diskq knows"):
         stores_found(tmp_path)

@@ -222,7 +222,7 @@ VALUE = b'{"user": "anna", "n": 7, "at": "1970-01-01T00:00:01Z", "ns": 5, "no": 
     ],
     ids=["stream", "journal", "priority", "number", "default"],
 )
-def test_it_may_be_told_by_the_value(tmp_path: Path, to: Format, options: Any, wanted: Entry) -> None:
+def test_a_field_may_come_from_the_value(tmp_path: Path, to: Format, options: Any, wanted: Entry) -> None:
     store = made(FS, "nsq", f"{tmp_path}/q", [Entry(VALUE, queue="q")])
     there = converted(store, tmp_path / "to", to, **options)
     assert found(FS, there, "key", "timestamp_ns", "priority") == [wanted]
@@ -240,7 +240,7 @@ def test_it_may_be_told_by_the_value(tmp_path: Path, to: Format, options: Any, w
     ],
     ids=str,
 )
-def test_a_value_that_does_not_tell_it_is_refused_by_its_message(
+def test_a_value_without_the_field_is_refused_by_its_message(
     tmp_path: Path, to: Format, options: Any, reason: str
 ) -> None:
     store = made(FS, "nsq", f"{tmp_path}/q", [Entry(VALUE, queue="q")])
@@ -262,7 +262,7 @@ def test_partitions_stay_as_they_are_or_go_by_the_key(tmp_path: Path) -> None:
     )
 
 
-def test_lines_make_as_many_partitions_as_they_tell(tmp_path: Path) -> None:
+def test_lines_make_as_many_partitions_as_they_name(tmp_path: Path) -> None:
     lines = made(FS, "jsonl", f"{tmp_path}/l", [Entry(b"a", b"k", 1, partition=6)])
     there = converted(lines, tmp_path / "s", "triplet")
     assert found(FS, there, "partition") == [Entry(b"a", partition=6)]
@@ -428,7 +428,7 @@ def test_a_directory_of_queues_gets_another_one(tmp_path: Path) -> None:
     [("nsq", lambda path: FifoQueue(path, "mail")), ("sej", Journal), ("taskflux", PriorityStore)],
     ids=["nsq", "sej", "taskflux"],
 )
-def test_what_somebody_has_is_not_appended_to(tmp_path: Path, to: Format, hold: Any) -> None:
+def test_a_store_in_use_is_not_appended_to(tmp_path: Path, to: Format, hold: Any) -> None:
     made(FS, to, f"{tmp_path}/to", MESSAGES)
     store = made(FS, "jsonl", f"{tmp_path}/l", [Entry(b"v", queue="mail")])
     with hold(tmp_path / "to"), pytest.raises(LockedError):
@@ -473,7 +473,7 @@ def test_a_directory_above_that_is_not_there_is_an_error(tmp_path: Path) -> None
     assert not (tmp_path / "a").exists()
 
 
-def test_lines_go_to_who_takes_them(tmp_path: Path) -> None:
+def test_lines_go_to_a_function(tmp_path: Path) -> None:
     store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
     taken: list[bytes] = []
     convert(store, taken.append, "jsonl", ConvertOptions(text=True))
@@ -497,7 +497,7 @@ def test_a_dry_run_counts_and_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["j"]
 
 
-def test_progress_is_told_by_messages_that_passed(tmp_path: Path) -> None:
+def test_progress_counts_processed_messages(tmp_path: Path) -> None:
     store = made(FS, "sej", f"{tmp_path}/j", MESSAGES)
     told: list[tuple[int, int | None]] = []
     options = ConvertOptions(lossy=True)
@@ -520,7 +520,7 @@ def test_reading_leaves_every_byte_of_a_source(tmp_path: Path) -> None:
         assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_the_table_is_what_the_code_carries() -> None:
+def test_the_table_is_what_the_code_maps() -> None:
     assert {kind: {*names} for kind, names in HAS.items()} == {kind: {*KEPT[kind]} for kind in FORMATS}
 
 
@@ -583,7 +583,7 @@ def test_two_conversions_into_one_place_keep_out_of_each_others_way(tmp_path: Pa
     assert len(found(FS, at(FS, "sej", f"{tmp_path}/to"))) == 1
 
 
-def test_whoever_interrupts_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
 
     def interrupted(done: int, total: int | None) -> None:
@@ -595,7 +595,7 @@ def test_whoever_interrupts_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["q"]
 
 
-def test_a_result_tells_programs_all_of_it(tmp_path: Path) -> None:
+def test_a_result_has_everything_for_programs(tmp_path: Path) -> None:
     store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES[:1])
     told = json.loads(json.dumps(convert(store, tmp_path / "s", "triplet").told()))
     assert told["messages"] == 1

@@ -65,7 +65,7 @@ def test_reading_a_queue_leaves_every_byte_as_it_is(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_a_queue_is_read_while_somebody_has_it(tmp_path: Path) -> None:
+def test_a_queue_is_read_while_a_process_has_it(tmp_path: Path) -> None:
     with FifoQueue(tmp_path, "q") as queue:
         queue.put(b"now")
         assert values(Store("queue", str(tmp_path), "q")) == [b"now"]
@@ -174,7 +174,7 @@ def test_messages_that_were_taken_out_meanwhile_are_an_error(tmp_path: Path) -> 
                 list(reading.batches())
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported(tmp_path: Path) -> None:
     store = a_journal(tmp_path)
     file = next((tmp_path / "jnl").glob("*.jnl"))
     rotten = bytearray(file.read_bytes())

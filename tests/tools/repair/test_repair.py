@@ -175,7 +175,7 @@ def test_messages_in_other_blocks_are_all_there(kind, tmp_path):
 
 
 @of_each_kind
-def test_what_is_told_is_what_is_done(kind, tmp_path):
+def test_the_plan_is_what_is_done(kind, tmp_path):
     store = damaged(kind, tmp_path)
     would = repair(store)
     done = repair(store, apply=True)
@@ -192,7 +192,7 @@ def test_what_is_left_out_is_kept(kind, tmp_path):
 
 
 @of_each_kind
-def test_what_somebody_has_is_left_alone(kind, tmp_path):
+def test_a_store_in_use_is_left_alone(kind, tmp_path):
     store = made(kind, str(tmp_path))
     opened = {
         "queue": lambda: FifoQueue(store.path, "events"),
@@ -318,7 +318,7 @@ def test_settings_of_a_newer_program_are_left_alone(tmp_path, content):
     assert digest(tmp_path) == before
 
 
-def test_what_a_go_producer_left_is_taken_over_only_when_told(tmp_path):
+def test_what_a_go_producer_left_is_taken_over_only_with_take_over(tmp_path):
     (store,) = golden("diskq/live_owner", tmp_path)
     with pytest.raises(LockedError, match="take_over"):
         repair(store, apply=True)
@@ -347,7 +347,7 @@ def rotten(kind: Kind, fs: CrashFS) -> Store:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CRASHING)
-def test_killed_at_any_step_it_is_as_it_was_or_mended(kind):
+def test_killed_at_any_step_it_is_as_before_or_repaired(kind):
     before = CrashFS()
     store = rotten(kind, before)
     try:

@@ -49,13 +49,13 @@ def salvaged(store: Store) -> tuple[Salvaged, list[bytes]]:
 
 
 @of_each_kind
-def test_every_message_whose_bytes_were_not_touched_is_carried_out(kind, tmp_path):
+def test_every_message_whose_bytes_were_not_touched_is_salvaged(kind, tmp_path):
     _, values = salvaged(rotten(kind, tmp_path))
     assert len(ALL - set(values)) <= 1
 
 
 @of_each_kind
-def test_each_message_is_told_once(kind, tmp_path):
+def test_each_message_is_salvaged_once(kind, tmp_path):
     _, values = salvaged(rotten(kind, tmp_path))
     assert max(Counter(values).values()) == 1
 
@@ -79,13 +79,13 @@ def test_nothing_is_touched(kind, tmp_path):
 
 
 @of_each_kind
-def test_of_what_is_whole_all_is_carried_out(kind, tmp_path):
+def test_everything_of_a_whole_store_is_salvaged(kind, tmp_path):
     done, values = salvaged(made(kind, str(tmp_path)))
     assert (done.messages, done.fragments, done.unread) == (COUNT, 0, ())
     assert values == [body(number) for number in range(COUNT)]
 
 
-def test_what_go_diskqueue_has_set_aside_is_carried_out(tmp_path):
+def test_what_go_diskqueue_has_set_aside_is_salvaged(tmp_path):
     with FifoQueue(tmp_path, "events") as queue:
         queue.put(b"here")
     (tmp_path / "events.diskqueue.000007.dat.bad").write_bytes(nsq_oracle.frame(b"there") + b"\xff\xff")
@@ -102,7 +102,7 @@ def test_of_copies_that_are_the_same_one_counts(tmp_path):
     assert salvaged(Store("queue", str(tmp_path), "events"))[1] == [b"there"]
 
 
-def test_what_is_in_a_live_file_is_not_told_again_from_a_copy(tmp_path):
+def test_what_is_in_a_live_file_is_not_salvaged_again_from_a_copy(tmp_path):
     store = made("stream", str(tmp_path))
     private = tmp_path / ".diskq/parts/000000"
     shutil.copy(
@@ -113,12 +113,12 @@ def test_what_is_in_a_live_file_is_not_told_again_from_a_copy(tmp_path):
     assert len(values) == COUNT
 
 
-def test_what_somebody_has_is_left_alone(tmp_path):
+def test_a_store_in_use_is_left_alone(tmp_path):
     with FifoQueue(tmp_path, "events"), pytest.raises(LockedError):
         salvaged(Store("queue", str(tmp_path), "events"))
 
 
-def test_of_a_damaged_golden_queue_the_whole_messages_are_carried_out(tmp_path):
+def test_the_whole_messages_of_a_damaged_golden_queue_are_salvaged(tmp_path):
     shutil.copytree(GOLDEN / "nsq/corrupt_len/data", tmp_path / "copy")
     (store,) = stores_at(tmp_path / "copy")
     done, values = salvaged(store)
@@ -148,7 +148,7 @@ def fail_after(_: object) -> None:
 # --- fragments ---------------------------------------------------------------------------------------
 
 
-def test_behind_a_broken_length_a_chain_that_leads_to_the_end_is_believed():
+def test_after_a_broken_length_a_chain_that_leads_to_the_end_is_believed():
     frames = b"".join(nsq_oracle.frame(b"x" * size) for size in (9, 8, 7))
     found = queue_fragments(b"\xff" * 13 + frames, "q")
     assert [len(entry.value) for entry in found.entries] == [9, 8, 7]
@@ -160,14 +160,14 @@ def test_zeros_are_no_chain():
     assert (found.entries, found.unread) == ([], 49)
 
 
-def test_a_stream_goes_on_behind_a_broken_record():
+def test_a_stream_goes_on_after_a_broken_record():
     records = [triplet_oracle.record(b"key", 5, b"value %d" % number) for number in range(3)]
     found = stream_fragments(b"\xff\xff\xff\xff" + records[0][4:] + records[1] + records[2], 2, False)
     assert [entry.value for entry in found.entries] == [b"value 1", b"value 2"]
     assert {entry.partition for entry in found.entries} == {2}
 
 
-def test_a_journal_goes_on_behind_each_broken_record():
+def test_a_journal_goes_on_after_each_broken_record():
     encoded = [journal_codec.encode([(b"k", 7, 1, b"v%d" % number)], number) for number in range(4)]
     content = encoded[0] + b"\x00\x01" + encoded[1] + b"\xff" * 30 + encoded[2] + encoded[3]
     found = journal_fragments(content)
@@ -175,7 +175,7 @@ def test_a_journal_goes_on_behind_each_broken_record():
     assert found.unread == 32
 
 
-def test_a_store_goes_on_behind_each_broken_command():
+def test_a_store_goes_on_after_each_broken_command():
     adds = [priority_codec.encode_adds(b"mail", [b"m%d" % number], number)[0][:-4] for number in range(3)]
     broken = bytearray(adds[1])
     broken[-1] ^= 1

@@ -93,7 +93,7 @@ def test_what_was_closed_in_order_is_clean(make, tmp_path):
 
 
 @of_each
-def test_progress_is_told_of_every_byte_that_was_looked_at(make, tmp_path):
+def test_progress_counts_every_byte_that_was_looked_at(make, tmp_path):
     make(tmp_path)
     (store,) = stores_at(tmp_path)
     told: list[int] = []
@@ -300,14 +300,14 @@ def test_a_reader_that_is_ahead_of_its_journal_is_damage(tmp_path):
     assert looked_at(tmp_path).verdict == "damaged"
 
 
-def test_settings_that_nobody_can_read_are_damage(tmp_path):
+def test_settings_that_cannot_be_read_are_damage(tmp_path):
     a_stream(tmp_path)
     (tmp_path / "settings.json").write_text("{not json")
     assert looked_at(tmp_path).verdict == "damaged"
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["empty", "gone"])
-def test_where_settings_are_gone_records_tell_how_they_are_encoded(tmp_path, is_there):
+def test_without_settings_records_show_how_they_are_encoded(tmp_path, is_there):
     with Stream(tmp_path, StreamOptions(partition_count=1, encoding="varuint")) as stream:
         stream.append_many([b"%d" % number for number in range(COUNT)])
     settings = tmp_path / "settings.json"
@@ -568,7 +568,7 @@ def test_rows_that_an_open_makes_again_are_torn_and_nothing_is_lost(size, how, s
     assert verify(store).verdict == "clean"
 
 
-def test_rows_of_an_index_behind_its_last_message_are_no_messages_that_are_lost(tmp_path):
+def test_index_entries_after_the_last_message_are_not_lost_messages(tmp_path):
     store = made("stream", str(tmp_path))
     file = sorted((tmp_path / "parts" / "000000").glob("*.index"))[-1]
     file.write_bytes(file.read_bytes() + bytes(5 * 24))

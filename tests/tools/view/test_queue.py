@@ -127,14 +127,14 @@ def test_a_queue_that_is_not_there_is_empty(data):
         (lambda data: data_file(data).write_bytes(bytes(99)), "85 bytes were written after the last record"),
     ],
 )
-def test_what_the_next_open_will_mend_is_told(data, damage, told):
+def test_what_the_next_open_will_repair_is_reported(data, damage, told):
     fill(data, b"one", b"two")
     damage(data)
     (problem,) = look(str(data), "q").problems
     assert problem.startswith(told)
 
 
-def test_a_missing_file_and_consumed_ones_are_told(data):
+def test_a_missing_file_and_consumed_ones_are_reported(data):
     data_file(data, 0).write_bytes(b"\0\0\0\3one")
     metadata_file(data).write_bytes(b"1\n1,7\n1,14\n")
     gone, consumed = look(str(data), "q").problems
@@ -149,7 +149,7 @@ def test_what_was_set_aside_is_listed(data):
     assert look(str(data), "q").aside == (str(aside),)
 
 
-def test_a_lock_file_nobody_can_read_names_nobody(data):
+def test_an_unreadable_lock_file_names_no_holder(data):
     fill(data, b"one")
     (data / ".diskq" / "q.lock").write_bytes(b"not json")
     view = look(str(data), "q")

@@ -260,7 +260,7 @@ def test_what_is_set_aside_is_a_problem(tmp_path: Path) -> None:
     assert sample(look(StoreWatch([tmp_path / "j"]))).problems == ("0000000000000000.jnl.bad",)
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported_and_the_rest_is_shown(tmp_path: Path) -> None:
     with FifoQueue(tmp_path, "q") as queue:
         queue.put(b"x")
     (tmp_path / "log").mkdir()
