@@ -1,6 +1,6 @@
-# Where a journal keeps what is its own. Law: no directory of ours looks like a journal to sej, whose
-# WatchRootDir takes the root and each entry of it, dot files too, for one if there is a `jnl/` in it. What
-# older versions kept in such a place is found there by whoever reads, and moved by whoever writes.
+# Where a journal has its private files. Law: no private directory looks like a journal to sej, whose
+# WatchRootDir takes the root and each entry of it, dot files too, for one if there is a `jnl/` in it. Files
+# that older versions kept in such a place are found there by readers, and moved by writers.
 
 from __future__ import annotations
 

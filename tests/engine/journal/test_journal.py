@@ -387,7 +387,7 @@ def test_a_torn_message_whose_value_is_a_message_is_not_taken_for_one():
 
 @pytest.mark.parametrize("size", [10**6, 150])
 def test_a_flip_at_any_byte_of_a_peers_file_costs_one_message_and_is_told(size):
-    """Or nothing is wrong by its framing: then nobody can tell."""
+    """Or nothing is wrong by its framing: then the damage cannot be noticed."""
     whole = oracle.files(items(6, 20), size)
     expected = told(items(6, 20))
     for name, content in whole.items():

@@ -1,5 +1,5 @@
-# Reading a journal. Law: every message that can be read is handed out once, in the order of offsets, with
-# its own key; what is not all there is waited for; what is missing is told; and nothing is done for ever.
+# Reading a journal. Law: every readable message is returned once, in the order of offsets, with its own key;
+# incomplete ones are waited for; missing ones are reported; and no call runs for ever.
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_a_file_that_was_cut_below_the_reader_is_noticed():
 
 @pytest.mark.parametrize("cut", [1, 25, 60])
 def test_a_torn_segment_that_is_not_the_last_is_passed_over_and_told(cut):
-    """Where sej's scanner never comes to what is behind it."""
+    """A place after which sej's scanner reads nothing."""
     fs = disk()
     lay_out(fs, items(9), 250)
     following = sorted(oracle.files(items(9), 250))[1]
@@ -259,7 +259,7 @@ def test_a_torn_segment_that_is_not_the_last_is_passed_over_and_told(cut):
 @settings(deadline=None, max_examples=60)
 @drawn(st.data())
 def test_whatever_is_damaged_nothing_is_invented_and_all_else_is_told(draw):
-    """Holes and flips in files of ours, by blocks, and of a peer's, by framing."""
+    """Holes and flips in diskq's files, by blocks, and in a peer's, by framing."""
     fs = RamFS({})
     expected = items(40, 200)
     is_ours = draw.draw(st.booleans())

@@ -1,4 +1,4 @@
-# A store looked at from outside: what lies in it is told, and nothing of it changes.
+# Inspecting a store without opening it: its contents are reported, and nothing changes.
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-# A log that was cut, or whose bits were flipped. Law: what is torn at the end is cut, kept and told; in
-# front of that nothing is skipped: the store is as a beginning of its log says, or it is refused. Where our
-# own point says what was there, damage costs what it hit, and is told.
+# A log that was cut, or whose bits were flipped. Law: a torn end is cut, kept and reported; before it nothing
+# is skipped: the store is as a beginning of its log says, or it is refused. Before a recovery point, damage
+# costs the commands that it hit, and is reported.
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_missing_segment_is_refused(base):
     fs = written(disk(), {each: LOGS[each] for each in LOGS if each != base})
     if base == 5:
         with opened(fs) as store:
-            assert store.next_lsn == 5, "nothing tells that there was one"
+            assert store.next_lsn == 5, "nothing shows that there was one"
         return
     with pytest.raises(DamagedStoreError) as caught:
         opened(fs)
@@ -203,7 +203,7 @@ def rotten(data: bytes, position: int) -> bytes:
 
 
 def ours(*, closes: bool = True) -> tuple[CrashFS, dict[int, bytes]]:
-    """A store of ours in several segments, some of its messages acknowledged; and what is in it."""
+    """A diskq store in several segments, some of its messages acknowledged; and its contents."""
     fs = disk()
     store = opened(fs, soft_limit=150, snapshot_segments=99)
     queue = store.queue()
@@ -265,7 +265,7 @@ def test_rot_in_a_log_of_ours_costs_the_command_that_it_hit_and_is_told(closes):
 
 
 def test_an_acknowledgement_behind_lost_messages_takes_no_other_one():
-    """Ids are not in the log: where an add may be lost, nobody knows which id the next one got."""
+    """Ids are not in the log: if an add may be lost, the id of the next one is unknown."""
     whole, _ = ours()
     fs = whole.copy()
     data = bytearray(whole.read(segment(0)))
@@ -570,7 +570,7 @@ def test_a_store_opens_on_the_disk_that_it_has_filled():
             while True:
                 accepted += len(store.put_many(store.queue(), [bytes(100)]))
     for _ in range(2):
-        fs.capacity(0)  # somebody else was faster with what the close gave back
+        fs.capacity(0)  # another process was faster with the messages that the close gave back
         with opened(fs) as store:
             queue = store.queue()
             assert (store.repairs, store.info(queue).ready) == ((), accepted)

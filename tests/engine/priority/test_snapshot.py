@@ -125,7 +125,7 @@ def test_every_flipped_bit_and_every_cut_is_found():
 
 
 def _is_harmless(data: bytearray) -> bool:
-    """Do record 10 and the ones behind it go on from the head? Then nothing tells that it was another."""
+    """True if record 10 and later ones continue the head: then nothing shows that it was another."""
     lsn, term = struct.unpack_from(">qq", data, 4)
     return bool(term >= 1 and lsn >= 9)
 

@@ -1,4 +1,4 @@
-# A store of priority queues: what it promises to whoever uses it, and what it writes down.
+# A store of priority queues: its promises to its users, and what it writes.
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-# Looking at a segment closely. Law: what is whole raises no alarm, whoever wrote it and whatever is being
-# written; every byte that is damaged does; and a reader's losses are counted.
+# Auditing a segment. Law: a whole segment is never reported, whichever program wrote it and whatever is being
+# written; every damaged byte is; and a reader's losses are counted.
 
 from __future__ import annotations
 

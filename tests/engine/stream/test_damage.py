@@ -1,6 +1,6 @@
 # Every byte of a segment's files, damaged, and what a crash of go-diskq leaves in them. Law: an open never
-# refuses, never loses a whole record that can be verified, never changes a good one, gives no offset twice of
-# which there is a trace, tells what it did, and is done with it; and who reads gets the same message at the
+# refuses, never loses a whole record that can be verified, never changes a good one, assigns no offset twice
+# that any file mentions, reports what it did, and does it once; and a reader gets the same message at the
 # same offset before and after.
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def ours() -> Patient:
 
 @cache
 def peers() -> Patient:
-    """The same of go-diskq's: no checksums, no points, nothing of ours."""
+    """The same of go-diskq's: no checksums, no recovery points, no private files."""
     fs, peer = pushing(700)
     peer.push_all(triples(24, length=31))
     return patient(fs.kill(), triples(24, length=31))
@@ -161,7 +161,7 @@ def examined(
     may_be_altered: set[int] = frozenset(),  # type: ignore[assignment]
     next_offset: int | None = None,
 ) -> tuple[Repair, ...]:
-    """Open it, and insist on the law. Returns what was told; `fs` is then as the open left it."""
+    """Open the stream, and check the law. Returns the repairs; `fs` is then as the open left it."""
     before, _ = read(fs.kill())
     stream = Stream(ROOT, fs=fs)
     assert stream.next_offsets == (len(sent) if next_offset is None else next_offset,)
@@ -189,7 +189,7 @@ def check_messages(
 
 
 def check_files(fs: RamFS) -> None:
-    """Nothing of ours lies among the peer's files, and whole rows are as many as there are records."""
+    """No private file is among the peer's files, and there are as many whole entries as records."""
     for base, files in segments(fs.files(), 0).items():
         assert len(files["index"]) % 24 == len(files["timeindex"]) % 16 == 0, base
         assert len(files["index"]) // 24 == len(files["timeindex"]) // 16, base
@@ -200,7 +200,7 @@ def check_files(fs: RamFS) -> None:
 
 
 def check_that_it_is_over(fs: RamFS, found: list[Message]) -> None:
-    """What was told once is not told again, all is as it was, and the stream works."""
+    """Reported repairs are not reported again, all is as it was, and the stream works."""
     stream = Stream(ROOT, fs=fs)
     assert stream.repairs == (), "told again"
     assert read(fs)[0] == found
@@ -342,7 +342,7 @@ def test_whatever_is_gone_beside_the_data_costs_nothing(whose, what, how):
     fs = it.fs.kill()
     take_away(fs, it, what, how)
     if what == "all that is ours" and whose == "ours":
-        fs.unlink(OWNER)  # nobody could tell it from a peer's any more
+        fs.unlink(OWNER)  # it can no longer be distinguished from a peer's
     examined(fs, it.sent)
     for path in it.files():
         assert fs.read(path) == it.fs.read(path)
@@ -470,7 +470,7 @@ def test_what_a_peer_wrote_is_believed_by_whoever_comes_after_an_open_that_a_pow
             break
         cuts += 1
         for after in (trial.crash(), trial.crash(random.Random(cut))):
-            after.clock += 5.0  # whoever was making the owner file is not making it any more
+            after.clock += 5.0  # the process that was making the owner file is not making it any more
             with opened(after, **ONE) as again:
                 assert again.next_offsets == (15,)
             assert held(after)[0] == triples(15)
@@ -509,7 +509,7 @@ def laid_records(content: bytes) -> list[Triple]:
 @pytest.mark.parametrize("reopened", [False, True])
 @pytest.mark.parametrize("name", ["torn_data", "torn_index"])
 def test_torn_streams_of_go_diskq_are_mended(name, reopened, tmp_path):
-    """D6: go-diskq never does, and goes on behind the damage."""
+    """D6: go-diskq never does, and continues after the damage."""
     fs, sent = golden(name, tmp_path, reopened=reopened)
     repairs = examined(fs, sent)
     assert repairs or (name, reopened) == ("torn_data", True)  # there all rows are right, only bytes too many
@@ -547,7 +547,9 @@ def test_after_a_crash_of_go_diskq_at_every_byte_all_it_acknowledged_is_there(af
             peer.push_all(triples(after, length=40, start=100))
         sent = list(peer.pushed)
         found = Stream(ROOT, fs=fs.kill()).next_offsets[0]
-        whole = found == len(sent) + 1 and not after  # a record that is whole is one, though nobody was told
+        whole = (
+            found == len(sent) + 1 and not after
+        )  # a whole record counts, though it was never acknowledged
         examined(fs, [*sent, triple(77, length=40)] if whole else sent)
         assert read(fs)[0][: len(sent)] == as_messages(sent), how
 

@@ -1,6 +1,6 @@
-# A stream on a disk that fails. Law: an error tells what is true. After one about a message, the message is
-# not in the stream; after one about a batch, it is told which are; a failed roll neither repeats nor loses;
-# after a failed sync nobody knows, and nobody is told otherwise until the stream was opened again.
+# A stream on a disk that fails. Law: an error is true. After one about a message, the message is not in the
+# stream; an error about a batch says which messages are; a failed roll neither repeats nor loses messages;
+# after a failed sync their fate is unknown, and no call says otherwise until the stream was opened again.
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_nothing_partial_stays_of_a_message_for_which_there_was_not_enough_room(
 @pytest.mark.parametrize("error", [*FULL, errno.EIO], ids=errno.errorcode.get)
 @pytest.mark.parametrize("taken", [None, 1, 15])
 def test_a_message_whose_rows_find_no_room_is_in_and_the_next_one_is_refused(suffix, error, taken):
-    """D21: who is told that it failed sends it again."""
+    """D21: a caller that gets the error sends the message again."""
     fs = failing_disk()
     with opened(fs, **ONE) as stream:
         append(stream, triple(0))
@@ -502,7 +502,7 @@ class PlaceSource:
         self.written: list[Triple] = []
         """Of those, what is there after a kill."""
         self.doubtful: list[Triple] = []
-        """Nobody knows whether they are in: the storage failed."""
+        """It is unknown whether they are in the stream: the storage failed."""
         self.synced = 0
         self.errors = 0
         self.number = 0
@@ -544,7 +544,7 @@ class PlaceSource:
             self.note([one for one in batch if one not in left] if len(batch) > 1 else [], word)
             raise
         except OSError:
-            # Of each partition's the first so many are in.
+            # Of each partition's messages a beginning is in the stream.
             for partition, its_own in parted(batch, 3).items():
                 taken = stream.next_offsets[partition] - before[partition]
                 self.note(its_own[:taken], word)
@@ -587,7 +587,7 @@ class PlaceSource:
 
 
 def is_within(some: list[Triple], more: list[Triple]) -> bool:
-    """Are they among them, in the same order?"""
+    """True if all of `some` are in `more`, in the same order."""
     rest = iter(more)
     return all(one in rest for one in some)
 

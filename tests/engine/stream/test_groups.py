@@ -1,4 +1,4 @@
-# Groups. Law: a partition has one reader of a group at a time, the next one takes over when he is gone,
+# Groups. Law: a partition has one reader of a group at a time, another takes over when it is gone,
 # and what the slowest group has yet to process is known.
 
 from __future__ import annotations

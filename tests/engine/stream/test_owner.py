@@ -1,5 +1,5 @@
-# The owner file. Law: a producer of ours knows its own file after any crash, and never takes another's
-# without being told to.
+# The owner file. Law: a diskq producer recognises its own file after any crash, and takes another's only with
+# `take_over`.
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_what_a_power_cut_left_of_a_file_of_its_own_is_written_again(one_name, s
 
 def test_only_our_own_file_is_removed(fs):
     file = owner(fs)
-    fs.unlink(OWNER)  # somebody does it by hand, and starts another program
+    fs.unlink(OWNER)  # it is removed by hand, and another program starts
     fs.write_durably(OWNER, PEER)
     assert file.removals() == ()
 
@@ -387,7 +387,7 @@ def test_a_file_of_its_own_that_is_not_synced_is_caught():
 
 
 def test_a_file_that_is_made_empty_first_is_caught():
-    """As go-diskq makes its own: who is killed before he writes it is refused to who comes next."""
+    """As go-diskq makes its own: after a kill before the write the next producer is refused."""
     name = "if not self._fs.link(self._files.owner_id, self._files.owner):"
     with Mutation(OWNERS, name, "if True:").installed(), pytest.raises(PromiseBroken, match="just opening"):
         run_cuts(two_producers, opens)

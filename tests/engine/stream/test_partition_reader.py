@@ -1,5 +1,5 @@
-# Reading a partition. Law: every message that can be read is handed out once, as it was sent and with its
-# offset; what cannot is told; and whatever a crash, a full disk or rot left costs no more than it must.
+# Reading a partition. Law: every readable message is returned once, as it was sent and with its offset;
+# others are reported; and whatever a crash, a full disk or rot left costs no more messages than it must.
 
 from __future__ import annotations
 
@@ -468,7 +468,7 @@ MASKS = [0xFF, 0x01, 0x80, 0x10]
 def check_order(
     partition: Laid, found: list[Message], lost: list[tuple[int, int]]
 ) -> tuple[set[int], set[int]]:
-    """In order, and what is missing is told. Returns which are altered, and which are missing."""
+    """Check the order, and that losses are reported. Returns altered and missing messages."""
     assert offsets(found) == sorted(set(offsets(found)))
     told = {offset for first, count in lost for offset in range(first, first + count)}
     assert told == set(range(len(partition.triples))) - set(offsets(found))
@@ -701,7 +701,7 @@ def test_an_index_that_is_mended_under_a_reader_costs_it_nothing():
     assert not its.losses
 
 
-# --- behind the real producer ---------------------------------------------------------------------
+# --- after the real producer ----------------------------------------------------------------------
 
 
 @both_encodings
@@ -732,7 +732,7 @@ def test_what_a_stream_appends_is_read_once_and_in_order(varuint, is_in_this_thr
     assert read(fs, varuint=varuint) == (messages(sent), [])
 
 
-# --- a reader behind a producer at work -----------------------------------------------------------
+# --- a reader after an active producer ------------------------------------------------------------
 
 
 def steps_of(peer: Peer, triples: list[Triple]) -> Iterator[str]:
@@ -773,7 +773,7 @@ def test_whenever_a_reader_looks_it_gets_each_message_once_and_in_order(varuint)
 
 
 class Racing(RamFS):
-    """Between any two calls of the reader somebody else does so many steps."""
+    """Between any two calls of the reader another process does that many steps."""
 
     def __init__(self, files: dict[str, bytes], steps: Iterator[Any], schedule: Callable[[], int]) -> None:
         super().__init__(files)
@@ -892,7 +892,7 @@ def test_what_retention_takes_from_under_a_reader_is_told_and_all_else_read_once
 
 
 class Live:
-    """A producer of ours, which tells where it is. Its index comes later than its data."""
+    """A diskq producer that reports where it is. Its index comes later than its data."""
 
     def __init__(self, fs: RamFS, segment_size: int) -> None:
         self.fs = fs

@@ -18,7 +18,7 @@ OURS, THEIRS = triples(9), triples(6, start=100)
 
 
 def written(rows: int, *, has_times: bool = True):
-    """A stream of ours whose producer died after `rows` index rows, and what a peer then wrote."""
+    """A stream whose diskq producer died after `rows` index entries, and what a peer then wrote."""
     fs = disk()
     with opened(fs, partition_count=1) as stream:
         stream.append_many([(key, value, time) for key, time, value in OURS])
@@ -44,7 +44,7 @@ def test_all_of_both_get_rows_and_no_loss_is_reported(rows: int, has_times: bool
     fs = written(rows, has_times=has_times)
     with opened(fs) as stream:
         assert [repair.records for repair in stream.repairs if repair.records != 0] == []
-        assert any(f"{len(OURS) - rows} messages have no rows" in repair.reason for repair in stream.repairs)
+        assert any(f"{len(OURS) - rows} messages have no index entries" in repair.reason for repair in stream.repairs)
         assert stream.next_offsets == (15,)
     assert held(fs)[0] == OURS + THEIRS  # and its files agree, row by row
 

@@ -1,4 +1,4 @@
-# Statistics of a stream. Law: what is told is what the records say, at one moment, whoever is at work.
+# Statistics of a stream. Law: they are what the records say, at one moment, whichever process is active.
 
 from __future__ import annotations
 

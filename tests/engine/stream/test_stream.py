@@ -1,5 +1,5 @@
 # The producer of a stream. Law: the files are those that go-diskq would have written, byte for byte; a
-# message's offset is told once, and is where the message is; and what an error says did not happen did not.
+# message's offset is returned once, and is where the message is; and what an error denies did not happen.
 
 from __future__ import annotations
 
@@ -401,7 +401,7 @@ def test_times_before_1970_and_at_the_ends_of_64_bits_are_kept(when, ns):
 
 
 class OwnBytes(bytes):
-    """Somebody's subclass."""
+    """A user's subclass."""
 
 
 class OwnStr(str):
@@ -652,7 +652,7 @@ def test_a_dead_go_producers_stream_can_be_taken_over(tmp_path):
 
 
 def test_an_owner_file_that_a_kill_left_is_ours_and_needs_no_word():
-    """D9: go-diskq refuses until somebody removes it by hand."""
+    """D9: go-diskq refuses until the file is removed by hand."""
     fs = disk()
     opened(fs).append(b"v", "k")
     fs = fs.kill()

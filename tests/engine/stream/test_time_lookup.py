@@ -1,6 +1,6 @@
 # From a moment to an offset, against a look at every message. Law: the first in offset order that is late
-# enough, whatever the order of timestamps, whoever wrote the files, and whatever has become of what lies
-# beside the data.
+# enough, whatever the order of timestamps, whichever program wrote the files, and whatever has happened to
+# the files other than the data.
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def test_messages_and_a_roll_between_two_looks_are_not_missed(marks):
 @either
 @pytest.mark.parametrize("next_base", [4, 100, 10**15])
 def test_messages_behind_lost_ones_are_found(marks, next_base):
-    """Recovery never gives an offset twice: it begins a segment behind what it knows to be gone."""
+    """Recovery never assigns an offset twice: it begins a segment after the lost offsets it knows."""
     fs = ram()
     by = writer(fs, marks=marks)
     by.append([10, 20])
@@ -409,7 +409,7 @@ def test_files_of_segments_that_were_removed_together_are_given_up_together():
 
 
 class Interrupted(RamFS):
-    """Somebody else does something while we look for a file."""
+    """Another process does something while a file is looked for."""
 
     meanwhile: Callable[[], None] | None = None
 
@@ -675,7 +675,7 @@ def test_a_mark_that_promises_too_much_is_found_out(greatest):
 
 
 def test_an_orphan_of_a_crashed_peer_does_not_shift_the_answers():
-    """go-diskq writes the timeindex first and mends nothing: its own answers are wrong from there on."""
+    """go-diskq writes the timeindex first and repairs nothing: its own answers are wrong from there on."""
     fs = ram()
     files = written(fs, [10, 20, 30, 40], marks=False)
     rows = fs.read(files.timeindex(0))

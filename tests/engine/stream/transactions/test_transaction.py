@@ -1,4 +1,4 @@
-# Transactions: what was staged is in the stream once, all of it or nothing, whoever commits it how often.
+# Transactions: staged messages are in the stream once, all or none, however often they are committed.
 
 from __future__ import annotations
 
@@ -502,7 +502,7 @@ def test_whatever_fails_it_is_in_once_in_the_end(verb, error):
         raise AssertionError("it has more calls than that")
 
 
-# --- what nobody commits --------------------------------------------------------------------------
+# --- abandoned transactions -----------------------------------------------------------------------
 
 
 def test_what_is_abandoned_is_removed_and_nothing_else():
@@ -566,7 +566,7 @@ def test_a_commit_removes_what_other_attempts_have_staged():
         kept = stage(fs, triples(5), epoch=1)
         commit(stream, fs, triples(5))
         assert staged_files(fs) == [kept.name]
-        stage(fs, triples(5))  # somebody who has not heard
+        stage(fs, triples(5))  # a process that does not know
         with opened(fs.kill()):
             pass
         assert not commit(stream, fs, triples(5))
