@@ -1,8 +1,8 @@
 """Journals, beside the least that sej could take: the system calls that it makes, and nothing else.
 
-sej itself is not measured. What is so many times as fast as its calls alone is at least so many times as
-fast as sej. Where its work is not in its calls (Append fills a buffer, Scan empties one), the floor is held
-against a program in Go of our own writing, which does that work and nothing else (gojournal).
+sej itself is not measured: a ratio to its calls alone is a lower bound of the ratio to sej. If its work is
+not in its calls (Append fills a buffer, Scan empties one), the floor is compared with a program in Go of this
+project, which does that work and nothing else (gojournal).
 """
 
 from __future__ import annotations

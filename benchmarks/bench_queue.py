@@ -38,7 +38,7 @@ DURABLE_COUNTS = {
 
 
 def measurements(scale: Scale) -> dict[str, Measurement]:
-    """As many messages of ours as of go-diskqueue's, but where we are strict or wait for the disk."""
+    """Return the measurements: message counts as for go-diskqueue, fewer for strict and synced sends."""
     many, kib, strict = scale(1_000_000), scale(300_000), {"count": scale(400_000), "checkpoint_slice": 0}
     return {
         "send": Work("send", {"count": many}),

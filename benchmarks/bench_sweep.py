@@ -43,8 +43,8 @@ _PUTS = {
 }
 _MOST_BYTES = 256 * 2**20
 
-# Of large messages, as many as it is to sync after are more bytes than ours leaves unsynced: after so many it
-# syncs as much.
+# With large messages, its sync interval is more bytes than diskq leaves unsynced: it gets an interval of as
+# many bytes.
 _AS_BOUNDED = "go-diskqueue, as bounded"
 _OURS = QueueOptions()
 _SYNC_EVERY = {
@@ -94,7 +94,7 @@ _MODULES = {
     "priority": "priority_works",
 }
 
-# --- each path of ours, and those of theirs that take many at once ---------------------------------------
+# --- diskq's paths, and the peers' paths that take many at once ----------------------------------------
 
 _BYTES, _AT_ONCE = "100 B", "100 at once"
 _PATHS = {"queue": 500_000, "stream": 500_000, "journal": 500_000, "priority": 100_000}

@@ -1,16 +1,16 @@
-# Two runs held beside each other, row by row, by their ratios. Law: what was measured once has no spread, and
-# what was measured a few times has one that the next run leaves by chance: both are told, neither is hidden.
+# Two runs compared, row by row, by their ratios. Law: a single measurement has no spread, and the next run
+# may leave the spread of a few by chance: both are reported.
 #
-# The stated spread of a row is its ratio's least..most over the rounds. That a run's median lies in the
-# other's is the plain word of it, and too strict a one: of two runs of five rounds of the very same thing,
-# one in six has its median outside the other's range; of three rounds, two in five. Their ranges stand apart,
-# every round of one above every round of the other, in 2 of C(10, 5) = 252 cases, and of 20. So a row is
+# The stated spread of a row is its ratio's least..most over the rounds. The condition that a run's median is
+# in the other's spread is too strict: of two runs of five rounds of the same code, one in six has its median
+# outside the other's range; of three rounds, two in five. The ranges are disjoint, every round of one above
+# every round of the other, in 2 of C(10, 5) = 252 cases, and 2 of 20. So a row is
 #
 #   within      the new median lies in the old least..most
 #   overlapping it does not, but the two ranges meet, the old one widened by a tenth at both ends
 #   apart       neither: more than chance and a tenth, which is what ratios move by on a shared machine
 #
-# No distribution is assumed; how many rows chance alone sets apart is told beside how many are.
+# No distribution is assumed; the report states how many rows are apart, and how many are expected by chance.
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from benchmarks.summary import read
 __all__ = ["WIDER", "Comparison", "Pair", "compare"]
 
 WIDER = 1.1
-"""So many times as far up and down does a stated range reach."""
+"""The factor by which a stated range is widened up and down."""
 
 Verdict = Literal["within", "overlapping", "apart"]
 _VERDICTS: tuple[Verdict, ...] = ("within", "overlapping", "apart")

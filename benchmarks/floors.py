@@ -1,8 +1,8 @@
-# What diskq promises beside its peers. Law: a floor is stated here and nowhere else.
+# The promised ratios of diskq to its peers. Law: a floor is stated here and nowhere else.
 #
-# The benchmarks measure these rows and print them, `--check` fails where one is missed, and
-# tests/test_floors.py sees to it that every row is measured. A section is measured together: its
-# peers run within seconds of ours, in the same round.
+# The benchmarks measure these rows and print them, `--check` fails if one is missed, and
+# tests/test_floors.py checks that every row is measured. A section is measured together: its
+# peers run within seconds of diskq, in the same round.
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FIGURES = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One reading of ours, against one of a peer or against a bound.
+    """One reading of diskq, compared with one of a peer or with a bound.
 
     A reading is named as its measurement is, or "measurement: part" where that makes several.
     """
@@ -67,7 +67,7 @@ class Row:
     ours: str
     peer: str = ""
     at_least: float | None = None
-    """So many times as good as the peer, by the median of the rounds' ratios."""
+    """The minimal ratio to the peer, by the median of the rounds' ratios."""
     at_most: float | None = None
     """In the figure's own unit, by the median of the rounds."""
     reaches: float | None = None
@@ -656,7 +656,7 @@ PRIORITY = (
     ),
 )
 
-# --- Spark: times as long as Parquet are told as the share of its rate that is reached -------------------
+# --- Spark: compared with Parquet, as a share of its rate -------------------------------------------------
 
 SPARK = (
     Section(
@@ -732,5 +732,5 @@ _REASONS = {
 
 
 def reason_of(section: str, row: Row) -> str:
-    """Why this row misses its floor, as it is told here today; empty where nobody has said."""
+    """Return the stated reason why this row misses its floor; empty if there is none."""
     return _REASONS.get((section, row.name, row.peer), row.reason)

@@ -12,7 +12,7 @@ from benchmarks.report import line_of, range_of, short
 __all__ = ["ENOUGH", "GAPS", "Gap", "Reached", "reached", "told"]
 
 ENOUGH = 0.5
-"""Of the limit: whoever reaches so much owes no reason."""
+"""The share of the limit from which on no reason is required."""
 
 
 @dataclass(frozen=True, slots=True)

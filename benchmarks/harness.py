@@ -271,7 +271,7 @@ def run(
 ) -> list[Result]:
     """Measure each section in each round, in scratch directories below `directory`.
 
-    Raises RuntimeError where a measurement fails, or with `goes_on` tells it in its rows, as what is missing.
+    Raises RuntimeError if a measurement fails; with `goes_on`, its rows report it as missing instead.
     """
     order = random.Random(seed)
     taken: dict[tuple[str, str], list[Readings]] = {}

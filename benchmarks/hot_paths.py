@@ -41,7 +41,7 @@ _READING: dict[str, Any] = {"checkpoint_slice": 3600.0}
 
 
 def mark() -> None:
-    """A call that nobody else makes: callgrind writes down what it has counted since the last one."""
+    """Make a call that is used for nothing else: at it, callgrind writes its counts since the last one."""
     os.getpgid(0)
 
 
@@ -142,7 +142,7 @@ async def _iterate(reader: StreamConsumer | JournalScanner) -> None:
 
 
 async def priority_cycle(directory: str, count: int) -> None:
-    """Sent, and received by whoever needs it most, at a backlog of a thousand."""
+    """Send, and receive the most urgent message, at a backlog of a thousand."""
     async with open_priority_store(directory, **_STEADY) as store:
         queue = store.queue()
         await queue.send_many([BODY] * 1000, priority=500)

@@ -29,7 +29,7 @@ __all__ = ["TOLERANCE", "compare", "count", "main"]
 RECORDED = Path(__file__).with_name("instructions.json")
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 TOLERANCE = 0.04
-"""So much more than recorded is a regression: other compilers of one family differ by about half of it."""
+"""An increase by this share is a regression: other compilers of one family differ by about half of it."""
 MESSAGES = 2000
 _WARM_UP = 200
 

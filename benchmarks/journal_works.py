@@ -22,7 +22,7 @@ RECORD = 26 + len(KEY) + 100
 
 
 def fill(directory: str, count: int) -> None:
-    """A journal of so many messages, closed in order."""
+    """Make a journal of `count` messages, closed in order."""
     batch = [(KEY, body_of(100))] * 1000
     with Journal(directory) as journal:
         for share in [1000] * (count // 1000) + [count % 1000]:
@@ -64,7 +64,7 @@ def columns(directory: str, *, count: int) -> Reading:
 
 
 async def idle(directory: str, *, seconds: float) -> Reading:
-    """What a scanner takes that waits, of a journal that nobody writes to."""
+    """Measure the processor time of a waiting scanner, of a journal without a writer."""
     fill(directory, 1)
     async with open_scanner(directory, start="newest") as scanner:
         with trio.move_on_after(0.05):

@@ -81,7 +81,7 @@ def put(
 
 
 def fill(directory: str, *, peer: str, count: int, size: int = 100) -> None:
-    """So many messages, closed in order. Raises ModuleNotFoundError."""
+    """Write `count` messages, and close in order. Raises ModuleNotFoundError."""
     queue, body = PEERS[peer](directory, False), body_for(peer, size)
     for share in shares(count, -(-count // 1000)):
         if queue.put_many is not None:

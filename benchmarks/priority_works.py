@@ -31,7 +31,7 @@ def keys_of(count: int, *, distinct: bool = False) -> list[int]:
 
 
 def fill(directory: str, count: int, *, distinct: bool = False) -> None:
-    """A store with so many messages in its default queue, and a snapshot of them."""
+    """Make a store with `count` messages in its default queue, and a snapshot of them."""
     body = body_of(100)
     with PriorityStore(f"{directory}/store") as store:
         queue = store.queue()
@@ -94,7 +94,7 @@ async def receive_and_ack(directory: str, *, backlog: int, count: int, batch: in
 
 
 async def at_backlog(directory: str, *, backlog: int, count: int, distinct: bool = False) -> Reading:
-    """Send, receive and acknowledge batches, while so many messages stay in the queue."""
+    """Send, receive and acknowledge batches, with a constant backlog in the queue."""
     fill(directory, backlog, distinct=distinct)
     body = body_of(100)
     async with open_priority_store(f"{directory}/store") as store:
@@ -111,9 +111,10 @@ async def at_backlog(directory: str, *, backlog: int, count: int, distinct: bool
 
 
 async def many(directory: str, *, count: int) -> dict[str, Reading]:
-    """Open a store of so many messages from its snapshot; and send to it, one message after the other.
+    """Open a store of `count` messages from its snapshot, and send to it, one message after the other.
 
-    While another snapshot is taken, and as long without one; each is written, and each is synced.
+    It sends during another snapshot, and for the same time without one; with messages that are written, and
+    with synced ones.
     """
     path = f"{directory}/store"
     resident = resident_mib() * 2**20
@@ -158,7 +159,7 @@ def _is_before(end: float) -> bool:
 
 
 Peer = tuple[Callable[[list[bytes]], Any], Callable[[int], Any], Callable[[], Any]]
-"""How to put some, to take so many and say that they are done, and to close."""
+"""The calls that put some, that get and acknowledge a number, and that close."""
 
 
 def put_durably(directory: str, *, peer: str, count: int, batch: int = 1) -> Reading:

@@ -51,7 +51,7 @@ class Report:
         path.with_suffix(".md").write_text(self.markdown())
         written = [path.with_suffix(".json"), path.with_suffix(".md")]
         if len([result for result in self.results if result.ratio is not None]) > MOST_BARS:
-            return written  # nobody reads so many bars: benchmarks/summary.py draws what they say
+            return written  # too many bars to read: benchmarks/summary.py draws their summary
         try:
             draw(self.results, path.with_suffix(".png"))
         except ModuleNotFoundError:
@@ -184,7 +184,7 @@ def verdict_of(result: Result) -> str:
 
 
 def range_of(spread: Spread, figure: str = "") -> str:
-    """Least and most, in the unit in which the median of that figure is told; of a ratio without one."""
+    """Return least and most, in the unit of the median of that figure; a ratio has no unit."""
     divisor, _ = _scale_of(figure, spread) if figure else (1, "")
     return f"{short(spread.least / divisor)}..{short(spread.most / divisor)}"
 

@@ -33,7 +33,7 @@ PARTITIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """So many messages, of values of so many bytes, with keys of eight."""
+    """`count` messages, with values of `size` bytes and keys of eight."""
 
     count: int
     size: int

@@ -29,9 +29,9 @@ class Destination:
 
 async def steady(directory: str, *, count: int, batch: int = 0, **queue: Any) -> Reading:
     """One task sends, one by one or `batch` at once, until the last is delivered."""
-    body, far_end = body_of(100), Destination()
+    body, destination = body_of(100), Destination()
     async with open_spool(
-        f"{directory}/spool", deliver=far_end.take, max_items=BATCH, queue=QueueOptions(**queue)
+        f"{directory}/spool", deliver=destination.take, max_items=BATCH, queue=QueueOptions(**queue)
     ) as spool:
         watch = Stopwatch()
         if batch:
@@ -41,18 +41,18 @@ async def steady(directory: str, *, count: int, batch: int = 0, **queue: Any) ->
             for _ in range(count):
                 await spool.send(body)
         await spool.drained()
-        found = watch.stop(far_end.taken)
-    assert far_end.taken == (count // batch * batch if batch else count)
+        found = watch.stop(destination.taken)
+    assert destination.taken == (count // batch * batch if batch else count)
     return found
 
 
 async def drain(directory: str, *, count: int) -> Reading:
     """Deliver what was left from before, to the last message."""
-    body, far_end, is_there = body_of(100), Destination(), trio.Event()
+    body, destination, is_there = body_of(100), Destination(), trio.Event()
 
     async def deliver(batch: Batch) -> None:
         await is_there.wait()
-        await far_end.take(batch)
+        await destination.take(batch)
 
     async with open_spool(f"{directory}/spool", deliver=deliver, max_items=BATCH) as spool:
         for _ in range(count // 1000):
@@ -61,8 +61,8 @@ async def drain(directory: str, *, count: int) -> Reading:
         watch = Stopwatch()
         is_there.set()
         await spool.drained()
-        found = watch.stop(far_end.taken)
-    assert far_end.taken == count // 1000 * 1000
+        found = watch.stop(destination.taken)
+    assert destination.taken == count // 1000 * 1000
     return found
 
 
@@ -136,7 +136,7 @@ def persistqueue_ack(directory: str) -> Loop:
         connection.execute("PRAGMA synchronous=NORMAL")
 
     def put(bodies: list[bytes]) -> None:
-        queue.clear_acked_data(max_delete=None, keep_latest=0)  # as its manual tells to do now and then
+        queue.clear_acked_data(max_delete=None, keep_latest=0)  # as its manual advises
         for body in bodies:
             queue.put(body)
 

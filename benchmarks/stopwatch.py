@@ -65,7 +65,7 @@ def _cpu_seconds() -> float:
 
 def cpu_seconds_of(pid: int) -> float:
     """What another process has used, user and system, all its threads. Linux alone."""
-    # clock_getcpuclockid(3), which Python has for threads alone; /proc/PID/stat tells in steps of 10 ms.
+    # clock_getcpuclockid(3), which Python has for threads alone; /proc/PID/stat has a resolution of 10 ms.
     return clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
 
 
@@ -87,7 +87,7 @@ def quantiles(seconds: Sequence[float]) -> Reading:
 
 
 def shares(count: int, parts: int) -> list[int]:
-    """`count` in so many parts that differ by at most one."""
+    """Divide `count` into `parts` parts that differ by at most one."""
     return [count // parts + (part < count % parts) for part in range(parts)]
 
 

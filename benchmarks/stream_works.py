@@ -41,7 +41,7 @@ APART_NS = 1000 * APART_US
 
 
 def fill(directory: str, count: int, **options: Any) -> None:
-    """A stream of one partition and so many messages, a millisecond apart, closed in order."""
+    """Make a stream of one partition and `count` messages, a millisecond apart, closed in order."""
     body = body_of(100)
     with Stream(directory, StreamOptions(partition_count=1, **options)) as stream:
         for at in range(0, count, 1000):
@@ -63,7 +63,7 @@ async def send(
     partitions: int = 1,
     **options: Any,
 ) -> Reading:
-    """Until the last `send` of the last task has returned. Keys of so many partitions take turns."""
+    """Measure until the last `send` of the last task has returned. The keys of all partitions take turns."""
     keys = keys_of(partitions)
     async with open_producer(directory, **options) as producer:
         watch = Stopwatch()
@@ -74,7 +74,7 @@ async def send(
 
 
 def keys_of(partitions: int) -> list[str]:
-    """Of a stream of three partitions: keys of 8 bytes, one for each of so many of them."""
+    """Return keys of 8 bytes for `partitions` different partitions, of the three of a stream."""
     keys: dict[int, str] = {}
     for number in count_from(42):
         key = f"user-{number:03}"
@@ -114,7 +114,7 @@ def columns(directory: str, *, count: int) -> Reading:
 
 
 def sparse(directory: str, *, messages: int) -> None:
-    """A partition as `fill` makes it, in complete segments, of which only what tells of time is there.
+    """A partition as `fill` makes it, in complete segments, of which only the parts with times exist.
 
     That is the timeindexes, and what a producer notes of them. The data and the indexes have their
     sizes, and holes where their bytes would be.

@@ -34,7 +34,7 @@ class Question:
     y: str
     picture: str
     primary: str = ""
-    """Which path of ours the peers are held against: none, no ratios."""
+    """The path of diskq that the peers are compared with; if None, there are no ratios."""
 
 
 QUESTIONS = (
@@ -282,7 +282,7 @@ def _share(found: Curves, limit: str, system: str, point: str) -> str:
 
 
 def _quantiles(reports: Sequence[Report]) -> dict[str, list[tuple[pictures.Named, pictures.Named | None]]]:
-    """By benchmark: what of ours was measured, and the peer that it has; each peer once."""
+    """Return, by benchmark, the measured path of diskq and its peer; each peer once."""
     found: dict[str, list[tuple[pictures.Named, pictures.Named | None]]] = {}
     for report in reports:
         seen: set[str] = set()

@@ -12,7 +12,7 @@ __all__ = ["backlog", "peer_backlog"]
 
 
 async def backlog(directory: str, *, backlog: int, count: int, size: int) -> Reading:
-    """Open a queue of so many messages; then send one and receive one, over and over, while so many stay."""
+    """Open a queue with a backlog; then send one and receive one, repeatedly, so that the backlog stays."""
     resident, watch, body = resident_mib(), Stopwatch(), body_of(size)
     async with open_queue(directory, NAME) as queue:
         opened = watch.stop(1)

@@ -1,4 +1,4 @@
-# What go-diskq cannot be faster than: its system calls alone, made by a Go program of ours
+# The lower bound of go-diskq's time: its system calls alone, made by a Go program of this project
 # (benchmarks/gocalls) that does nothing between them; and a journal in Go (benchmarks/gojournal), which does.
 #
 # Neither go-diskq nor sej is in these benchmarks. A ratio to its calls is a floor of the ratio to it.

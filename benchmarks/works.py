@@ -29,7 +29,7 @@ _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 def fill(directory: str, count: int, size: int = 100) -> None:
-    """A queue of so many messages, closed in order."""
+    """Make a queue of `count` messages, closed in order."""
     batch = [body_of(size)] * 1000
     with FifoQueue(directory, NAME) as queue:
         for _ in range(count // len(batch)):
@@ -304,7 +304,7 @@ def raw_fdatasync(directory: str, *, count: int) -> Reading:
 
 
 async def fdatasync_by_turns(directory: str, *, seconds: float, tasks: list[int]) -> dict[str, Reading]:
-    """In random order, each for `seconds`: fdatasync of 1 file, of 2, and synced sends of so many tasks."""
+    """Measure fdatasync of 1 file, of 2, and synced sends, in random order, each for `seconds`."""
     handles = [os.open(Path(directory, name), os.O_RDWR | os.O_CREAT | os.O_APPEND) for name in "ab"]
     readings = {}
     async with open_queue(directory, NAME, durability="synced") as queue:
