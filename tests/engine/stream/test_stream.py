@@ -481,7 +481,7 @@ def test_what_is_refused_is_refused_before_anything_is_written(value, key, times
 @pytest.mark.parametrize("item", [(), (b"v",), ("k", b"v", 1, 2)])
 def test_an_item_of_a_batch_is_a_value_with_a_key_and_a_time_perhaps(item):
     fs = disk()
-    with opened(fs) as stream, pytest.raises(TypeError, match=f"not {len(item)} things"):
+    with opened(fs) as stream, pytest.raises(TypeError, match=f"not {len(item)} items"):
         stream.append_many([b"v", item])
     assert not any(stored(fs).values())
 
