@@ -121,6 +121,17 @@ class Staging(NamedTuple):
     is_last: Callable[[int], bool] = lambda _: True
     """True if the file with this number is the last one. Appending to another would break the order."""
 
+    @classmethod
+    def of_segments(
+        cls,
+        path: str,
+        data: Callable[[int], str],
+        checksum_file: Callable[[int], str],
+        bases: Callable[[], Iterable[int]],
+    ) -> Staging:
+        """Return the staging of a log in segments. `bases` returns the first offset of each existing one."""
+        return cls(path, data, checksum_file, lambda base: base >= max(bases(), default=0))
+
 
 @dataclass(slots=True)
 class Replayed:

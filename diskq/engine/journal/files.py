@@ -65,9 +65,7 @@ class JournalFiles:
     @property
     def staging(self) -> Staging:
         """The write-ahead log, with the files whose bytes it has."""
-        return Staging(
-            self.wal, self.data, self.checksum_file, lambda base: base >= max(self.bases(), default=0)
-        )
+        return Staging.of_segments(self.wal, self.data, self.checksum_file, self.bases)
 
     # --- segments ---------------------------------------------------------------------------------
 

@@ -155,9 +155,7 @@ class PartitionFiles:
     @property
     def staging(self) -> Staging:
         """Return the write-ahead log, with the files whose bytes it has."""
-        return Staging(
-            self.wal, self.data, self.checksum_file, lambda base: base >= max(self.bases(), default=0)
-        )
+        return Staging.of_segments(self.wal, self.data, self.checksum_file, self.bases)
 
     def data(self, base: int) -> str:
         return join(self.directory, _DATA.name(base))
