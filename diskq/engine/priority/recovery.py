@@ -386,7 +386,7 @@ class _StoreRecovery:
             return None
         # A full disk leaves such a segment. If the point has the number of records, they are all there.
         lost = None if is_headless and expected is None else 0
-        return "the file ends here, without the marker of an end", lost
+        return "the file ends here, without an end marker", lost
 
     def _carry_out(
         self,
@@ -442,7 +442,7 @@ class _StoreRecovery:
             return  # the snapshot has all of it
         if self.trust is Trust.POWER_CUT and point.base == self.next_lsn:
             return  # a power cut may have taken it, with no synced command in it
-        reason = "the log went on in this segment, which is gone"
+        reason = "the log continued in this segment, which is gone"
         # If the log was not closed, the snapshot may have only its beginning.
         lost = None if point.next_lsn is None or point.next_lsn > point.base else 0
         self._report_damage(self.files.segment(point.base), 0, 0, reason, lost, None)
@@ -453,7 +453,7 @@ class _StoreRecovery:
             return
         path = self.files.segment(self.newest)
         if path not in [repair.path for repair in self.found.repairs]:
-            self._report_damage(path, 0, 0, "the log went on in this segment, which is gone", None, None)
+            self._report_damage(path, 0, 0, "the log continued in this segment, which is gone", None, None)
 
     def _begin_anew(self, needed: list[int]) -> None:
         """Begin a new log after the damaged one: the state becomes a snapshot."""
@@ -463,10 +463,10 @@ class _StoreRecovery:
         paths = map(self.files.segment, needed)
         removals = tuple(path for path in paths if path not in set_aside)
         found.old = Barrier(asides=tuple(self.kept), removals=removals)
-        self._begin_at(max(self.next_lsn, found.snapshot_lsn + 1, 1))  # a snapshot covers something
+        self._begin_at(max(self.next_lsn, found.snapshot_lsn + 1, 1))  # a snapshot covers at least one record
 
     def _begin_at(self, lsn: int) -> None:
-        """Continue in a new segment, and sync nothing of the old ones."""
+        """Continue in a new segment, and sync none of the old ones."""
         self.let_go()
         self.pending_syncs.files.clear()
         self.found.bases = [lsn]
@@ -545,7 +545,7 @@ class _StoreRecovery:
         last = last_byte(fs, handle, end)
         if last is None:
             return  # in a view: the process that has the store has just cut it itself
-        fs.truncate(handle, last + 1)  # zeros that were written ahead are nothing to keep
+        fs.truncate(handle, last + 1)  # zeros that were written ahead are not kept
         # The end marker was written over older bytes: no command of the log is there.
         lost = 0 if reason == STALE and not has_records_after(fs, handle, end) else None
         try:
