@@ -1,4 +1,4 @@
-"""Journals, beside the least that sej could take: the system calls that it makes, and nothing else.
+"""Measure journals against a lower bound of sej's time: the system calls that it makes, and nothing else.
 
 sej itself is not measured: a ratio to its calls alone is a lower bound of the ratio to sej. If its work is
 not in its calls (Append fills a buffer, Scan empties one), the floor is compared with a program in Go of this

@@ -1,4 +1,4 @@
-"""Streams, beside the least that go-diskq could take: the system calls that it makes, and nothing else.
+"""Measure streams against a lower bound of go-diskq's time: its system calls, and nothing else.
 
 go-diskq itself is not measured: a ratio to its calls alone is a lower bound of the ratio to go-diskq.
 """

@@ -1,5 +1,5 @@
-# Two runs compared, row by row, by their ratios. Law: a single measurement has no spread, and the next run
-# may leave the spread of a few by chance: both are reported.
+# Two runs compared, row by row, by their ratios. Law: a single measurement has no spread, and a median may
+# leave the spread of a few rounds by chance: both are reported.
 #
 # The stated spread of a row is its ratio's least..most over the rounds. The condition that a run's median is
 # in the other's spread is too strict: of two runs of five rounds of the same code, one in six has its median

@@ -60,7 +60,7 @@ FIGURES = {
 class Row:
     """One reading of diskq, compared with one of a peer or with a bound.
 
-    A reading is named as its measurement is, or "measurement: part" where that makes several.
+    A reading has the name of its measurement, or "measurement: part" if the measurement makes several.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Row:
     at_least: float | None = None
     """The minimal ratio to the peer, by the median of the rounds' ratios."""
     at_most: float | None = None
-    """In the figure's own unit, by the median of the rounds."""
+    """The highest value that is promised, in the figure's own unit, by the median of the rounds."""
     reaches: float | None = None
-    """The same, where more is better."""
+    """The lowest value that is promised, in the figure's own unit, where more is better."""
     figure: str = "rate"
     reason: str = ""
-    """Why the floor is missed where it is, by what was measured."""
+    """Why the floor is missed, if it is, by what was measured."""
 
     @property
     def has_floor(self) -> bool:

@@ -1,5 +1,5 @@
-# What of the machine's limit each path reaches, and where the rest goes. Law: a path below half of its limit
-# has a reason here, and its figures come from the sweep, where both were measured in the same round.
+# The share of the machine's limit that each path reaches, and where the rest goes. Law: a path below half of
+# its limit has a reason here, and its figures come from the sweep, which measures both in the same round.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENOUGH = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A path, what it is held against, and why it is not that."""
+    """A path, the limit that it is compared with, and why it does not reach it."""
 
     path: str
     section: str

@@ -245,7 +245,7 @@ class Result:
 
     @classmethod
     def of_json(cls, told: Mapping[str, Any]) -> Result:
-        """What `as_json` has told, also where it had fewer fields."""
+        """Read what `as_json` has written, also if it had fewer fields."""
 
         def spreads(of: str) -> dict[str, Spread]:
             return {figure: Spread.of(spread["each"]) for figure, spread in told[of].items()}

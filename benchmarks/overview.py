@@ -1,5 +1,5 @@
-# Everything in one picture and one table: a handful of questions, and what everybody answers. Law: what was
-# not measured is left out; a figure of a quick run is marked wherever it stands.
+# One picture and one table of all systems, by a handful of questions. Law: what was not measured is left out;
+# a figure of a quick run is marked in the table and in the picture.
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Glance:
 
 
 def glance(reports: Sequence[Report]) -> Glance:
-    """Only questions that diskq itself has answered."""
+    """Return the answers, of the questions for which diskq itself was measured."""
     found = Glance()
     by_name = {report.about["benchmark"]: report for report in reports}
     for name in dict.fromkeys(asked.benchmark for asked in ASKED):

@@ -155,7 +155,7 @@ def value_of(figure: str, spreads: dict[str, Spread]) -> str:
 
 
 def _scale_of(figure: str, spread: Spread) -> tuple[float, str]:
-    """What it is divided by to be read, and the unit then."""
+    """Return the divisor for printing, and the unit after the division."""
     unit = FIGURES[figure].unit
     if unit != "/s":
         return 1, unit
@@ -163,7 +163,7 @@ def _scale_of(figure: str, spread: Spread) -> tuple[float, str]:
 
 
 def cpu_of(figure: str, spreads: dict[str, Spread]) -> str:
-    """Per message; where no messages were counted there is nothing to tell."""
+    """Return the processor time per message; empty if no messages were counted."""
     if not spreads or figure not in ("rate", "p50_us"):
         return ""
     return f"{short(spreads['cpu_us'].median)} µs"

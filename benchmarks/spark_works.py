@@ -260,7 +260,7 @@ WORKS: dict[str, Callable[[SparkWork, Any, Path], Any]] = {
 
 
 def _cpu_seconds(spark: SparkSession) -> float:
-    """What the JVM and the Python workers below it have used, user and system. 0 where it is not told."""
+    """Return the seconds that the JVM and its Python workers have used, user and system; 0 if not known."""
     gateway: Any = spark.sparkContext._gateway
     ticks = sum(_ticks(pid) for pid in _with_children(gateway.proc.pid))
     return ticks / os.sysconf("SC_CLK_TCK")

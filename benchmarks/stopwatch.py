@@ -58,19 +58,19 @@ def reading(count: int, seconds: float, cpu_seconds: float) -> Reading:
 
 
 def _cpu_seconds() -> float:
-    """What this process has used, user and system, all its threads."""
+    """Return the processor time of this process in seconds, user and system, all its threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """What another process has used, user and system, all its threads. Linux alone."""
+    """Return the processor time of another process in seconds, user and system, all threads. Linux only."""
     # clock_getcpuclockid(3), which Python has for threads alone; /proc/PID/stat has a resolution of 10 ms.
     return clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
 
 
 def resident_mib(pid: int | str = "self") -> float:
-    """Memory that a process holds. Zero where the kernel does not tell."""
+    """Return the resident memory of a process in MiB; zero if the kernel does not report it."""
     statm = Path(f"/proc/{pid}/statm")
     if not statm.exists():
         return 0.0
@@ -78,7 +78,7 @@ def resident_mib(pid: int | str = "self") -> float:
 
 
 def quantiles(seconds: Sequence[float]) -> Reading:
-    """By nearest rank, as the Go harness takes them, in microseconds."""
+    """Return the quantiles in microseconds, by nearest rank as in the Go harness."""
     ordered = sorted(seconds)
     return {
         name: ordered[math.ceil(q * len(ordered)) - 1] * 1e6
@@ -92,5 +92,5 @@ def shares(count: int, parts: int) -> list[int]:
 
 
 def body_of(size: int) -> bytes:
-    """The Go harness's message."""
+    """Return the message body that the Go harness sends."""
     return bytes(ord("a") + i % 26 for i in range(size))

@@ -114,9 +114,9 @@ def columns(directory: str, *, count: int) -> Reading:
 
 
 def sparse(directory: str, *, messages: int) -> None:
-    """A partition as `fill` makes it, in complete segments, of which only the parts with times exist.
+    """Make a partition as `fill` does, in complete segments, with only the files about time filled.
 
-    That is the timeindexes, and what a producer notes of them. The data and the indexes have their
+    These are the timeindexes, and what a producer notes of them. The data and the indexes have their
     sizes, and holes where their bytes would be.
     """
     fs = OsFileSystem()

@@ -1,5 +1,5 @@
-# One report of all benchmarks. Law: it is made of the JSON files alone, of whatever lies there, each with its
-# date and commit; nothing is measured for it, and a figure that is not there is not told.
+# One report of all benchmarks. Law: it is made from the JSON files in the directory alone, each with its date
+# and commit; nothing is measured for it, and a figure that is missing is left out.
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Question:
     y: str
     picture: str
     primary: str = ""
-    """The path of diskq that the peers are compared with; if None, there are no ratios."""
+    """The path of diskq that the peers are compared with; if empty, there are no ratios."""
 
 
 QUESTIONS = (

@@ -164,7 +164,7 @@ async def latency_of(
 
 
 async def slow_disk(directory: str, *, seconds: float) -> dict[str, Reading]:
-    """Of a task that does nothing but yield, while 16 others send, each time until the next sync."""
+    """Measure a task that only yields, while 16 make synced sends, with syncs 20 ms slower and not."""
     readings = {}
     for part, delay in random.sample([("20 ms", 0.02), ("as it is", 0.0)], 2):
         os.mkdir(f"{directory}/{part}")
@@ -173,7 +173,7 @@ async def slow_disk(directory: str, *, seconds: float) -> dict[str, Reading]:
 
 
 async def _longest_wait(directory: str, seconds: float, delay: float) -> Reading:
-    """For the event loop, where each sync takes `delay` seconds more."""
+    """Measure the longest wait for the event loop, while each sync takes `delay` seconds more."""
     disk = FaultFS(OsFileSystem())
     disk.delay("sync_files", delay)
     longest, turns = 0.0, 0
