@@ -121,8 +121,8 @@ def measure(name: str, options: argparse.Namespace) -> Report:
 
 
 def side_by_side(arguments: list[str]) -> int:
-    told = "Hold two runs beside each other by their ratios: does the new one lie in the old one's spread?"
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {COMPARE}", description=told)
+    description = "Compare two runs by their ratios: is each new ratio within the spread of the old one?"
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {COMPARE}", description=description)
     parser.add_argument("old", type=Path, metavar="OLD", help="a directory of results, as --out writes them")
     parser.add_argument("new", type=Path, metavar="NEW", help="another")
     parser.add_argument("--check", action="store_true", help="exit code 1 where a row is apart")
@@ -165,16 +165,16 @@ def show(progress: str) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     add = parser.add_argument
-    told = f"of {', '.join(BENCHMARKS)}; or {REPORT}, which measures nothing (default: all, and {REPORT}); "
-    told += f"or {COMPARE} OLD NEW, two directories of results"
-    add("names", nargs="*", metavar="BENCHMARK", help=told)
+    text = f"of {', '.join(BENCHMARKS)}; or {REPORT}, which measures nothing (default: all, and {REPORT}); "
+    text += f"or {COMPARE} OLD NEW, two directories of results"
+    add("names", nargs="*", metavar="BENCHMARK", help=text)
     add("--quick", action="store_true", help="a thirtieth of the work, one round, fewer points")
     add("--rounds", type=int, default=0, help="how many (default: the benchmark's own)")
     add("--only", default="", metavar="TEXT", help="sections, rows and peers with TEXT in their name")
     add("--check", action="store_true", help="exit code 1 where a floor is missed")
-    told = "write JSON, Markdown and pictures into this directory (default, of all and of the report: "
-    told += f"{RESULTS.relative_to(ROOT)}, or with --quick {QUICK_RESULTS.relative_to(ROOT)})"
-    add("--out", type=Path, help=told)
+    text = "write JSON, Markdown and pictures into this directory (default, of all and of the report: "
+    text += f"{RESULTS.relative_to(ROOT)}, or with --quick {QUICK_RESULTS.relative_to(ROOT)})"
+    add("--out", type=Path, help=text)
     add("--dir", type=Path, help="where the queues live meanwhile (default: .cache in the tree)")
     add("--seed", type=int, default=random.randrange(10**6), help="of the order (default: random)")
     options = parser.parse_args(arguments)

@@ -39,11 +39,11 @@ class HubWork:
             raise MissingError(str(reason)) from reason
         with (go.running if self._hub == "go" else ours)(directory) as (address, pid):
             before = cpu_seconds_of(pid)
-            told = go.put(address, count=self._count, batch=self._batch, size=100)
-            if told["code"] != "OK":
-                raise RuntimeError(f"{told['code']}: {told['error']}")
+            answer = go.put(address, count=self._count, batch=self._batch, size=100)
+            if answer["code"] != "OK":
+                raise RuntimeError(f"{answer['code']}: {answer['error']}")
             used = cpu_seconds_of(pid) - before
-        return {"": reading(self._count, told["seconds"], used)}
+        return {"": reading(self._count, answer["seconds"], used)}
 
     def describe(self) -> dict[str, Any]:
         return {"hub": self._hub, "count": self._count, "batch": self._batch, "size": 100}

@@ -123,9 +123,9 @@ def _results(path: Path) -> Sequence[Report]:
 
 
 def _compare(found: Comparison, name: str, old: Report, new: Report) -> None:
-    for told in ("scale", "commit"):
-        if old.about[told] != new.about[told]:
-            found.notes.append(f"* {name}: {told} {old.about[told]}, then {new.about[told]}")
+    for fact in ("scale", "commit"):
+        if old.about[fact] != new.about[fact]:
+            found.notes.append(f"* {name}: {fact} {old.about[fact]}, then {new.about[fact]}")
     before, after = ({_key(result): result for result in run.results} for run in (old, new))
     for key, result in before.items():
         other = after.get(key)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchmarks.harness import Result, Spread
 from benchmarks.report import line_of, range_of, short
 
-__all__ = ["ENOUGH", "GAPS", "Gap", "Reached", "reached", "told"]
+__all__ = ["ENOUGH", "GAPS", "Gap", "Reached", "markdown", "reached"]
 
 ENOUGH = 0.5
 """The share of the limit from which on no reason is required."""
@@ -36,7 +36,7 @@ class Reached:
     """Of the limit, round by round."""
 
     @property
-    def owes_a_reason(self) -> bool:
+    def needs_reason(self) -> bool:
         return self.share.median < ENOUGH
 
 
@@ -168,7 +168,7 @@ def reached(results: Sequence[Result]) -> list[Reached]:
     return found
 
 
-def told(results: Sequence[Result]) -> Iterator[str]:
+def markdown(results: Sequence[Result]) -> Iterator[str]:
     """The report's section: shares, and why the rest is missing, in Markdown."""
     paths = reached(results)
     if not paths:
@@ -188,7 +188,7 @@ def told(results: Sequence[Result]) -> Iterator[str]:
     yield ""
     reasons: dict[str, list[str]] = {}
     for each in paths:
-        if each.owes_a_reason:
+        if each.needs_reason:
             reasons.setdefault(each.gap.reason or "nobody has said why (benchmarks/gaps.py).", []).append(
                 each.gap.path
             )

@@ -244,16 +244,16 @@ class Result:
         }
 
     @classmethod
-    def of_json(cls, told: Mapping[str, Any]) -> Result:
+    def of_json(cls, saved: Mapping[str, Any]) -> Result:
         """Read what `as_json` has written, also if it had fewer fields."""
 
         def spreads(of: str) -> dict[str, Spread]:
-            return {figure: Spread.of(spread["each"]) for figure, spread in told[of].items()}
+            return {figure: Spread.of(spread["each"]) for figure, spread in saved[of].items()}
 
-        known = {each.name: told[each.name] for each in fields(Row) if each.name in told}
-        row = Row(**known | {"ours": told.get("reading", told["name"])})
-        ratio = told["ratio"] and Spread.of(told["ratio"]["each"])
-        return cls(told["section"], row, spreads("ours"), spreads("against"), ratio, told["missing"])
+        known = {each.name: saved[each.name] for each in fields(Row) if each.name in saved}
+        row = Row(**known | {"ours": saved.get("reading", saved["name"])})
+        ratio = saved["ratio"] and Spread.of(saved["ratio"]["each"])
+        return cls(saved["section"], row, spreads("ours"), spreads("against"), ratio, saved["missing"])
 
 
 # --- running ---------------------------------------------------------------------------------------------

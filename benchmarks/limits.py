@@ -43,8 +43,8 @@ class Limit:
         )
         if done.returncode != 0:
             raise RuntimeError(f"{self}: {done.stderr.strip()}")
-        told = json.loads(done.stdout)
-        return {"": reading(told["count"], max(told["seconds"], 1e-9), told["cpu_seconds"])}
+        answer = json.loads(done.stdout)
+        return {"": reading(answer["count"], max(answer["seconds"], 1e-9), answer["cpu_seconds"])}
 
     def describe(self) -> dict[str, Any]:
         return {"c": f"limits {self.act}", "count": self.count, "size": self.size, "batch": self.batch}

@@ -45,8 +45,8 @@ def versions() -> dict[str, str]:
             found[package] = version(package)
     for server in SERVERS:
         with suppress(ModuleNotFoundError, OSError):
-            told = subprocess.run([program(server), "--version"], capture_output=True, text=True, check=False)
-            number = re.search(r"v=?([\d.]+)", told.stdout)
+            done = subprocess.run([program(server), "--version"], capture_output=True, text=True, check=False)
+            number = re.search(r"v=?([\d.]+)", done.stdout)
             if number:
                 found[server] = number[1]
     return found

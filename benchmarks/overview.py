@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.harness import Spread
 from benchmarks.report import Report, line_of, save, short
 
-__all__ = ["PICTURE", "Glance", "draw", "glance", "told"]
+__all__ = ["PICTURE", "Glance", "draw", "glance", "markdown"]
 
 PICTURE = "overview.png"
 OURS = "diskq"
@@ -117,7 +117,7 @@ def glance(reports: Sequence[Report]) -> Glance:
 # --- the table ---------------------------------------------------------------------------------------------
 
 
-def told(found: Glance, drawn: set[str]) -> Iterator[str]:
+def markdown(found: Glance, drawn: set[str]) -> Iterator[str]:
     """The report's first section, in Markdown."""
     if not found.of:
         return

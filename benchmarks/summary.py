@@ -148,12 +148,12 @@ def render(reports: Sequence[Report], drawn: set[str] | None = None) -> str:
         "each row means and what is not fair is in [benchmarks/README.md](../README.md). Made of the JSON "
         "files beside it by `python -m benchmarks report`.",
         "",
-        *overview.told(overview.glance(reports), drawn or set()),
+        *overview.markdown(overview.glance(reports), drawn or set()),
         *_runs(reports),
         *_floors(reports),
     ]
     swept = _swept(reports)
-    lines += gaps.told(swept)
+    lines += gaps.markdown(swept)
     for question in QUESTIONS:
         found = curves(swept, question.prefix)
         if found.of:

@@ -35,7 +35,7 @@ def report(*results: Result, **about: object) -> Report:
 
 
 def text_of(*reports: Report, drawn: frozenset[str] = frozenset()) -> str:
-    return "\n".join(overview.told(overview.glance(reports), set(drawn)))
+    return "\n".join(overview.markdown(overview.glance(reports), set(drawn)))
 
 
 def test_each_question_is_answered_by_readings_that_are_taken():

@@ -174,7 +174,7 @@ def test_each_hot_path_is_held_against_its_limit():
 def test_each_path_that_reaches_less_than_half_of_its_limit_has_a_reason():
     swept = [result for report in summary.read(RESULTS) for result in report.results]
     for each in gaps.reached(swept):
-        assert each.gap.reason or not each.owes_a_reason, each.gap.path
+        assert each.gap.reason or not each.needs_reason, each.gap.path
 
 
 @pytest.mark.parametrize("ours, is_told", [(10.0, True), (90.0, False)])
