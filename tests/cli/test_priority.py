@@ -261,12 +261,12 @@ def test_a_line_of_json_tells_its_queue_and_priority(run, path, tmp_path):
     "line, why",
     [
         (b"{", "line 2"),
-        (b"[]", "no object"),
+        (b"[]", "not an object"),
         (b'{"data":"a"}', "base64"),
         (b'{"priority":1}', "no data"),
         (b'{"data":"","priority":"1"}', "whole number"),
         (b'{"data":"","priority":true}', "whole number"),
-        (b'{"data":"","queue":1}', "no text"),
+        (b'{"data":"","queue":1}', "is not text"),
         (b'{"data":"","Data":""}', "'Data'"),
     ],
 )

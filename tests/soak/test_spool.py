@@ -85,7 +85,7 @@ def test_what_a_spool_accepted_arrives_whatever_happens(tmp_path: Path) -> None:
     record, spool = tmp_path / "record", tmp_path / "spool"
     runs: list[Run] = []
     first, began = 0, time.monotonic()
-    with started("farend", SEED, record) as far_end:
+    with started("destination", SEED, record) as far_end:
         port = int(next(said(far_end)))
         for number in range(KILLS + 1):
             is_last = number == KILLS
@@ -95,7 +95,7 @@ def test_what_a_spool_accepted_arrives_whatever_happens(tmp_path: Path) -> None:
             run = Run(number)
             runs.append(run)
             how = "finish" if is_last else "wait"
-            with started("spoolsender", spool, port, number, first, goal, how) as sender:
+            with started("spool_sender", spool, port, number, first, goal, how) as sender:
                 hear(run, sender, Moment(LAST_RUN) if is_last else moment_to_kill(rng))
             first = max([first, *(part.stop for part in run.sending)])
     figures = judged(runs, list(requests(record)))
