@@ -28,7 +28,7 @@ cdef class SejBuffer(OffsetBuffer):
     cdef public int64_t room
 
     def __cinit__(self, fs, SejFraming framing not None, Gate gate not None, on_block):
-        pass
+        """Check the types: the framing that the base class keeps is sej's."""
 
     def count_from(self, int64_t next_offset, clock, on_full):
         """Set the offset of the next record. Once, before the first record."""
