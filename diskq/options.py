@@ -24,6 +24,7 @@ __all__ = [
     "ScannerOptions",
     "SpoolOptions",
     "StreamOptions",
+    "SyncTo",
     "WorkOptions",
     "checked_durability",
     "checked_options",
@@ -36,6 +37,7 @@ OnFull = Literal["wait", "reject", "drop_oldest"]
 Encoding = Literal["fixed", "varuint"]
 AgeRule = Literal["newest", "oldest"]
 Commit = Literal["written", "synced"]
+SyncTo = Literal["log", "files"]
 StoreLayout = Literal["aligned", "document"]
 OnFullQueue = Literal["wait", "reject"]
 
@@ -44,6 +46,7 @@ _ON_FULL: tuple[OnFull, ...] = ("wait", "reject", "drop_oldest")
 ENCODINGS: tuple[Encoding, ...] = ("fixed", "varuint")
 _AGE_RULES: tuple[AgeRule, ...] = ("newest", "oldest")
 _COMMITS: tuple[Commit, ...] = ("written", "synced")
+_SYNC_TO: tuple[SyncTo, ...] = ("log", "files")
 _STORE_LAYOUTS: tuple[StoreLayout, ...] = ("aligned", "document")
 _ON_FULL_QUEUE: tuple[OnFullQueue, ...] = ("wait", "reject")
 
@@ -110,6 +113,18 @@ class _WriterOptions(_SyncedOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _LoggedOptions(_WriterOptions):
+    """The options of every store with a redo log. Sizes in bytes."""
+
+    sync_to: SyncTo = "log"
+    """Where `synced` messages are on stable storage when the call returns: in the redo `log`, by one sync,
+    and in their files by the sync policy; or in their `files`, by two. After a power cut another program
+    finds what is in the log alone only after diskq has opened the store."""
+    redo_log_size: int = 4 * MIB
+    """The redo log grows up to this size; it begins with 64 KiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _FieldMapperOptions:
     """The options of everything that delivers messages in batches, with retries. Durations in seconds."""
 
@@ -129,7 +144,7 @@ class _FieldMapperOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueOptions(_WriterOptions):
+class QueueOptions(_LoggedOptions):
     """How a disk queue writes, syncs and bounds itself. Sizes in bytes, durations in seconds.
 
     No option is part of the format: a queue may be reopened with other options at any time.
@@ -159,7 +174,7 @@ class QueueOptions(_WriterOptions):
         _at_least("max_message_size", self.max_message_size, max(1, self.min_message_size))
         if self.max_message_size > _LARGEST_MESSAGE:
             raise ValueError(f"max_message_size is at most {_LARGEST_MESSAGE}, got {self.max_message_size}")
-        _check_writer(self)
+        _check_logged(self)
         if self.max_bytes is not None:
             _at_least("max_bytes", self.max_bytes, _LEAST_BOUND)
         _one_of("on_full", self.on_full, _ON_FULL)
@@ -203,7 +218,7 @@ class WorkOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOptions(_WriterOptions):
+class StreamOptions(_LoggedOptions):
     """How a stream is laid out, written and kept. Sizes in bytes, durations in seconds.
 
     `partition_count`, `segment_size`, `retention_max_bytes`, `retention_max_age` and `encoding` are the
@@ -258,7 +273,7 @@ class StreamOptions(_WriterOptions):
         _at_least("max_key_size", self.max_key_size, 32)  # a key that is made has 32 digits
         if self.max_key_size > _LARGEST_KEY:
             raise ValueError(f"max_key_size is at most {_LARGEST_KEY}, got {self.max_key_size}")
-        _check_writer(self)
+        _check_logged(self)
         _budget(self.budget)
         _one_of("on_full", self.on_full, _ON_FULL)
         _one_of("age_rule", self.age_rule, _AGE_RULES)
@@ -384,7 +399,7 @@ class ScannerOptions(_SyncedOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JournalOptions(_WriterOptions):
+class JournalOptions(_LoggedOptions):
     """How a journal is written and synced. Sizes in bytes, durations in seconds.
 
     No option is part of the format: a journal may be reopened with other options at any time.
@@ -412,7 +427,7 @@ class JournalOptions(_WriterOptions):
         _at_least("max_key_size", self.max_key_size, 0)
         if self.max_key_size > _LARGEST_JOURNAL_KEY:
             raise ValueError(f"max_key_size is at most {_LARGEST_JOURNAL_KEY}, got {self.max_key_size}")
-        _check_writer(self)
+        _check_logged(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -495,6 +510,12 @@ def _check_syncing(options: _SyncedOptions) -> None:
     _zero_or_more("checkpoint_slice", options.checkpoint_slice)
     _at_least("sync_every", options.sync_every, 1)
     _positive("sync_timeout", options.sync_timeout)
+
+
+def _check_logged(options: _LoggedOptions) -> None:
+    _check_writer(options)
+    _one_of("sync_to", options.sync_to, _SYNC_TO)
+    _at_least("redo_log_size", options.redo_log_size, _LEAST_BOUND)
 
 
 def _check_writer(options: _WriterOptions) -> None:

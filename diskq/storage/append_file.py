@@ -14,13 +14,16 @@ from diskq._native.core.gate import Gate
 from diskq.storage.barrier import PendingSyncs, close_all, open_at
 from diskq.storage.checksums import ChecksumFile
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
+from diskq.storage.redo_log import CHECKSUMS, DATA, Part
 
-__all__ = ["AppendFile", "OnBlock"]
+__all__ = ["AppendFile", "OnBlock", "Written"]
 
 
 B = TypeVar("B", bound=AppendBuffer)
 
 OnBlock = Callable[[int, int, int, int], object]
+Written = tuple[int, int, int]
+"""The number of a file, the byte after its last written record, and the bytes of its checksums."""
 
 
 class AppendFile(Generic[B]):
@@ -38,6 +41,7 @@ class AppendFile(Generic[B]):
         self._checksum_file: ChecksumFile | None = None
         self.failure: OSError | None = None
         """Why a checksum row could not be written: nothing more can be promised. None: no failure."""
+        self._logged = (0, 0)  # up to where the data and its checksums are durable, in the redo log or here
         self.needs_room = False
         """True if no zeros are left for the next rows: call `make_room_for_rows` before the next message."""
 
@@ -59,6 +63,7 @@ class AppendFile(Generic[B]):
         self.path = path
         self.handle = handle
         self.buffer.retarget(handle, end, end)
+        self._logged = (end, rows)
         pending_syncs.directories[directory_of(path)] = None
         pending_syncs.directories[directory_of(checksum_file)] = None
 
@@ -141,6 +146,45 @@ class AppendFile(Generic[B]):
     def has_pending_rows(self) -> bool:
         """True if checksums wait because the disk is full."""
         return self._checksum_file is not None and bool(self._checksum_file.waiting)
+
+    # --- for the redo log -------------------------------------------------------------------------
+
+    @property
+    def unlogged_size(self) -> int:
+        """Bytes of data that were written, and are durable nowhere yet."""
+        return self.buffer.flushed - self._logged[0] if self._checksum_file is not None else 0
+
+    def unlogged(self, group: int) -> tuple[Part, ...] | None:
+        """Return what was written to both files since the last `note_logged`, checksums to the last byte.
+
+        () if it is nothing. None if checksums are missing: the disk is full, or has failed. Raises OSError.
+        """
+        if not self.unlogged_size:
+            return ()
+        assert self._checksum_file is not None
+        sums = self._checksum_file
+        self.settle()
+        if sums.waiting:
+            return None
+        data, rows = self._logged
+        number = self.buffer.file_number
+        return (
+            Part(group, DATA, number, data, self._fs.pread(self.handle, self.buffer.flushed - data, data)),
+            Part(group, CHECKSUMS, number, rows, self._fs.pread(sums.handle, sums.written - rows, rows)),
+        )
+
+    @property
+    def written(self) -> Written:
+        """Up to where both files are written, for `note_logged`."""
+        sums = self._checksum_file
+        rows = 0 if sums is None else sums.written
+        return self.buffer.file_number, self.buffer.flushed, rows
+
+    def note_logged(self, written: Written) -> None:
+        """Note that what was `written` then is durable."""
+        number, *places = written
+        if number == self.buffer.file_number and places[0] > self._logged[0]:
+            self._logged = (places[0], places[1])
 
     def finish(self, pending_syncs: PendingSyncs) -> int:
         """Complete the file. The next barrier syncs it, and then closes it.

@@ -53,6 +53,13 @@ class Barrier:
     closing: tuple[int, ...] = ()
     """Handles that are not used after this."""
 
+    @property
+    def is_plain(self) -> bool:
+        """True if it syncs open files and replaces small ones, and nothing else: no name comes or goes."""
+        return not (
+            self.directories or self.installs or self.asides or self.removals or self.emptied or self.closing
+        )
+
     def execute(self, fs: FileSystem) -> bool:
         """Return when all of it is durable.
 
@@ -215,12 +222,15 @@ class PendingSyncs:
 
     files: list[int] = field(default_factory=list)
     directories: dict[str, None] = field(default_factory=dict)
+    installs: list[tuple[str, str]] = field(default_factory=list)
     asides: list[tuple[str, str]] = field(default_factory=list)
     removals: list[str] = field(default_factory=list)
     closing: list[int] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.files or self.directories or self.asides or self.removals or self.closing)
+        return bool(
+            self.files or self.directories or self.installs or self.asides or self.removals or self.closing
+        )
 
     def sync_and_close(self, *handles: int) -> None:
         """Have the next barrier sync these complete files, and then close them."""
@@ -232,13 +242,21 @@ class PendingSyncs:
         barrier = Barrier(
             files=(*self.files, *active),
             directories=tuple(self.directories),
+            installs=tuple(self.installs),
             replacements=replacements,
             asides=tuple(self.asides),
             removals=tuple(self.removals),
             closing=tuple(self.closing),
         )
-        for pending_syncs in (self.files, self.directories, self.asides, self.removals, self.closing):
-            pending_syncs.clear()
+        for pending in (
+            self.files,
+            self.directories,
+            self.installs,
+            self.asides,
+            self.removals,
+            self.closing,
+        ):
+            pending.clear()
         return barrier
 
     def execute_files(self, fs: FileSystem) -> None:

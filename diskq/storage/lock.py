@@ -46,6 +46,10 @@ class Holder:
     """For a queue: True if it has no empty messages, so that zeros after the last one are not messages."""
     is_closed: bool = False
     """True if it closed after everything it wrote was durable."""
+    redo: int = 0
+    """The number of its redo log; 0: it has none, or nothing in it is needed."""
+    is_displaced: bool = False
+    """True if another program may have written where the records of the redo log belong."""
 
     def is_of_this_boot(self, fs: FileSystem) -> bool:
         """False if the machine was restarted since, so that the page cache was lost."""
@@ -144,6 +148,29 @@ class Lock:
         """Record the segment of a log that is written to from now on. Raises OSError."""
         self._note(replace(self._holder, newest=number))
 
+    @property
+    def redo(self) -> int:
+        """The number of the redo log that the file names; 0: none; -1: a peer has emptied the file."""
+        return -1 if self.previous is None or not self.previous.pid else self.previous.redo
+
+    @property
+    def names_redo(self) -> bool:
+        """True if the file names a redo log now, or will with the next `sign`."""
+        return self._holder.redo != 0
+
+    @property
+    def is_displaced(self) -> bool:
+        """True if records of the redo log may be displaced, as an earlier open has found."""
+        return self._holder.is_displaced
+
+    def note_redo(self, number: int) -> None:
+        """Record the number of the redo log from now on; 0: none. Raises OSError."""
+        self._note(replace(self._holder, redo=number, is_displaced=False))
+
+    def plan_redo(self, number: int, *, is_displaced: bool) -> None:
+        """Let the next `sign` name the redo log of the previous holder, until it is cleared."""
+        self._holder = replace(self._holder, redo=number, is_displaced=is_displaced)
+
     def note_closed(self) -> None:
         """Record that everything written is durable, and no more will follow. Raises OSError."""
         self._note(replace(self._holder, is_closed=True))
@@ -167,6 +194,10 @@ class Lock:
             content["never_empty"] = 1
         if its.is_closed:
             content["is_closed"] = 1
+        if its.redo:
+            content["redo"] = its.redo
+        if its.is_displaced:
+            content["is_displaced"] = 1
         write_all(self._fs, self.handle, json.dumps(content).encode().ljust(_SIZE - 1) + b"\n", 0)
 
     def release(self) -> None:
@@ -198,6 +229,8 @@ def parse_holder(data: bytes) -> Holder | None:
             int(content.get("newest", -1)),
             bool(content.get("never_empty", 0)),
             bool(content.get("is_closed", 0)),
+            int(content.get("redo", 0)),
+            bool(content.get("is_displaced", 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return Holder()

@@ -39,6 +39,10 @@ EVENTS: Mapping[str, tuple[int, str]] = {
         logging.WARNING,
         "A committed offset is written without its shadow copy: bit rot would not be noticed.",
     ),
+    "no_redo_log": (
+        logging.WARNING,
+        "The redo log could not be made: `synced` messages are synced to files.",
+    ),
     "no_snapshot": (logging.WARNING, "A snapshot could not be written; the log stays."),
     "receive_failed": (logging.WARNING, "A receiver failed while another had a message."),
     "delivery_failed": (logging.WARNING, "An attempt failed; once for each kind of failure in a row."),

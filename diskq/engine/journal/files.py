@@ -9,6 +9,7 @@
 #     .diskq/                         private:
 #       points                          up to where everything is known to be on stable storage
 #       slate                           the write-ahead log: messages that are accepted and not yet written
+#       redo                            the redo log: messages that are durable here before they are in jnl/
 #       repair/                         during a repair: files that will replace others
 #       gaps                            offsets whose messages a repair could not save
 #       journal-data/%016x.jnl.sums     checksums of a segment; and bytes that repairs set aside
@@ -59,6 +60,7 @@ class JournalFiles:
         self.points = private_path(path, "points")
         self.gaps = private_path(path, "gaps")
         self.wal = private_path(path, "slate")
+        self.redo = private_path(path, "redo")
         self.swap = "repair"  # the name of a directory in the private one
         self.status = private_path(path, "status")
 

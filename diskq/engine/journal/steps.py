@@ -19,6 +19,7 @@ from diskq.engine.journal.segment import JournalSegment
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.log.message_checks import as_body, as_key
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, leave_points, read_points
+from diskq.engine.log.redo import Redo
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.timestamps import as_timestamp
@@ -104,8 +105,21 @@ class JournalSteps(DirectorySteps):
         if not points.partitions and points.is_readable:
             keep_path(fs, self.path)  # once: if there is a point, it was done
         wals = writer.use_wals(WriteAheadLogs(fs, lock, {0: files.staging}, points.staged))
+        redo = writer.use_redo(
+            Redo(
+                fs,
+                files.redo,
+                lock,
+                self.options,
+                lambda: ((0, self._segment.append),),
+                log,
+                writer.clock,
+                most=self.options.redo_log_size,
+            )
+        )
+        redone = redo.replay({0: files.staging}, wals, in_place=was_ours, is_covered=points.cover)
         wals.replay(in_place=was_ours)
-        writer.repairs += [*wals.unreported, *wals.repairs]
+        writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
         if not was_ours:
             self._find_a_peer(points)
         writer.pending.removals += files.leftovers()
@@ -130,9 +144,10 @@ class JournalSteps(DirectorySteps):
         if not writer.commit(metadata=(noted,)) and not write_over(fs, noted):
             raise DiskFullError(self.path, NO_ROOM)
         writer.note()
-        for displaced in wals.displaced:
+        for displaced in (*redone.displaced, *wals.displaced):
             self._append_again(displaced)
         wals.clear()
+        redo.clear_old()
         log.report_repairs(writer.repairs, logged)
         # A new write-ahead log only now that the messages of the old one are written and synced.
         wals.open({0: self.buffer}, is_for_rows=not self._uses_wal)
@@ -336,8 +351,11 @@ class JournalSteps(DirectorySteps):
     def state(self) -> int:
         return self.buffer.written_offset
 
+    def logged(self, state: int) -> None:
+        self.synced_offset = max(self.synced_offset, state)
+
     def completed(self, state: int, is_replaced: bool) -> None:
-        self.synced_offset = state
+        self.synced_offset = max(self.synced_offset, state)
 
     def finish(self) -> None:
         # Messages that could not be written stay in the write-ahead log for the next open.

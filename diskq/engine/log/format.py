@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from diskq.options import Durability
+from diskq.options import Durability, SyncTo
 from diskq.storage.barrier import Replacement
 
-__all__ = ["Format", "SyncOptions"]
+__all__ = ["Format", "LoggedOptions", "SyncOptions"]
 
 
 class SyncOptions(Protocol):
@@ -30,6 +30,17 @@ class SyncOptions(Protocol):
 
     @property
     def durability(self) -> Durability: ...
+
+
+class LoggedOptions(SyncOptions, Protocol):
+    """Those of an engine with a redo log."""
+
+    @property
+    def sync_to(self) -> SyncTo: ...
+
+    @property
+    def redo_log_size(self) -> int:
+        """Bytes."""
 
 
 class Format(Protocol):
@@ -84,6 +95,9 @@ class Format(Protocol):
 
     def state(self) -> Any:
         """Return what `completed` needs to know of this moment."""
+
+    def logged(self, state: Any) -> None:
+        """Note that all records written at `state` are durable: in the redo log, not yet in their files."""
 
     def completed(self, state: Any, is_replaced: bool) -> None:
         """Note that all written at `state` is durable; the metadata, too, if `is_replaced`."""

@@ -79,6 +79,11 @@ class RecoveryPoints:
             return False
         return self.is_closed or (self.is_readable and partition not in self.partitions)
 
+    def cover(self, partition: int, base: int, end: int) -> bool:
+        """True if byte `end` of the segment `base` of the partition is durable by its point."""
+        point = self.partitions.get(partition)
+        return point is not None and (base, end) <= (point.base, point.end)
+
     def with_other_starts(self, partitions: Iterable[int]) -> RecoveryPoints:
         """Return the same points, with the first segments of these partitions unknown."""
         others = {index: self.partitions[index]._replace(first=None) for index in partitions}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from diskq.engine.log.format import Format, SyncOptions
 from diskq.engine.log.writer import MOST_WAITING, LogWriter
@@ -70,3 +70,6 @@ class DirectorySteps(LogSteps):
 
     def wants_metadata(self, full: bool) -> bool:
         return self.log.is_point_due(full)
+
+    def logged(self, state: Any) -> None:
+        """Do nothing: what is durable in the redo log alone is of no interest to this format."""

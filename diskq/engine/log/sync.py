@@ -1,5 +1,8 @@
-# A sync, and an object with at most one of them in flight. Law: a sync is prepared in the thread that writes,
-# executed in any thread, and completed in the first one again; a failed one is final.
+# A sync, and an object with at most one of each sort in flight. Law: a sync is prepared in the thread that
+# writes, executed in any thread, and completed in the first one again; a failed one is final.
+#
+# There are syncs of the files, and syncs of the redo log, which make records durable without the files. One
+# of each may be in flight at the same time.
 #
 #     open      all calls are allowed
 #     failed    every call raises the failure, and nothing is promised; `close` releases what it holds
@@ -35,10 +38,17 @@ class Sync:
     written: int = 0
     """The number of bytes, of all ever accepted, that are durable once it is complete."""
     has_metadata: bool = True
+    redo: Any = None
+    """What of the redo log is not needed any more once it is complete."""
+    is_of_log: bool = False
+    """True if it syncs the redo log, and not the files."""
 
 
 class Synced(ABC):
-    """It is open, failed or closed, and has at most one sync in flight. For one thread at a time."""
+    """It is open, failed or closed, and has at most one sync of its files in flight.
+
+    For one thread at a time.
+    """
 
     def __init__(
         self, fs: FileSystem, topic: Log, path: str, what: str, policy: SyncPolicy, clock: Callable[[], float]
@@ -55,6 +65,7 @@ class Synced(ABC):
         """The error that every call raises, once something has failed for good."""
         self.is_closed = False
         self._in_flight: Sync | None = None
+        self._log_in_flight: Sync | None = None
 
     def check_usable(self) -> None:
         """Raise the failure, or ValueError if it is closed."""
@@ -71,7 +82,7 @@ class Synced(ABC):
         """Refuse all further calls: the disk broke a promise. Raises StorageFailedError."""
         error = StorageFailedError(self.path)
         error.__cause__ = failure
-        self._in_flight = None
+        self._in_flight = self._log_in_flight = None
         self.refuse(error)
         raise error from failure
 
@@ -98,8 +109,12 @@ class Synced(ABC):
         assert self._in_flight is None, "one sync at a time"
 
     def _end_flight(self, sync: Sync) -> None:
-        assert sync is self._in_flight, "not the sync that was prepared"
-        self._in_flight = None
+        if sync.is_of_log:
+            assert sync is self._log_in_flight, "not the sync that was prepared"
+            self._log_in_flight = None
+        else:
+            assert sync is self._in_flight, "not the sync that was prepared"
+            self._in_flight = None
 
     def _note_not_replaced(self, path: str) -> None:
         """Log that the disk has no space for the small file `path`, which is still pending."""

@@ -1,6 +1,6 @@
-# The writer under every kind. Law: it is open, failed or closed, and at most one sync is in flight. A failed
-# write is cut back, and the writer goes on; a failed sync is final; an accepted message is never reported as
-# an error later, whatever its sync meets.
+# The writer under every kind. Law: it is open, failed or closed, and at most one sync of the files is in
+# flight, and one of the redo log. A failed write is cut back, and the writer goes on; a failed sync is final;
+# an accepted message is never reported as an error later, whatever its sync meets.
 #
 # The states and the life of a sync are in sync.py.
 #
@@ -19,11 +19,12 @@ from diskq._native.core.gate import Gate
 from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.format import Format, SyncOptions
+from diskq.engine.log.redo import Redo
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.sync import Sync, Synced
 from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError
 from diskq.options import DURABILITY_WORDS, Durability, checked_durability
-from diskq.storage.barrier import PendingSyncs, Replacement, close_all
+from diskq.storage.barrier import Barrier, PendingSyncs, Replacement, close_all
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.lock import Lock
@@ -84,6 +85,7 @@ class LogWriter(Synced):
         """What the next sync has to do beyond the active files."""
         self.repairs: list[Repair] = []
         self.wals: WriteAheadLogs | None = None
+        self.redo: Redo | None = None
         self.is_closing = False
         """True while the last syncs are prepared."""
         self.is_half_unsynced = False
@@ -139,6 +141,13 @@ class LogWriter(Synced):
         self.on_release(wals.close)
         return wals
 
+    def use_redo(self, redo: Redo) -> Redo:
+        """Keep the redo log for as long as this is open."""
+        self.redo = redo
+        self.on_release(redo.close)
+        self.pending.removals += redo.leftovers()
+        return redo
+
     def make_directories(self, *paths: str) -> None:
         """Make the directories that are missing; durable with the next sync. Raises OSError."""
         for path in paths:
@@ -164,8 +173,16 @@ class LogWriter(Synced):
                 if self.wals is not None:
                     self.wals.flush_to_the_end(self.flush)
                 self._format.finish()
+                if self.redo is not None:
+                    self._clear_redo(self.redo)
         finally:
             self.release()
+
+    def _clear_redo(self, redo: Redo) -> None:
+        try:
+            redo.clear()
+        except OSError as failure:
+            self.fail(failure)
 
     def release(self) -> None:
         """Close and release everything, without a promise. Idempotent."""
@@ -206,8 +223,10 @@ class LogWriter(Synced):
         that has to be written report it. Raises StorageFailedError, and never DiskFullError.
         """
         is_due = self.note()
-        if is_due or word == "synced":
-            self.run(self.prepare(full=is_due))
+        if is_due:
+            self.run(self.prepare(full=True))
+        elif word == "synced":
+            self.run(self.prepare_log() or self.prepare(full=False))
         return is_due
 
     def append_failed(self, failure: OSError, accepted: int = 0) -> NoReturn:
@@ -340,6 +359,42 @@ class LogWriter(Synced):
         return self.run(self._freeze(handles, tuple(metadata), None))
 
     @exclusive
+    def prepare_log(self) -> Sync | None:
+        """Prepare a sync of the redo log, which makes all durable that was accepted, as `prepare` does.
+
+        None: it cannot, and the files must be synced; this one may be in flight beside such a sync. Raises
+        StorageFailedError.
+        """
+        self.check_usable()
+        in_flight = self._in_flight
+        if (
+            self.redo is None
+            or self._log_in_flight is not None
+            or self.pending
+            # Records that follow in a new file mean nothing without it.
+            or (in_flight is not None and not in_flight.barrier.is_plain)
+        ):
+            return None
+        try:
+            self.flush()
+        except (DiskFullError, OSError):
+            return None  # a sync of the files meets the same, and judges it
+        try:
+            handles = self.redo.add(self.pending)
+        except OSError as failure:
+            self.fail(failure)
+        if handles is None:
+            return None
+        self._log_in_flight = Sync(
+            barrier=Barrier(files=handles),
+            written=self._format.accepted_bytes - self._format.waiting_bytes,
+            has_metadata=False,
+            state=self._format.state(),
+            is_of_log=True,
+        )
+        return self._log_in_flight
+
+    @exclusive
     def prepare(self, *, full: bool) -> Sync:
         """Prepare a sync of all that was accepted and can be written. Execute it, then `complete` or `fail`.
 
@@ -383,14 +438,23 @@ class LogWriter(Synced):
             has_metadata=bool(metadata),
             left_out=left_out,
             state=self._format.state(),
+            redo=None if self.redo is None else self.redo.mark(),
         )
         return self._in_flight
 
     @exclusive
     def complete(self, sync: Sync, is_replaced: bool) -> None:
         self._end_flight(sync)
-        self._synced_bytes = sync.written
+        self._synced_bytes = max(self._synced_bytes, sync.written)
         self.syncs += 1
+        if sync.is_of_log:
+            self._format.logged(sync.state)
+            return
+        if self.redo is not None and sync.redo is not None:
+            try:
+                self.redo.release(sync.redo)
+            except OSError as failure:
+                self.fail(failure)
         if sync.has_metadata and not is_replaced:
             # The disk is full. Recovery will begin at an older point; the new one is still pending.
             self.was_refused = True

@@ -87,6 +87,7 @@ class QueueFiles:
         self.private = private_path(directory, "")[:-1]
         self.lock = private_path(directory, f"{name}.lock")
         self.wal = private_path(directory, f"{name}.slate")
+        self.redo = private_path(directory, f"{name}.redo")
         self.swap = f"{name}.repair"  # a directory of that name, in the private directory
         self.status = private_path(directory, f"{name}.status")
         self._ack_logs = Naming(f"{name}.", 6, ".acks")

@@ -23,6 +23,7 @@ from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile
 from diskq.storage.budget import BLOCK, BudgetShare
 from diskq.storage.fs import FileSystem
+from diskq.storage.redo_log import LEAST_SIZE
 
 __all__ = ["Act", "FifoQuota", "Obstacle"]
 
@@ -39,6 +40,8 @@ the oldest file, which is not the active one. "spill": it writes the messages in
 _HEADROOM = 4 * 1024
 # Blocks counted in a budget: for the lock and the metadata, which is replaced; and for each file.
 _FIXED_BLOCKS = 5
+# A redo log may take this part of a bound.
+_REDO_LOGS_IN_A_BOUND = 64
 _BLOCKS_OF_A_FILE = 2
 
 
@@ -83,6 +86,15 @@ class FifoQuota:
         if self.share is not None:
             self.share.close()
 
+    @property
+    def most_redo(self) -> int:
+        """The most bytes that the redo log may have: a small part of a bound, and 0 for a small one."""
+        options = self._options
+        bounds = [options.max_bytes, options.budget.max_bytes if options.budget is not None else None]
+        parts = [bound // _REDO_LOGS_IN_A_BOUND for bound in bounds if bound is not None]
+        most = min([options.redo_log_size, *parts])
+        return most if most >= LEAST_SIZE and options.sync_to == "log" else 0
+
     # --- how much there is ------------------------------------------------------------------------
 
     @property
@@ -105,7 +117,7 @@ class FifoQuota:
     @property
     def _fixed(self) -> int:
         """Bytes that are on the disk whatever the queue holds."""
-        return _FIXED_BLOCKS * BLOCK + self.wal_size
+        return _FIXED_BLOCKS * BLOCK + self.wal_size + self.most_redo
 
     @property
     def _used(self) -> int:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from diskq._native.queue.codec import scan
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.recovery import OpenRepairs
+from diskq.engine.log.redo import Redo
 from diskq.engine.log.steps import LogSteps
 from diskq.engine.log.trust import QueueUse
 from diskq.engine.log.writer import LogWriter
@@ -136,6 +137,25 @@ class FifoSteps(LogSteps):
         finish_swap(fs, files.directory, files.swap)
         wals = writer.use_wals(WriteAheadLogs(fs, lock, {0: files.staging}))
         writer.on_release(self.head.release)
+        redo = writer.use_redo(
+            Redo(
+                fs,
+                files.redo,
+                lock,
+                self.options,
+                lambda: ((0, self._append),),
+                log,
+                writer.clock,
+                most=self.quota.most_redo,
+            )
+        )
+        metadata = QueueMetadata.parse(files.read_metadata() or b"")
+        redone = redo.replay(
+            {0: files.staging},
+            wals,
+            in_place=metadata is None or metadata.is_ours,
+            is_covered=lambda _, file, end: metadata is not None and (file, end) <= metadata.write,
+        )
         wals.replay()
         use = QueueUse.before(lock.previous, wals, never_empty=self._never_empty)
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
@@ -146,15 +166,16 @@ class FifoSteps(LogSteps):
             lock.note_never_empty()
         repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
         self._sealed.find(found.sizes, found.write.file)
-        writer.repairs += [*wals.unreported, *wals.repairs, *found.repairs]
+        writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs, *found.repairs]
         self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
         self.head.begin(found.read, found.depth)
         self.tail.begin(found.write, found.rows, is_there=found.write.file in found.sizes)
         reported = log.report_repairs(writer.repairs, reported=found.reported)
         self.sync()
-        for displaced in wals.displaced:
+        for displaced in (*redone.displaced, *wals.displaced):
             self._append_again(displaced)
         wals.clear()
+        redo.clear_old()
         # Only now, with the messages of the old write-ahead log written, may there be a new one.
         self._is_open = True
         self._take_wal()
@@ -201,7 +222,7 @@ class FifoSteps(LogSteps):
         self.log.pending.removals += map(self._files.ack_log, self._files.ack_logs())
         if self.log.wals is not None:
             self.log.wals.give_up()
-        self.log.pending.removals.append(self._files.wal)
+        self.log.pending.removals += (self._files.wal, self._files.redo)
         self.log.commit()
         self.log.release()
 
@@ -353,6 +374,9 @@ class FifoSteps(LogSteps):
     def state(self) -> int:
         """Return the bytes of consumed files that are gone when the sync is complete."""
         return self._sealed.leaving
+
+    def logged(self, state: int) -> None:
+        self.tail.renew_limits()
 
     def completed(self, state: int, is_replaced: bool) -> None:
         self._sealed.removed(state)

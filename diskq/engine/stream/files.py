@@ -61,6 +61,7 @@ class StreamFiles:
         self.owner_id = private_path(path, "owner")
         self.intent = private_path(path, "intent")
         self.staging = private_path(path, "staging")
+        self.redo = private_path(path, "redo")
         self.swap = "repair"  # the name of a directory in the private one
         self.status = private_path(path, "status")
 

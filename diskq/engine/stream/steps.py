@@ -18,6 +18,7 @@ from diskq.engine.log.message_checks import as_body, as_key
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery import FoundLog
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, leave_points, read_points
+from diskq.engine.log.redo import Redo
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.timestamps import as_timestamp
@@ -41,9 +42,10 @@ from diskq.storage.budget import BLOCK, BudgetShare
 from diskq.storage.fs import AnyPath, FileSystem, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
+from diskq.storage.redo_log import LEAST_SIZE
 from diskq.storage.repairs import Repair, keep_content
 from diskq.storage.swap import finish_swap
-from diskq.storage.write_ahead_logs import WriteAheadLogs
+from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs
 
 __all__ = ["Item", "Key", "StreamSteps", "Value", "When", "new_key"]
 
@@ -60,6 +62,8 @@ StreamObstacle = Literal["unsynced"] | BudgetObstacle
 # Bytes of encoded records in one write; and the number of records whose index entries may wait.
 _AT_ONCE = 256 * 1024
 _MANY_ROWS = 16 * 1024
+# A redo log may take this part of a budget.
+_REDO_LOGS_IN_A_BUDGET = 64
 # How many partitions have a write-ahead log: each is a mapped file.
 _MOST_WALS = 64
 
@@ -122,6 +126,7 @@ class StreamSteps(DirectorySteps):
         """The share of the disk budget that this stream uses, or None."""
         self._disk_share: StreamDiskShare | None = None
         self._could_not_drop = False
+        self._displaced: list[Displaced] = []  # to be appended again before anything else
 
     # --- opening ----------------------------------------------------------------------------------
 
@@ -150,6 +155,7 @@ class StreamSteps(DirectorySteps):
             self._owner = OwnerFile(fs, files, take_over=take_over)
             made = None if was_ours else self._owner
             writer.repairs += self._owner.repairs
+            self._use_redo(lock)
             self._go_on(was_ours, wals)
         except BaseException:
             # The next producer must not find an owner file that did not exist before.
@@ -159,6 +165,29 @@ class StreamSteps(DirectorySteps):
             raise
         self._open_wals(lock)
         self._join_budget()
+
+    @property
+    def _most_redo(self) -> int:
+        """The most bytes that the redo log may have: a small part of a budget, and 0 in a small one."""
+        options = self.options
+        most = options.redo_log_size
+        if options.budget is not None:
+            most = min(most, options.budget.max_bytes // _REDO_LOGS_IN_A_BUDGET)
+        return most if most >= LEAST_SIZE and options.sync_to == "log" else 0
+
+    def _use_redo(self, lock: Lock) -> None:
+        self.log.use_redo(
+            Redo(
+                self._fs,
+                self.files.redo,
+                lock,
+                self.options,
+                lambda: ((its.files.index, its.segment.append) for its in self._partitions),
+                log,
+                self.log.clock,
+                most=self._most_redo,
+            )
+        )
 
     def _go_on(self, was_ours: bool, wals: WriteAheadLogs) -> None:
         fs, files, writer = self._fs, self.files, self.log
@@ -238,8 +267,18 @@ class StreamSteps(DirectorySteps):
             keep_path(self._fs, self.path)  # once: if there are points, it was done
         self.log.pending.removals += self.files.leftovers()
         there = self.files.partitions()
+        redo = self.log.redo
+        assert redo is not None
+        firsts = {index: read_first(self._fs, self.files.partition(index)) for index in there}
+        redone = redo.replay(
+            {index: self.files.partition(index).staging for index in there},
+            wals,
+            in_place=was_ours and not points.was_left,
+            is_covered=lambda index, base, end: base < firsts[index] or points.cover(index, base, end),
+        )
         wals.replay(in_place=was_ours)
-        self.log.repairs += [*wals.unreported, *wals.repairs]
+        self._displaced = [*redone.displaced, *wals.displaced]
+        self.log.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
         refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
         # A transaction may be pending for partitions that are no longer written to.
         count = max(self.settings.partitions, *(index + 1 for index in refilled), 0)
@@ -310,7 +349,7 @@ class StreamSteps(DirectorySteps):
 
     def _append_displaced(self, wals: WriteAheadLogs) -> None:
         """Append accepted messages again, durably, if another producer has written in their place."""
-        for number, path, waiting in wals.displaced:
+        for number, path, waiting in self._displaced:
             records = count(waiting.records, self._framing.varuint).records
             reason = f"its bytes from {waiting.start} on are another producer's: {records} accepted before "
             if number < len(self._partitions):
@@ -335,7 +374,10 @@ class StreamSteps(DirectorySteps):
                         saved_as=aside,
                     )
                 )
+        self._displaced.clear()
         wals.clear()
+        if self.log.redo is not None:
+            self.log.redo.clear_old()
 
     def _open_wals(self, lock: Lock) -> None:
         """Open new write-ahead logs: the messages of the old ones are written and synced."""
@@ -536,6 +578,7 @@ class StreamSteps(DirectorySteps):
         if self._disk_share is not None:
             self.router.index_bytes = INDEX_BYTES
             wals = self.log.wals.size if self.log.wals is not None else 0
+            wals += self._most_redo
             self.share = self._disk_share.join(self._partitions, wals, self.options.on_full, self.router)
             self.log.note()
 

@@ -1,0 +1,249 @@
+# The redo log of one writer: when there is one, and what is in it. Law: an entry is added only while all that
+# was accepted before its records is durable, or is in the log too; and the log is not synced together with
+# changes of names.
+#
+# It is made for the first `synced` message, by the sync of the files that covers that message; and again,
+# twice as large, after a sync for which it had no space. Until it is there, and whenever it cannot take a
+# message, the files are synced instead. The lock file names it once it is there: so a missing one is noticed.
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from diskq.engine.log.format import LoggedOptions
+from diskq.storage.append_file import AppendFile, Written
+from diskq.storage.barrier import Barrier, PendingSyncs
+from diskq.storage.fs import FileSystem, directory_of
+from diskq.storage.lock import Lock
+from diskq.storage.log_events import Log
+from diskq.storage.redo_log import LEAST_SIZE, Part, RedoLog, redo_path
+from diskq.storage.redo_replay import Covers, Redone, replay_redo
+from diskq.storage.write_ahead_log import Staging
+from diskq.storage.write_ahead_logs import WriteAheadLogs
+
+__all__ = ["Appends", "Redo", "RedoMark"]
+
+Appends = Callable[[], Iterable[tuple[int, AppendFile[Any]]]]
+"""Returns the files that are written, each with the number of its partition, or 0."""
+
+# More bytes are synced in their files: they are written once then, not twice.
+LARGEST_ENTRY = 256 * 1024
+# Seconds until a log is made again after the disk had no space for it.
+_RETRY = 10.0
+
+
+class RedoMark(NamedTuple):
+    """What is durable in the files once a sync of them is complete."""
+
+    sequence: int
+    """All entries before this."""
+    written: tuple[tuple[AppendFile[Any], Written], ...]
+    makes_log: bool
+
+
+class Redo:
+    """The redo log of an open store."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        lock: Lock,
+        options: LoggedOptions,
+        appends: Appends,
+        topic: Log,
+        clock: Callable[[], float],
+        *,
+        most: int,
+    ) -> None:
+        """`most`: the most bytes that it may have on the disk; 0: there is none."""
+        self._fs = fs
+        self.path = path
+        self._lock = lock
+        self._appends = appends
+        self._log = topic
+        self._clock = clock
+        self._most = most
+        self._is_wanted = options.sync_to == "log" and most >= LEAST_SIZE
+        self._current: RedoLog | None = None
+        self._new: RedoLog | None = None  # it is made by a sync of the files
+        self._is_full = False  # it had no space
+        self._retry_at = -math.inf
+        self._is_named = False  # durably, in the lock file
+
+    # --- after a crash ----------------------------------------------------------------------------
+
+    def replay(
+        self,
+        stagings: Mapping[int, Staging],
+        wals: WriteAheadLogs,
+        *,
+        in_place: bool,
+        is_covered: Covers = lambda *_: False,
+    ) -> Redone:
+        """Put into the files what a power cut has left in the log alone; before they are looked at.
+
+        Arguments and errors are those of `replay_redo`.
+        """
+        lock = self._lock
+        is_displaced = lock.is_displaced or not in_place
+        done = replay_redo(
+            self._fs,
+            self.path,
+            stagings,
+            named=lock.redo,
+            has_run_on=wals.has_run_on and not lock.is_displaced,
+            in_place=not is_displaced,
+            is_covered=(lambda *_: False) if is_displaced else is_covered,
+        )
+        lock.plan_redo(max(0, done.number), is_displaced=is_displaced and done.number != 0)
+        return done
+
+    def leftovers(self) -> list[str]:
+        """Return the file of a log that was being made."""
+        path = redo_path(self.path)
+        return [path] if self._fs.size_of(path) is not None else []
+
+    def clear_old(self) -> None:
+        """Clear the log of the writer before: what it held is durable in the files. Raises OSError."""
+        if self._lock.names_redo:
+            self._forget()
+        if self._fs.size_of(self.path):
+            handle = self._fs.open(self.path, write=True)
+            try:
+                self._empty(handle)
+            finally:
+                self._fs.close(handle)
+
+    def _forget(self) -> None:
+        """Stop naming the log, durably: an empty one that is named is a loss."""
+        self._lock.note_redo(0)
+        Barrier(files=(self._lock.handle,)).execute(self._fs)
+
+    def _empty(self, handle: int) -> None:
+        self._fs.truncate(handle, 0)
+        Barrier(files=(handle,)).execute(self._fs)
+
+    # --- syncing ----------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk."""
+        logs = (log for log in (self._current, self._new) if log is not None)
+        return max((log.size for log in logs), default=0)
+
+    def add(self, pending: PendingSyncs) -> tuple[int, ...] | None:
+        """Add what was written since the last time. Returns the handles to be synced.
+
+        None: it takes nothing now, and the files must be synced; a log may then be among the `pending` syncs.
+        Raises OSError.
+        """
+        if not self._is_wanted or self._new is not None:
+            return None
+        appends = list(self._appends())
+        size = sum(append.unlogged_size for _, append in appends)
+        if size > min(LARGEST_ENTRY, self._most // 4):
+            return None
+        log = self._current
+        is_small = log is None or self._is_full or size > log.largest
+        if log is None or (is_small and log.size < self._most):
+            self._make(pending, size)
+            return None
+        if size > log.largest:
+            return None
+        parts: list[Part] = []
+        for group, append in appends:
+            own = append.unlogged(group)
+            if own is None:
+                return None
+            parts += own
+        if not log.add(parts):
+            self._is_full = True
+            return None
+        for _, append in appends:
+            append.note_logged(append.written)
+        if self._is_named:
+            return (log.handle,)
+        self._is_named = True
+        return (self._lock.handle, log.handle)
+
+    def _make(self, pending: PendingSyncs, size: int) -> None:
+        """Make a log, or a larger one; the next sync of the files completes it."""
+        now = self._clock()
+        if now < self._retry_at:
+            return
+        old = self._current
+        wanted = LEAST_SIZE if old is None else 2 * old.size
+        while wanted < 8 * size:
+            wanted *= 2
+        number = self._fs.unique_number() or 1 if old is None else old.number
+        path = redo_path(self.path)
+        try:
+            new = RedoLog(
+                self._fs,
+                path,
+                number,
+                min(wanted, self._most),
+                sequence=1 if old is None else old.next_sequence,
+            )
+        except OSError as failure:
+            self._retry_at = now + _RETRY
+            self._is_full = False
+            self._give_up(path)
+            self._log.report(
+                "no_redo_log",
+                "%s cannot be made, the files are synced instead: %s",
+                self.path,
+                failure,
+                path=self.path,
+                error=failure,
+            )
+            return
+        self._new = new
+        pending.files.append(new.handle)
+        pending.directories[directory_of(self.path)] = None
+        pending.installs.append((path, self.path))
+
+    def _give_up(self, path: str) -> None:
+        with contextlib.suppress(OSError):  # the next attempt replaces it
+            Barrier(removals=(path,)).execute(self._fs)
+
+    def mark(self) -> RedoMark:
+        """Return what is durable once the sync of the files that is being prepared is complete."""
+        log = self._new or self._current
+        sequence = 0 if log is None else log.next_sequence
+        written = tuple((append, append.written) for _, append in self._appends())
+        return RedoMark(sequence, written, self._new is not None)
+
+    def release(self, mark: RedoMark) -> None:
+        """Note that the sync of the files for which `mark` was taken is complete. Raises OSError."""
+        for append, written in mark.written:
+            append.note_logged(written)
+        if mark.makes_log:
+            old, self._current, self._new = self._current, self._new, None
+            self._is_full = False
+            if old is not None:
+                old.close()
+            elif self._current is not None:
+                self._lock.note_redo(self._current.number)
+        if self._current is not None:
+            self._current.release(mark.sequence)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Empty the log at a clean close: all of it is durable in the files. Raises OSError."""
+        if self._current is not None and not self._current.is_needed:
+            self._forget()
+            self._empty(self._current.handle)
+
+    def close(self) -> None:
+        """Close it. Idempotent."""
+        for log in (self._current, self._new):
+            if log is not None:
+                log.close()
+        self._current = self._new = None
+        self._is_wanted = False

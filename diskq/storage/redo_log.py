@@ -1,0 +1,363 @@
+# The redo log: bytes that are durable here before they are durable in their files. Law: an entry names its
+# files and places itself, and is durable once the log is synced; space is used again only when everything in
+# it is durable in its files.
+#
+# `synced` messages would need two syncs, of the data file, which grows, and of its checksum file. Instead,
+# the bytes that were written to both since the last time are written once more, as one entry, over the
+# preallocated bytes of this file, and only it is synced. The files follow with the next full sync. After a
+# power cut the next open writes to the files what they may lack (redo_replay.py).
+#
+# The file has a header in its first 4 KiB, twice, and two halves. An entry is written after the one before
+# it; when a half is full, the other one is used, if all of it is durable elsewhere. Sequence numbers tell the
+# order, and an entry that is left from an earlier round. A log is made under another name and renamed, so
+# that it never has a header that is not whole.
+#
+# After a kill it is not needed: the page cache has all that was written to the files.
+# Format: docs/format/redo.md.
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from diskq.errors import UnsupportedFormatError
+from diskq.storage.barrier import write_all
+from diskq.storage.checksums import checksum
+from diskq.storage.closing import let_go
+from diskq.storage.fs import FileSystem
+
+__all__ = [
+    "CHECKSUMS",
+    "DATA",
+    "LEAST_SIZE",
+    "Part",
+    "RedoContent",
+    "RedoEntry",
+    "RedoLog",
+    "read_redo",
+    "redo_path",
+]
+
+LEAST_SIZE = 64 * 1024
+"""The size of a log when it is made, in bytes."""
+
+DATA, CHECKSUMS = 0, 1
+"""What a part is of: a data file, or its checksum file."""
+
+_MAGIC = b"diskqrd"
+_VERSION = b"1"
+# magic and version, number of the log, bytes of each half, crc32c of all before
+_HEADER = struct.Struct("<8sQQI")
+_CHECKED = _HEADER.size - 4
+_COPY_AT = 2048
+_HALVES_AT = 4096
+
+# size and 1, crc32c of the size and of the rest of this, number of the log, sequence, first sequence that is
+# still needed, crc32c of the parts
+_ENTRY = struct.Struct("<IIQQQI4x")
+_SIZE = struct.Struct("<I")
+_HEADER_CHECKED_FROM = 8
+_ALIGNMENT = 8
+_USED = 1  # in the size, which is a multiple of _ALIGNMENT: its first byte is 0 only if nothing is here
+# group, what it is of, file, position, bytes
+_PART = struct.Struct("<IIqqI4x")
+_NO_ENTRY = b"\0"  # one byte, which cannot be torn
+_LARGEST = 1024 * 1024 * 1024
+
+
+class Part(NamedTuple):
+    """Bytes of one file, from `position` on."""
+
+    group: int
+    """The number of the partition; 0 in a store without partitions."""
+    kind: int
+    """DATA or CHECKSUMS."""
+    file: int
+    """The number of the data file, whose checksum file it is if `kind` says so."""
+    position: int
+    content: bytes
+
+    @property
+    def end(self) -> int:
+        """The byte after the last one."""
+        return self.position + len(self.content)
+
+
+class RedoLog:
+    """A redo log that is written."""
+
+    def __init__(self, fs: FileSystem, path: str, number: int, size: int, *, sequence: int = 1) -> None:
+        """Write an empty log of `size` bytes to the file at `path`, which is made or replaced.
+
+        The caller syncs it, and gives it its name. `number` is unique; `sequence` is that of the first entry.
+        Raises OSError, also if the disk is full; there may then be a file at `path`.
+        """
+        self._fs = fs
+        self.number = number
+        self.size = size
+        """Bytes on the disk."""
+        self._half_size = (size - _HALVES_AT) // 2
+        self._half = 0
+        self._at = 0  # in the half
+        self._next = sequence
+        self._floor = sequence  # entries before this are durable in their files
+        self._last = [0, 0]  # the sequence of the last entry in each half
+        self.handle = fs.open(path, write=True, create=True)
+        try:
+            if fs.size(self.handle):
+                fs.truncate(self.handle, 0)
+            fields = _HEADER.pack(_MAGIC + _VERSION, number, self._half_size, 0)[:_CHECKED]
+            header = (fields + checksum(fields).to_bytes(4, "little")).ljust(_COPY_AT, b"\0")
+            # Real zeros: an entry must not change anything of the file but bytes.
+            write_all(fs, self.handle, header * 2 + bytes(size - _HALVES_AT), 0)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence of the next entry."""
+        return self._next
+
+    @property
+    def is_needed(self) -> bool:
+        """True if it holds bytes that are not durable elsewhere."""
+        return self._floor < self._next
+
+    @property
+    def largest(self) -> int:
+        """The most bytes of content that an entry of a few parts may have."""
+        return self._half_size // 2
+
+    def add(self, parts: Sequence[Part]) -> bool:
+        """Write an entry, durable with the next sync of `handle`. False: there is no space for it.
+
+        Raises OSError.
+        """
+        pieces = []
+        for part in parts:
+            pieces.append(_PART.pack(*part[:4], len(part.content)))
+            pieces.append(part.content)
+        content = b"".join(pieces)
+        content += bytes(-len(content) % _ALIGNMENT)
+        size = _ENTRY.size + len(content)
+        if not self._find_space(size):
+            return False
+        entry = _header(size, self.number, self._next, self._floor, checksum(content)) + content
+        write_all(self._fs, self.handle, entry, self._place)
+        self._at += size
+        self._last[self._half] = self._next
+        self._next += 1
+        return True
+
+    @property
+    def _place(self) -> int:
+        return _HALVES_AT + self._half * self._half_size + self._at
+
+    def _find_space(self, size: int) -> bool:
+        if self._at and self._last[self._half] < self._floor:
+            self._at = 0  # nothing here is needed: the same pages again
+        if self._at + size <= self._half_size:
+            return True
+        other = 1 - self._half
+        if size > self._half_size or self._last[other] >= self._floor:
+            return False
+        self._half, self._at = other, 0
+        return True
+
+    def release(self, sequence: int) -> None:
+        """Note that all entries before `sequence` are durable in their files.
+
+        If these are all, the log reads as empty from now on; until a sync, only if the machine runs on.
+        Raises OSError.
+        """
+        self._floor = max(self._floor, sequence)
+        if not self.is_needed and any(self._last):
+            self._last = [0, 0]
+            for half in (0, 1):
+                write_all(self._fs, self.handle, _NO_ENTRY, _HALVES_AT + half * self._half_size)
+            self._at = 0
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        handle, self.handle = self.handle, -1
+        let_go(self._fs, handle)
+
+
+def _header(size: int, number: int, sequence: int, floor: int, check: int) -> bytes:
+    fields = _ENTRY.pack(size | _USED, 0, number, sequence, floor, check)
+    first, rest = fields[: _SIZE.size], fields[_HEADER_CHECKED_FROM:]
+    return first + _SIZE.pack(checksum(rest, checksum(first))) + rest
+
+
+def redo_path(path: str) -> str:
+    """Return the path at which a log is made that will be renamed to `path`."""
+    return f"{path}.new"
+
+
+# --- reading it -----------------------------------------------------------------------------------
+
+
+class RedoEntry(NamedTuple):
+    """One entry."""
+
+    sequence: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(slots=True)
+class RedoContent:
+    """What a redo log holds."""
+
+    number: int | None
+    """The number of the log; None if its header is unreadable."""
+    entries: list[RedoEntry] = field(default_factory=list)
+    """Those that are still needed, in order."""
+    unreadable: int = 0
+    """Bytes of entries that were durable, and are unreadable or missing now, at least."""
+
+
+def read_redo(fs: FileSystem, path: str) -> RedoContent | None:
+    """Read the log at `path`; None if there is no file, or an empty one.
+
+    Raises UnsupportedFormatError for a log of another format version; OSError.
+    """
+    size = fs.size_of(path)
+    if not size:
+        return None
+    handle = fs.open(path)
+    try:
+        head = fs.pread(handle, _HALVES_AT, 0)
+        number, half_size = _header_in(path, head)
+        if number is None:
+            return RedoContent(None, unreadable=size)
+        halves = [fs.pread(handle, half_size, _HALVES_AT + half * half_size) for half in (0, 1)]
+    finally:
+        let_go(fs, handle)
+    return _content(number, halves, half_size)
+
+
+def _header_in(path: str, head: bytes) -> tuple[int | None, int]:
+    """Return the log's number and the size of a half, from either copy; no number if both are unreadable."""
+    for at in (0, _COPY_AT):
+        if len(head) < at + _HEADER.size:
+            break
+        magic, number, half_size, check = _HEADER.unpack_from(head, at)
+        if check == checksum(head[at : at + _CHECKED]) and magic.startswith(_MAGIC):
+            if magic[-1:] != _VERSION:
+                found = f"a redo log of format version {magic[-1:].decode('ascii', 'replace')!r}"
+                raise UnsupportedFormatError(path, found, f"version {_VERSION.decode()!r}")
+            if 0 < half_size <= _LARGEST:
+                return number, half_size
+    return None, 0
+
+
+class _Header(NamedTuple):
+    """The header of an entry."""
+
+    size: int
+    sequence: int
+    floor: int
+    """The first sequence that is still needed."""
+    check: int
+    """crc32c of the parts."""
+
+
+class _Chain(NamedTuple):
+    """The entries at the beginning of a half."""
+
+    entries: list[RedoEntry]
+    floor: int
+    end: int
+    """The byte after them."""
+
+    @property
+    def last(self) -> int:
+        """The sequence of the last one; 0: there is none."""
+        return self.entries[-1].sequence if self.entries else 0
+
+
+def _content(number: int, halves: Sequence[bytes], half_size: int) -> RedoContent:
+    found = RedoContent(number)
+    chains = [_chain(number, half) for half in halves]
+    older, latest = sorted(chains, key=lambda chain: chain.last)
+    entries = latest.entries
+    if entries and older.last + 1 == entries[0].sequence:
+        entries = older.entries + entries
+    found.entries = [entry for entry in entries if entry.sequence >= latest.floor]
+    if entries and entries[0].sequence > latest.floor:
+        found.unreadable += half_size  # the other half has them
+    for half, chain in zip(halves, chains, strict=True):
+        if len(half) < half_size or _is_followed(number, half, chain):
+            found.unreadable += half_size - chain.end
+    return found
+
+
+def _chain(number: int, half: bytes) -> _Chain:
+    entries: list[RedoEntry] = []
+    at = floor = 0
+    while (header := _header_at(number, half, at)) is not None:
+        entry = _entry_at(header, half, at)
+        if entry is None or (entries and entry.sequence != entries[-1].sequence + 1):
+            break
+        entries.append(entry)
+        at += header.size
+        floor = header.floor
+    return _Chain(entries, floor, at)
+
+
+def _header_at(number: int, half: bytes, at: int) -> _Header | None:
+    """Return the header of an entry at this byte, of this log; None: there is none, or it is torn."""
+    if not 0 <= at <= len(half) - _ENTRY.size:
+        return None
+    used, check, its, sequence, floor, content = _ENTRY.unpack_from(half, at)
+    size = used & ~_USED
+    if its != number or size == used or size < _ENTRY.size or size % _ALIGNMENT:
+        return None
+    rest = half[at + _HEADER_CHECKED_FROM : at + _ENTRY.size]
+    if check != checksum(rest, checksum(half[at : at + _SIZE.size])):
+        return None
+    return _Header(size, sequence, floor, content)
+
+
+def _entry_at(header: _Header, half: bytes, at: int) -> RedoEntry | None:
+    """Return the entry with this header; None: the rest of it is torn."""
+    content = half[at + _ENTRY.size : at + header.size]
+    if len(content) < header.size - _ENTRY.size or header.check != checksum(content):
+        return None
+    return RedoEntry(header.sequence, tuple(_parts(content)))
+
+
+def _parts(content: bytes) -> Iterator[Part]:
+    at = 0
+    while at + _PART.size <= len(content):
+        group, kind, file, position, size = _PART.unpack_from(content, at)
+        at += _PART.size
+        yield Part(group, kind, file, position, content[at : at + size])
+        at += size
+
+
+def _is_followed(number: int, half: bytes, chain: _Chain) -> bool:
+    """True if the entry after the chain cannot be read, and a later one follows: it was durable once.
+
+    The one that was being written when the power failed may be torn; none is written before the sync of the
+    one before it has ended. Entries from an earlier round may follow.
+    """
+    torn = _header_at(number, half, chain.end)
+    if torn is not None and _entry_at(torn, half, chain.end) is not None:
+        return False  # it is whole, and from an earlier round
+    if torn is not None:
+        due = torn.sequence
+    elif chain.entries:
+        due = chain.last + 1
+    else:
+        return False  # nothing was written here yet, or its sequence cannot be known
+    mark = number.to_bytes(8, "little")
+    at = chain.end + _HEADER_CHECKED_FROM
+    while (at := half.find(mark, at + 1)) >= 0:
+        header = _header_at(number, half, at - _HEADER_CHECKED_FROM)
+        if header is not None and header.sequence > due:
+            return _entry_at(header, half, at - _HEADER_CHECKED_FROM) is not None
+    return False

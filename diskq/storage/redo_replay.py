@@ -1,0 +1,203 @@
+# Replay of a redo log after a power cut. Law: bytes of another program are never written over; what cannot be
+# put in its place is appended again or kept aside, and reported.
+#
+# It comes before anything else is judged: afterwards the files are as if each sync of the log had been one of
+# the files. A second replay changes nothing.
+#
+#   its place is empty                      the bytes are written there. A power cut leaves zeros, or the end
+#                                           of the file, where bytes were not synced
+#   other bytes are there                   another program has written since: the records are displaced, and
+#                                           all later ones of that file with them
+#   the file is gone, or ends before them   the records are kept aside
+#
+# If another program may have written since, nothing is written in place: records that are not there are
+# displaced.
+#
+# If the machine ran on, there is nothing to do: the page cache has all that was written to the files.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.closing import opened
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.redo_log import CHECKSUMS, DATA, Part, RedoContent, RedoEntry, read_redo
+from diskq.storage.repairs import Repair, keep_content, keep_copy
+from diskq.storage.write_ahead_log import Staging, Waiting
+from diskq.storage.write_ahead_logs import Displaced
+
+__all__ = ["Redone", "replay_redo"]
+
+Covers = Callable[[int, int, int], bool]
+"""Called with group, file and the byte after the records: True if they are durable, or were consumed."""
+
+
+@dataclass(slots=True)
+class Redone:
+    """The result of a replay."""
+
+    number: int = 0
+    """The number of the log, which is to be cleared once all of this is durable; 0: there is none."""
+    displaced: list[Displaced] = field(default_factory=list)
+    """Durable records whose place is used: they are to be appended again."""
+    repairs: list[Repair] = field(default_factory=list)
+
+
+def replay_redo(
+    fs: FileSystem,
+    path: str,
+    stagings: Mapping[int, Staging],
+    *,
+    named: int,
+    has_run_on: bool,
+    in_place: bool,
+    is_covered: Covers = lambda *_: False,
+) -> Redone:
+    """Put what the log at `path` holds into the files of `stagings` (by group), durably.
+
+    `named`: the number of the log that the lock file names; 0: none; -1: it cannot be known. `has_run_on`:
+    the machine was certainly not restarted since. Without `in_place` another program may have written since.
+    Raises UnsupportedFormatError for a log of another format version; OSError.
+    """
+    done = Redone()
+    content = read_redo(fs, path)
+    if not named:
+        return done
+    if content is None:
+        if named > 0:
+            done.repairs.append(_not_there(fs, path, has_run_on=has_run_on))
+        return done
+    if content.number is not None and named > 0 and content.number != named:
+        reason = "it is another store's, or an older one: "
+        done.repairs.append(_keep_log(fs, path, reason, content.unreadable, has_run_on=has_run_on))
+        return done
+    done.number = named if content.number is None else content.number
+    if content.unreadable:
+        reason = "its header is unreadable: " if content.number is None else "parts of it are unreadable: "
+        done.repairs.append(_keep_log(fs, path, reason, content.unreadable, has_run_on=has_run_on))
+    if not has_run_on:
+        _Replay(fs, stagings, done, in_place, is_covered).run(content)
+    return done
+
+
+_MAY_BE_LOST = "messages that were synced just before the power failed may be lost"
+_NONE_LOST = "no message is lost, as the machine ran on"
+
+
+def _not_there(fs: FileSystem, path: str, *, has_run_on: bool) -> Repair:
+    size = fs.size_of(path)
+    what = "is gone" if size is None else "is empty"
+    reason = f"it {what}: {_NONE_LOST if has_run_on else _MAY_BE_LOST}"
+    return Repair(path=path, kept=0, dropped=0, reason=reason, records=0 if has_run_on else None)
+
+
+def _keep_log(fs: FileSystem, path: str, reason: str, dropped: int, *, has_run_on: bool) -> Repair:
+    """Keep a copy of a log that cannot be used as a whole, if messages may be lost with it."""
+    reason += _NONE_LOST if has_run_on else _MAY_BE_LOST
+    aside = None
+    if not has_run_on:
+        with opened(fs, path) as handle:
+            try:
+                aside = keep_copy(fs, handle, path)
+            except OSError as failure:
+                if failure.errno not in FULL_DISK_ERRNOS:
+                    raise
+    records = 0 if has_run_on else None
+    return Repair(path=path, kept=0, dropped=dropped, reason=reason, records=records, saved_as=aside)
+
+
+class _Replay:
+    """One replay of a log that can be read."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        stagings: Mapping[int, Staging],
+        done: Redone,
+        in_place: bool,
+        is_covered: Covers,
+    ) -> None:
+        self._fs = fs
+        self._stagings = stagings
+        self._done = done
+        self._in_place = in_place
+        self._is_covered = is_covered
+        self._handles: dict[str, int] = {}  # of files that were written to
+        self._displaced: dict[tuple[int, int], list[Part]] = {}  # by group and file
+
+    def run(self, content: RedoContent) -> None:
+        try:
+            for entry in content.entries:
+                self._replay(entry)
+            Barrier(files=tuple(self._handles.values())).execute(self._fs)
+        finally:
+            Barrier(closing=tuple(self._handles.values())).execute(self._fs)
+        for (group, file), parts in self._displaced.items():
+            self._displace(group, file, parts)
+
+    def _replay(self, entry: RedoEntry) -> None:
+        for part in entry.parts:
+            place = (part.group, part.file)
+            if part.kind != DATA or part.group not in self._stagings:
+                continue
+            if self._is_covered(part.group, part.file, part.end):
+                continue
+            if place in self._displaced or not self._put_data(part):
+                self._displaced.setdefault(place, []).append(part)
+                continue
+            for beside in entry.parts:
+                if beside.kind == CHECKSUMS and (beside.group, beside.file) == place and self._in_place:
+                    self._put(self._stagings[part.group].checksum_file(part.file), beside, create=True)
+
+    def _put_data(self, part: Part) -> bool:
+        """Put the records in their place, or find them there. False: something else is, or nothing can be."""
+        path = self._stagings[part.group].data(part.file)
+        size = self._fs.size_of(path)
+        if size is None or size < part.position:
+            return False
+        with opened(self._fs, path) as handle:
+            there = self._fs.pread(handle, len(part.content), part.position)
+        if there == part.content:
+            return True
+        if not self._in_place or not _is_part_of(there, part.content):
+            return False
+        self._put(path, part, create=False)
+        return True
+
+    def _put(self, path: str, part: Part, *, create: bool) -> None:
+        handle = self._handles.get(path)
+        if handle is None:
+            handle = self._handles[path] = self._fs.open(path, write=True, create=create)
+        if self._fs.pread(handle, len(part.content), part.position) != part.content:
+            write_all(self._fs, handle, part.content, part.position)
+
+    def _displace(self, group: int, file: int, parts: list[Part]) -> None:
+        """Have records appended again if their file is there, and keep them aside if not."""
+        staging = self._stagings[group]
+        path, first = staging.data(file), parts[0]
+        records = b"".join(part.content for part in parts)
+        size = self._fs.size_of(path)
+        if not self._in_place or (size is not None and size >= first.position):
+            waiting = Waiting(file, first.position, records)
+            self._done.displaced.append(Displaced(group, path, waiting))
+            return
+        ends = "is gone" if size is None else f"ends at byte {size}"
+        self._done.repairs.append(
+            Repair(
+                path=path,
+                kept=size or 0,
+                dropped=len(records),
+                reason=f"the file {ends}, synced messages belong at byte {first.position}",
+                records=None,
+                saved_as=keep_content(self._fs, staging.path, records),
+            )
+        )
+
+
+def _is_part_of(there: bytes, content: bytes) -> bool:
+    """True if each byte that is there is the one of `content`, or was never written."""
+    if len(there) <= len(content) and content.startswith(there):
+        return True
+    return all(byte in (0, own) for byte, own in zip(there, content, strict=False))
