@@ -154,24 +154,31 @@ class AppendFile(Generic[B]):
         """Bytes of data that were written, and are durable nowhere yet."""
         return self.buffer.flushed - self._logged[0] if self._checksum_file is not None else 0
 
-    def unlogged(self, group: int) -> tuple[Part, ...] | None:
+    def unlogged(self, group: int) -> tuple[Part, Part] | None:
         """Return what was written to both files since the last `note_logged`, checksums to the last byte.
 
-        () if it is nothing. None if checksums are missing: the disk is full, or has failed. Raises OSError.
+        None: checksums could not be written, for lack of space or for good. Raises OSError.
         """
-        if not self.unlogged_size:
-            return ()
-        assert self._checksum_file is not None
         sums = self._checksum_file
-        self.settle()
-        if sums.waiting:
+        if sums is None or self.needs_room:
             return None
         data, rows = self._logged
+        records = self.buffer.since(data)
+        if records is None:
+            records = self._fs.pread(self.handle, self.buffer.flushed - data, data)
+        self.buffer.close_block()  # its checksum, and others, may wait on the write-ahead log
+        if self.failure is not None:
+            return None
         number = self.buffer.file_number
-        return (
-            Part(group, DATA, number, data, self._fs.pread(self.handle, self.buffer.flushed - data, data)),
-            Part(group, CHECKSUMS, number, rows, self._fs.pread(sums.handle, sums.written - rows, rows)),
+        return Part(group, DATA, number, data, records), Part(
+            group, CHECKSUMS, number, rows, sums.since(rows)
         )
+
+    @property
+    def accepted(self) -> Written:
+        """Up to where records are written, and all their checksums, also those that wait."""
+        sums = self._checksum_file
+        return self.buffer.file_number, self.buffer.flushed, 0 if sums is None else sums.end
 
     @property
     def written(self) -> Written:

@@ -155,6 +155,17 @@ class ChecksumFile:
             self.waiting.clear()
 
     @property
+    def end(self) -> int:
+        """Bytes of all rows, written or waiting."""
+        return self.written + len(self.waiting)
+
+    def since(self, position: int) -> bytes:
+        """Return the rows from this byte on, written or waiting. Raises OSError."""
+        if position >= self.written:
+            return bytes(self.waiting[position - self.written :])
+        return self.fs.pread(self.handle, self.written - position, position) + self.waiting
+
+    @property
     def shown(self) -> int:
         """The byte of the data up to which rows are in the page cache."""
         first = unpack_row(bytes(self.waiting[: ROW.size]))

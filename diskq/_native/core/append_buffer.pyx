@@ -77,6 +77,13 @@ cdef class AppendBuffer:
         ahead.hold(self.buffer + start, self.used - start)
         return True
 
+    def since(self, int64_t position):
+        """Return the written bytes from this byte of the file on; None if they are not all in memory still."""
+        cdef Py_ssize_t start = position - self.origin
+        if position < self.origin:
+            return None
+        return self.buffer[start : self.written] if start < self.written else b""
+
     # --- the write-ahead log --------------------------------------------------------------------------------
 
     def attach_wal(self, memory):

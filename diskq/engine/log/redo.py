@@ -67,6 +67,7 @@ class Redo:
         self._log = topic
         self._clock = clock
         self._most = most
+        self._largest = min(LARGEST_ENTRY, most // 4)
         self._is_wanted = options.sync_to == "log" and most >= LEAST_SIZE
         self._current: RedoLog | None = None
         self._new: RedoLog | None = None  # it is made by a sync of the files
@@ -143,9 +144,9 @@ class Redo:
         """
         if not self._is_wanted or self._new is not None:
             return None
-        appends = list(self._appends())
+        appends = [each for each in self._appends() if each[1].unlogged_size]
         size = sum(append.unlogged_size for _, append in appends)
-        if size > min(LARGEST_ENTRY, self._most // 4):
+        if size > self._largest:
             return None
         log = self._current
         is_small = log is None or self._is_full or size > log.largest
@@ -164,7 +165,7 @@ class Redo:
             self._is_full = True
             return None
         for _, append in appends:
-            append.note_logged(append.written)
+            append.note_logged(append.accepted)
         if self._is_named:
             return (log.handle,)
         self._is_named = True

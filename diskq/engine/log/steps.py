@@ -25,6 +25,9 @@ class LogSteps:
         """The repairs since the open began: what was found wrong, and what was done about it."""
         return tuple(self.log.repairs)
 
+    def logged(self, state: Any) -> None:
+        """Do nothing: what is durable in the redo log alone is of no interest to this format."""
+
     def _wall_clock_ns(self) -> int:
         return int(self._fs.wall_clock() * 1_000_000_000)
 
@@ -70,6 +73,3 @@ class DirectorySteps(LogSteps):
 
     def wants_metadata(self, full: bool) -> bool:
         return self.log.is_point_due(full)
-
-    def logged(self, state: Any) -> None:
-        """Do nothing: what is durable in the redo log alone is of no interest to this format."""

@@ -375,9 +375,6 @@ class FifoSteps(LogSteps):
         """Return the bytes of consumed files that are gone when the sync is complete."""
         return self._sealed.leaving
 
-    def logged(self, state: int) -> None:
-        self.tail.renew_limits()
-
     def completed(self, state: int, is_replaced: bool) -> None:
         self._sealed.removed(state)
         wals = self.log.wals
