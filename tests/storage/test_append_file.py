@@ -290,21 +290,46 @@ def test_a_closed_gate_stops_the_fast_paths(admission):
 
 def test_the_first_waiting_record_is_refused_if_the_gate_is_checked():
     file = in_memory()
-    memory = bytearray(1 << 16)
     path = file.buffer.appender(Mode.HELD, Admission.TIMED)
     assert not path.append(b"1"), "no task would write it"
     assert file.hold(b"1")
     assert path.append(b"2")
     file.buffer.flush()
-    path = file.buffer.appender(Mode.STAGED, Admission.TIMED)
-    assert path.append(b"3"), "without a write-ahead log it is written"
-    assert file.data == b"".join(map(frame, [b"1", b"2", b"3"]))
+    assert file.data == frame(b"1") + frame(b"2")
+
+
+@pytest.mark.parametrize("admission", [Admission.TIMED, Admission.COUNTED])
+def test_the_first_staged_record_of_a_slice_is_written_and_the_next_one_refused(admission):
+    file = in_memory()
+    memory = bytearray(1 << 16)
+    path = file.buffer.appender(Mode.STAGED, admission)
+    assert path.append(b"1")
+    assert path.append(b"2"), "without a write-ahead log each one is written"
     file.buffer.attach_wal(memory)
-    assert not path.append(b"4")
+    assert path.append(b"3")
+    assert file.data == b"".join(map(frame, [b"1", b"2", b"3"]))
+    assert not path.append(b"4"), "no task would write it"
     assert file.buffer.appender(Mode.STAGED, Admission.FORCED).append(b"4")
     assert path.append(b"5")
     assert len(file.data) == 15
     assert frame(b"4") + frame(b"5") in memory
+    file.gate.restart()
+    assert path.append(b"6"), "it waits with those before it"
+    assert len(file.data) == 15
+    file.buffer.flush()
+    assert path.append(b"7")
+    assert len(file.data) == 35
+
+
+def test_a_record_that_could_not_be_written_does_not_count_as_the_first_of_its_slice():
+    file = in_memory()
+    file.buffer.attach_wal(bytearray(1 << 16))
+    path = file.buffer.appender(Mode.STAGED, Admission.TIMED)
+    faults(file).fail("pwrite", error=errno.ENOSPC, path=file.path)
+    with pytest.raises(OSError, match="No space"):
+        path.append(b"1")
+    assert path.append(b"2")
+    assert file.data == frame(b"2")
 
 
 def test_a_record_that_does_not_fit_into_the_wal_is_written_with_the_staged_ones():
@@ -356,6 +381,18 @@ def test_the_end_of_a_time_slice_closes_the_gate_until_a_restart():
     gate = Gate(1000.0)
     gate.restart()
     assert not gate.is_slice_over
+
+
+def test_gates_with_one_clock_have_one_slice_each_of_its_own_length():
+    short, long = Gate(1e-9), Gate(1000.0)
+    short.left = long.left = WIDE
+    short.follow(long.clock)
+    assert short.is_slice_over
+    assert long.is_slice_over
+    short.restart()
+    assert short.is_slice_over
+    assert not long.is_slice_over
+    assert short.clock.slices == 1
 
 
 def test_nothing_passes_the_limit():

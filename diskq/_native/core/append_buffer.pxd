@@ -54,6 +54,7 @@ cdef class AppendBuffer:
     cdef Gate gate
     cdef object on_block
     cdef int handle
+    cdef int64_t written_in                # the last time slice in which a record was written at once
     cdef public int64_t file_number        # of the handle's file, for the write-ahead log
     cdef char* buffer
     cdef Py_ssize_t capacity

@@ -60,6 +60,7 @@ cdef class AppendBuffer:
         self.gate = gate
         self.on_block = on_block
         self.handle = -1
+        self.written_in = -1
 
     def __dealloc__(self):
         self.detach_wal()

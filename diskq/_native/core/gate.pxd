@@ -12,10 +12,15 @@ cpdef enum Admission:
     FORCED = 2                             # nothing: the gate's owner has decided
 
 
+cdef class SliceClock:
+    cdef int64_t began                     # when the running slice did, on the monotonic clock, ns
+    cdef readonly int64_t slices           # how many have begun
+
+
 cdef class Gate:
     cdef public int64_t left               # records that may still pass
     cdef readonly ThreadGuard guard                # the thread that may pass
+    cdef readonly SliceClock clock
     cdef int64_t slice_ns
-    cdef int64_t slice_end                 # on the monotonic clock, ns
     cdef bint admits(self) noexcept
     cdef bint lets_pass(self, Admission admission) noexcept

@@ -80,8 +80,9 @@ cdef class NsqBuffer(AppendBuffer):
 cdef class NsqAppender:
     """Adds records to a buffer, in one mode. It makes no decisions: the buffer's owner gets what it refuses.
 
-    If it checks the gate, a record that is to wait is accepted only after others that wait: the first one is
-    refused, so that the owner can schedule the write.
+    If it checks the gate, the first record of a time slice that is to be staged is written at once. The next
+    record that would be the only one to wait is refused, so that the owner can schedule its write; those after it
+    wait with it.
     """
 
     def __cinit__(self, NsqBuffer buffer not None, Mode mode, Admission admission):
@@ -94,17 +95,25 @@ cdef class NsqAppender:
 
         Raises OSError if the write fails; the record is then not accepted.
         """
-        cdef Py_ssize_t used = self.buffer.used
-        cdef int64_t records = self.buffer.records
-        if not self.buffer.gate.lets_pass(self.admission):
+        cdef NsqBuffer buffer = self.buffer
+        cdef Py_ssize_t used = buffer.used
+        cdef int64_t records = buffer.records
+        cdef Mode mode = self.mode
+        if not buffer.gate.lets_pass(self.admission):
             return False
-        if self.admission != FORCED and self.mode != WRITTEN and used == self.buffer.written:
-            if self.mode == HELD or (self.buffer.wal != NULL and self.buffer.wal_room > 0):
+        if self.admission != FORCED and mode != WRITTEN and used == buffer.written:
+            if mode == HELD:
                 return False
-        check_guard(self.buffer.gate.guard)
-        if not self.buffer._lay(body):
+            if buffer.wal != NULL and buffer.wal_room > 0:
+                if buffer.written_in == buffer.gate.clock.slices:
+                    return False
+                mode = WRITTEN
+        check_guard(buffer.gate.guard)
+        if not buffer._lay(body):
             return False
-        self.buffer._settle(used, records, self.mode)
+        buffer._settle(used, records, mode)
+        if mode != self.mode:
+            buffer.written_in = buffer.gate.clock.slices
         return True
 
     def append_all(self, list bodies):

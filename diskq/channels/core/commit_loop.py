@@ -22,6 +22,7 @@ import trio
 
 from diskq.channels.core.barrier_thread import BarrierThread, in_a_thread
 from diskq.channels.core.own_thread import OwnThread, OwnThreadGuard
+from diskq.channels.core.slices import TimedGate, share_clock
 from diskq.channels.core.waiting_line import NOTHING, Line
 from diskq.engine.log.sync import Sync
 from diskq.errors import DiskFullError, DiskqError, ForkedError, StorageFailedError
@@ -38,7 +39,7 @@ _RETRY = 0.1
 # --- what it drives -------------------------------------------------------------------------------
 
 
-class EngineGate(Protocol):
+class EngineGate(TimedGate, Protocol):
     """Records pass it without the loop, until it is shut."""
 
     left: int
@@ -46,8 +47,6 @@ class EngineGate(Protocol):
     @property
     def guard(self) -> OwnThreadGuard:
         """The guard of the thread that may pass."""
-
-    def restart(self) -> None: ...
 
     @property
     def is_slice_over(self) -> bool: ...
@@ -135,6 +134,7 @@ class CommitLoop(ABC, Generic[E]):
         self._thread = thread
         self._log = Log(self.subject)
         self._gates = tuple(engine.log.gates)
+        self._clock = share_clock(self._gates)
         title = f"{self.kind} {engine.name!r}"
         self.own_thread = OwnThread(title, self._gates[0].guard if self._gates else None)
         self._own_lines = tuple(lines)
@@ -198,8 +198,7 @@ class CommitLoop(ABC, Generic[E]):
     # --- schedule points --------------------------------------------------------------------------
 
     def new_slice(self) -> None:
-        for gate in self._gates:
-            gate.restart()
+        self._clock.restart()
 
     async def schedule_point(self) -> None:
         """Let others run if the running task's slice is over. Cancellable then, and only then.
@@ -207,11 +206,9 @@ class CommitLoop(ABC, Generic[E]):
         Every call has begun with a cancellation point of its own: without a yield in between a second one
         would find nothing new.
         """
-        for gate in self._gates:
-            if gate.is_slice_over:
-                await trio.lowlevel.checkpoint()
-                self.new_slice()
-                return
+        if self._gates and self._gates[0].is_slice_over:  # that of the others is over then, too
+            await trio.lowlevel.checkpoint()
+            self._clock.restart()
 
     # --- requests to the loop ---------------------------------------------------------------------
 

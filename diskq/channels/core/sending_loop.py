@@ -100,17 +100,20 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         self._notifier = notifier
         self.waiting = notifier.waiting
         self._senders: Line[Sending] = Line()
-        self._has_written = False  # in the running slice; or the last slice asked the loop for the rest
-        self._has_asked = False  # the loop was asked to write the rest, in this slice
+        self._slice = -1  # the last slice in which it was used, and what was done in it:
+        self._has_written = False  # something was written; or the slice before asked the loop for the rest
+        self._has_asked = False  # the loop was asked to write the rest
         self.gathered: GatheredMessages[P] | None = None
         """Messages to be written before the next barrier. No message passes a gate meanwhile."""
         super().__init__(engine, thread, (self._senders,))
         notifier.writer_comes(self)
 
-    def new_slice(self) -> None:
-        self._has_written = self._has_asked
-        self._has_asked = False
-        super().new_slice()
+    def _note_slice(self) -> None:
+        """Note whether another slice than the last one runs."""
+        if self._slice != self._clock.slices:
+            self._slice = self._clock.slices
+            self._has_written = self._has_asked
+            self._has_asked = False
 
     # --- for the subclass -------------------------------------------------------------------------
 
@@ -144,6 +147,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         if self.gathered is not None:
             self._write_gathered()
             self._open_gates()
+        self._note_slice()
         if self._has_written and not self.waiting:
             self._ask_for_rest()
             return self._put_untimed(*message)
@@ -212,6 +216,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
 
     def _follow_up(self) -> None:
         """Write the rest of the written records: at once, or together with others of this slice."""
+        self._note_slice()
         if self._has_written and not self.waiting:
             self._ask_for_rest()
             return
@@ -222,6 +227,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
             self._ask_for_rest()  # the records are in: the loop writes the rest, and reports a full disk
 
     def _ask_for_rest(self) -> None:
+        self._note_slice()
         self._has_asked = True
         self.fast_append.is_awake = True
         self._ask_for_flush()

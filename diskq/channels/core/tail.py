@@ -21,6 +21,7 @@ import trio
 from diskq.channels.core.commit_loop import EngineGate
 from diskq.channels.core.notifier import NotifyingWriter, ReaderNotifier
 from diskq.channels.core.own_thread import OwnThread
+from diskq.channels.core.slices import share_clock
 from diskq.channels.core.waiting_line import Line
 from diskq.channels.core.watch import Listener, listen
 from diskq.engine.log.reader import LiveEnd, SkippedBytes
@@ -134,6 +135,7 @@ class Tail:
         self.parts: dict[int, TailPart] = {}
         self.losses: list[SkippedBytes] = []
         self.gate = gate
+        self._clock = share_clock((gate,))
         self.on_turn: Callable[[TailPart], None] = _do_nothing
         """Called with the partition whose turn begins: its fast path is open."""
         self.on_new_partitions: Callable[[], None] | None = None
@@ -195,7 +197,7 @@ class Tail:
         """Let others run if the running task's slice is over."""
         if self.gate.is_slice_over:
             await trio.lowlevel.checkpoint()
-            self.gate.restart()
+            self._clock.restart()
 
     def check(self) -> None:
         """Raise BusyError in any thread but its own."""
@@ -236,7 +238,7 @@ class Tail:
             result: T = await line.wait(want, on_arrival=self._begin_to_wait)
         finally:
             self._settle()
-        self.gate.restart()
+        self._clock.restart()
         return result
 
     def take_now(self, want: Callable[[TailPart], T]) -> T:

@@ -63,18 +63,12 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         self._lingering: Line[int] = Line()  # each waits until this number of messages is there
         self.work: FifoWork | None = None  # it hands out messages to be acknowledged: only it reads
         self._is_leased = False  # a task holds the messages at the head, and may commit them
-        self._write = engine.tail.appender("synced", can_yield=False).append
-        self._has_written = False  # in the running slice
         self._has_executed_again = False
         self.take_one = Fetch(engine, 1, sys.maxsize)
         self.on_empty: Callable[[], None] | None = None
         """Called when a task looked for a message and found none."""
         self._place = BudgetPlace(engine.quota.share, self._on_budget_change)
         super().__init__(engine, thread, (self._senders,), (self._receivers, self._lingering))
-
-    def new_slice(self) -> None:
-        self._has_written = False
-        super().new_slice()
 
     # --- the writing arm --------------------------------------------------------------------------
 
@@ -92,17 +86,14 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         self.own_thread.check()
         if self._receivers:
             return self._pass_on(bodies)
-        return len(bodies) == 1 and not self.engine.has_tier and self._begin_wal(bodies[0])
+        return len(bodies) == 1 and not self.engine.has_tier and self._stage(bodies[0])
 
-    def _begin_wal(self, body: Any) -> bool:
-        """Write the first message of a slice at once, and stage the next ones on the write-ahead log.
+    def _stage(self, body: Any) -> bool:
+        """Stage a message on the write-ahead log: the fast path has written the first one of this slice.
 
-        Staged messages are written together when the running task lets others run: the loop, which was woken,
-        is among them.
+        The next ones are staged, too, and written together with it when the running task lets others run: the
+        loop, which was woken, is among them.
         """
-        if not self._has_written:
-            self._has_written = self._write(body)
-            return self._has_written
         if not self.engine.tail.stage(body):
             return False
         self._ask_for_flush()

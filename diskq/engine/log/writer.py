@@ -100,8 +100,8 @@ class LogWriter(Synced):
         self._held = contextlib.ExitStack()
 
     def new_gate(self) -> Gate:
-        """Make one more gate, for the compiled calls of the format."""
-        gate = Gate(self._time_slice, self.guard)
+        """Make one more gate, for the compiled calls of the format. All of them have one clock."""
+        gate = Gate(self._time_slice, self.guard, self.gates[0].clock if self.gates else None)
         self.gates = (*self.gates, gate)
         return gate
 
@@ -305,8 +305,7 @@ class LogWriter(Synced):
         policy.passed(passed - self._counted, now)
         self._counted = passed
         if self._keeps_time and was_idle and policy.pending:
-            for gate in self.gates:
-                gate.restart()
+            self.gates[0].restart()
         if (failure := form.failure) is not None:
             self.fail(failure)
         is_due = policy.due(now)

@@ -1,0 +1,58 @@
+# Time slices. Law: a Trio run has one slice clock, whatever number of stores is open in it. It measures the
+# slice of the running task, and a task that sends to a thousand queues in turn has one, not a thousand.
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import trio
+
+__all__ = ["RunningSlice", "TimedGate", "share_clock"]
+
+
+class RunningSlice(Protocol):
+    """When the running task's slice began."""
+
+    @property
+    def slices(self) -> int:
+        """How many slices have begun."""
+
+    def restart(self) -> None:
+        """Begin a new slice: other tasks have just had their turn."""
+
+
+class TimedGate(Protocol):
+    """A gate that is shut for callers that can yield once their slice is over."""
+
+    @property
+    def clock(self) -> Any:
+        """Its clock, a `RunningSlice`."""
+
+    def follow(self, clock: Any, /) -> None:
+        """Go by that clock from now on."""
+
+    def restart(self) -> None:
+        """Begin a new slice on its clock."""
+
+
+def share_clock(gates: Iterable[TimedGate]) -> RunningSlice:
+    """Make these gates go by the clock of the Trio run, and return it. It is that of the run's first gate."""
+    for gate in gates:
+        gate.follow(_clock.get(gate.clock))
+        _clock.set(gate.clock)
+    clock: RunningSlice = _clock.get(_NO_CLOCK)
+    return clock
+
+
+class _NoClock:
+    """Of a run in which no store with gates is open."""
+
+    slices = 0
+
+    def restart(self) -> None:
+        pass
+
+
+_NO_CLOCK = _NoClock()
+_clock: trio.lowlevel.RunVar[Any] = trio.lowlevel.RunVar("diskq slice clock")
