@@ -136,25 +136,32 @@ class Redo:
         logs = (log for log in (self._current, self._new) if log is not None)
         return max((log.size for log in logs), default=0)
 
+    def begin(self, pending: PendingSyncs) -> None:
+        """Have a log made by the next sync of the files, if there is none and there is to be one."""
+        if self._current is None and self._new is None and self._is_wanted:
+            self._make(pending, 0)
+
     def add(self, pending: PendingSyncs) -> tuple[int, ...] | None:
         """Add what was written since the last time. Returns the handles to be synced.
 
         None: it takes nothing now, and the files must be synced; a log may then be among the `pending` syncs.
         Raises OSError.
         """
-        if not self._is_wanted or self._new is not None:
+        if self._new is not None:
             return None
         appends = [each for each in self._appends() if each[1].unlogged_size]
         size = sum(append.unlogged_size for _, append in appends)
         if size > self._largest:
             return None
         log = self._current
-        is_small = log is None or self._is_full or size > log.largest
-        if log is None or (is_small and log.size < self._most):
-            self._make(pending, size)
+        if log is None:
             return None
-        if size > log.largest:
-            return None
+        if self._is_full or size > log.largest:
+            if log.size < self._most:
+                self._make(pending, size)
+                return None
+            if size > log.largest:
+                return None
         parts: list[Part] = []
         for group, append in appends:
             own = append.unlogged(group)

@@ -173,16 +173,17 @@ class LogWriter(Synced):
                 if self.wals is not None:
                     self.wals.flush_to_the_end(self.flush)
                 self._format.finish()
-                if self.redo is not None:
-                    self._clear_redo(self.redo)
+                self.clear_redo()
         finally:
             self.release()
 
-    def _clear_redo(self, redo: Redo) -> None:
-        try:
-            redo.clear()
-        except OSError as failure:
-            self.fail(failure)
+    def clear_redo(self) -> None:
+        """Empty the redo log, durably, if all of it is durable in the files. Raises StorageFailedError."""
+        if self.redo is not None:
+            try:
+                self.redo.clear()
+            except OSError as failure:
+                self.fail(failure)
 
     def release(self) -> None:
         """Close and release everything, without a promise. Idempotent."""
@@ -365,10 +366,12 @@ class LogWriter(Synced):
         StorageFailedError.
         """
         self.check_usable()
+        if self.redo is None:
+            return None
+        self.redo.begin(self.pending)
         in_flight = self._in_flight
         if (
-            self.redo is None
-            or self._log_in_flight is not None
+            self._log_in_flight is not None
             or self.pending
             # Records that follow in a new file mean nothing without it.
             or (in_flight is not None and not in_flight.barrier.is_plain)

@@ -222,6 +222,7 @@ class FifoSteps(LogSteps):
         self.log.pending.removals += map(self._files.ack_log, self._files.ack_logs())
         if self.log.wals is not None:
             self.log.wals.give_up()
+        self.log.clear_redo()
         self.log.pending.removals += (self._files.wal, self._files.redo)
         self.log.commit()
         self.log.release()

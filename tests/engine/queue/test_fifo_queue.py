@@ -590,12 +590,16 @@ def test_delete_removes_everything_but_the_lock():
     fs = disk()
     queue = opened(fs, max_bytes_per_file=200)
     queue.put_many(bodies(10))
+    for number in range(3):
+        queue.put(body(number), "synced")  # one of the files, then of the redo log
+    assert fs.size_of(f"{ROOT}/.diskq/q.redo")
     queue.peek()
     queue.delete()
     assert listed(fs) == [".diskq"]
     assert listed(fs, f"{ROOT}/.diskq") == ["q.lock"]
     assert contents(fs.crash()) == []
     with opened(fs) as queue:
+        assert queue.repairs == ()
         queue.put(b"again")
         assert queue.get() == b"again"
 
