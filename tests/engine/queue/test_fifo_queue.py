@@ -588,7 +588,7 @@ def test_close_makes_everything_durable():
 def test_delete_removes_everything_but_the_lock():
     """N13: Delete of the peer deletes nothing."""
     fs = disk()
-    queue = opened(fs, max_bytes_per_file=200)
+    queue = opened(fs, max_bytes_per_file=1000)
     queue.put_many(bodies(10))
     for number in range(3):
         queue.put(body(number), "synced")  # one of the files, then of the redo log
