@@ -3,10 +3,10 @@
 //
 //	gocalls ACT --dir DIR [--flag ...]
 //
-// Law: whatever go-diskq does, it does not do in less time than its own calls take. So what is
-// faster than an act of this program by some factor is faster than go-diskq by at least that one.
-// Which calls, of which sizes and in which order, is told at each act; they are made as Go makes
-// them, through os.File. Bytes are written for their number: the files can be read by nobody.
+// Law: go-diskq's time is about that of its calls, and of its own work besides. So the ratio to an act of this
+// program is about the least that the ratio to go-diskq is; it is no strict bound, as the scheduler of goroutines
+// may take longer here than there. Each act says which calls it makes, of which sizes and in which order; they
+// are made as Go makes them, through os.File. The content of the bytes is arbitrary: no program reads these files.
 //
 // The clock runs over the calls alone; making and filling the files is outside. An act reports one
 // JSON object on one line; errors are one line on stderr, with exit code 1.

@@ -39,19 +39,20 @@ func read(o options) (measured, error) {
 	return watch.stop(o.count), nil
 }
 
-// consume: a message is stat, seek and read of the index, stat, seek and read of the data, and its
-// hand-over to another goroutine over a channel without a buffer; a segment, a stat and a seek that
-// find the end of its index, a listing of the directory, two closes and two opens.
+// consume: a message is stat, seek and read of the index, a read of the data, and its hand-over to another
+// goroutine over a channel without a buffer, in a select as there; in the last segment, the one that may still
+// grow, a stat of the data, too. A segment is a stat and a seek that find the end of its index, a listing of
+// the directory, two closes and two opens.
 func consume(o options) (measured, error) {
 	directory, segments, err := fill(o, o.count)
 	if err != nil {
 		return measured{}, err
 	}
-	messages, result := make(chan []byte), make(chan error, 1)
+	messages, done, result := make(chan []byte), make(chan struct{}), make(chan error, 1)
 	watch := startWatch()
 	go func() {
 		defer close(messages)
-		result <- deliver(directory, segments, o.record, messages)
+		result <- deliver(directory, segments, o.record, messages, done)
 	}()
 	count := 0
 	for range messages {
@@ -63,9 +64,10 @@ func consume(o options) (measured, error) {
 	return watch.stop(o.count), err
 }
 
-func deliver(directory string, segments []filled, size int, messages chan<- []byte) error {
+func deliver(directory string, segments []filled, size int, messages chan<- []byte, done <-chan struct{}) error {
 	row, record := make([]byte, indexRow), make([]byte, size)
-	for _, segment := range segments {
+	for number, segment := range segments {
+		isActive := number == len(segments)-1
 		if _, err := os.ReadDir(directory); err != nil {
 			return err
 		}
@@ -74,13 +76,20 @@ func deliver(directory string, segments []filled, size int, messages chan<- []by
 			return err
 		}
 		for i := 0; i < segment.count; i++ {
-			if err := readAsConsumer(index, row); err != nil {
+			if _, err := statAndSeek(index); err != nil {
 				return err
 			}
-			if err := readAsConsumer(data, record); err != nil {
+			if err := readAll(index, row); err != nil {
 				return err
 			}
-			messages <- record
+			if err := readRecord(data, record, isActive); err != nil {
+				return err
+			}
+			select {
+			case <-done:
+				return nil
+			case messages <- record:
+			}
 		}
 		if _, err := statAndSeek(index); err != nil {
 			return err
@@ -92,11 +101,14 @@ func deliver(directory string, segments []filled, size int, messages chan<- []by
 	return nil
 }
 
-func readAsConsumer(file *os.File, row []byte) error {
-	if _, err := statAndSeek(file); err != nil {
-		return err
+// readRecord asks for the size of the data only where it may be behind the index.
+func readRecord(data *os.File, record []byte, isActive bool) error {
+	if isActive {
+		if _, err := data.Stat(); err != nil {
+			return err
+		}
 	}
-	return readAll(file, row)
+	return readAll(data, record)
 }
 
 // statAndSeek returns how many bytes there are to read.
