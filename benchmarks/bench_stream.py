@@ -1,6 +1,6 @@
-"""Measure streams against a lower bound of go-diskq's time: its system calls, and nothing else.
+"""Measure streams beside the system calls that go-diskq makes for the same work, and nothing else.
 
-go-diskq itself is not measured: a ratio to its calls alone is a lower bound of the ratio to go-diskq.
+go-diskq itself is not measured: a ratio to its calls alone is about the least that the ratio to go-diskq is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-# The lower bound of go-diskq's time: its system calls alone, made by a Go program of this project
-# (benchmarks/gocalls) that does nothing between them; and a journal in Go (benchmarks/gojournal), which does.
+# What stands beside streams and journals, as neither go-diskq nor sej is in these benchmarks: their system calls
+# alone, made by a Go program of this project (benchmarks/gocalls) that does nothing between them; and a bound
+# written in Go (benchmarks/gojournal), which does the least work that sej's files ask for.
 #
-# Neither go-diskq nor sej is in these benchmarks. A ratio to its calls is a floor of the ratio to it.
+# Law: neither is the peer. A ratio to the calls is about the least that the ratio to the peer is.
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class GoCalls:
 
 
 class GoJournal(GoCalls):
-    """A writer and a scanner of sej's format, of our own writing: the least of its work, not it."""
+    """A bound, not sej: a writer and a scanner of its format that do the least of its work."""
 
     _source = "gojournal"
 

@@ -83,7 +83,7 @@ def test_a_floor_that_is_a_ratio_has_a_peer():
 def test_what_is_not_the_peer_does_not_go_by_its_name():
     for section in (*STREAM, *JOURNAL):
         for row in section.rows:
-            assert not row.peer or "alone" in row.peer or "own writing" in row.peer or "raw" in row.peer
+            assert not row.peer or "alone" in row.peer or "a bound" in row.peer or "raw" in row.peer
 
 
 @pytest.mark.parametrize("benchmark", [*BENCHMARKS, bench_sweep], ids=lambda module: module.__name__)

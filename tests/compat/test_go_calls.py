@@ -61,7 +61,7 @@ def test_an_act_that_fails_says_why(calls, tmp_path):
         calls.bench("pull", tmp_path)
 
 
-# --- the journal in Go, which stands for the work that sej cannot do without ---------------------------
+# --- the bound written in Go: the work that sej cannot do without ---------------------------------------
 
 
 @pytest.fixture(scope="module")
