@@ -13,6 +13,7 @@ from types import ModuleType
 
 from benchmarks import (
     bench_convert,
+    bench_durable,
     bench_fsync,
     bench_hub,
     bench_journal,
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "verify": bench_verify,
     "convert": bench_convert,
     "spark": bench_spark,
+    "durable": bench_durable,
     "fsync": bench_fsync,
     "top": bench_top,
 }

@@ -1,8 +1,8 @@
-"""Measure journals beside the system calls that sej makes for the same work, and beside a bound written in Go.
+"""Measure journals beside the system calls that sej makes for the same work, and a bound written in Go.
 
 sej itself is not measured: a ratio to its calls alone is about the least that the ratio to sej is. Where its
-work is not in its calls (Append fills a buffer, Scan empties one), the floor is a ratio to a bound: a program in
-Go of this project (gojournal) that does the least of that work. It is not sej, and takes less time than sej.
+work is not in its calls (Append fills a buffer, Scan empties one), the floor is a ratio to a bound: a program
+in Go of this project (gojournal) that does the least of that work. It is not sej, and takes less time.
 """
 
 from __future__ import annotations

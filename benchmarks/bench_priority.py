@@ -23,6 +23,12 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         "synced 1": work("send_synced", count=scale(2_000)),
         "synced 64": work("send_synced", count=scale(80_000, least=640), tasks=64),
         **{f"{peer} put": work("put_durably", peer=peer, count=scale(1_500)) for peer in GETS},
+        "localqueue put_many(64)": work(
+            "put_durably", peer="localqueue", count=scale(80_000, least=640), batch=64
+        ),
+        "sqlite3 put": Work(
+            "put", {"peer": "sqlite3", "count": scale(3_000), "durable": True}, module="peers"
+        ),
         "redis put 64": work("put_durably", peer="redis", count=scale(40_000, least=640), batch=64),
         "drain": work("receive_and_ack", backlog=backlog, count=backlog // 2),
         "drain 1": work("receive_and_ack", backlog=backlog, count=backlog // 5, batch=1),

@@ -57,7 +57,6 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         "send 1 KiB": Work("send", {"count": kib, "size": 1024}),
         "send_many 1 KiB": Work("send", {"count": kib, "size": 1024, "batch": 100}),
         "go put 1 KiB": GoBench("put", count=kib, size=1024),
-        **durable(scale),
         "latency": Work("latency", {"count": scale(100_000)}),
         "go latency": GoBench("latency", count=scale(100_000)),
         "trio hand-over": Work("hand_over", {"count": scale(100_000)}),
@@ -66,19 +65,8 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         "slow disk": Work("slow_disk", {"seconds": max(0.1, 3.0 * scale.factor)}),
         "turns": Work("turns", {"count": scale(400_000, least=2_000)}),
         **long_queues(scale),
+        "many queues": Work("many_queues", {"count": scale(1_000, least=20), "rounds": scale(50, least=5)}),
         **python_queues(scale),
-    }
-
-
-def durable(scale: Scale) -> dict[str, Measurement]:
-    return {
-        "synced 1": _synced(1, scale(3_000)),
-        "synced 16": _synced(16, scale(40_000, least=1_600)),
-        "synced 256": _synced(256, scale(150_000, least=2_560)),
-        "raw fdatasync": Work("raw_fdatasync", {"count": scale(4_000)}),
-        "go syncput": GoBench("syncput", count=scale(1_500)),
-        "go syncput 16": GoBench("syncput", count=scale(1_500), producers=16),
-        "go syncput 256": GoBench("syncput", count=scale(1_536, least=256), producers=256),
     }
 
 

@@ -44,7 +44,6 @@ def durable(scale: Scale) -> dict[str, Measurement]:
         "synced 1": _ours("send", count=scale(3_000), durability="synced"),
         "synced 16": _ours("send", count=scale(40_000, least=1_600), tasks=16, durability="synced"),
         "synced 256": _ours("send", count=scale(150_000, least=2_560), tasks=256, durability="synced"),
-        "raw fdatasync": Work("raw_fdatasync", {"count": scale(4_000)}),
         calls("Push and Sync"): _calls("push", count=scale(1_000), sync=True),
         calls("Push and Sync, 16 goroutines"): _calls("push", count=scale(1_000), sync=True, producers=16),
         calls("Push and Sync, 256 goroutines"): _calls("push", count=scale(1_024), sync=True, producers=256),

@@ -24,7 +24,8 @@ SMALL = 16
 
 # --- how fast to the page cache ----------------------------------------------------------------------------
 
-# How many messages of 16 bytes are about half a second's; of larger ones there are fewer.
+# The number of messages of 16 bytes that take about half a second; of larger ones there are fewer, and of
+# large ones every system gets as many: then the rate depends on how many bytes are unsynced at the end.
 _SENDS = {"queue send": 400_000, "queue send_many": 1_000_000}
 _SENDS |= {"stream send_many": 500_000, "journal send_many": 800_000}
 _WRITES: dict[Act, int] = {"write": 400_000, "writev": 1_500_000, "memcpy": 10_000_000}
@@ -42,6 +43,7 @@ _PUTS = {
     "NATS": 4_000,
 }
 _MOST_BYTES = 256 * 2**20
+_LARGE_BYTES = 128 * 2**20
 
 # With large messages, its sync interval is more bytes than diskq leaves unsynced: it gets an interval of as
 # many bytes.
@@ -68,6 +70,8 @@ def _sent(scale: Scale, point: str, size: int) -> Iterator[tuple[str, Measuremen
     least = batch if scale.name == "smoke" else max(batch, 32)
 
     def fewer(count: int) -> int:
+        if point in _SYNC_EVERY:
+            return max(least, int(_LARGE_BYTES * scale.factor) // size)
         # A message costs as much as some 500 bytes do: so that each takes about as long at every size.
         return max(least, min(scale(count) * 512 // (512 + size), int(_MOST_BYTES * scale.factor) // size))
 

@@ -1,6 +1,6 @@
-# What stands beside streams and journals, as neither go-diskq nor sej is in these benchmarks: their system calls
-# alone, made by a Go program of this project (benchmarks/gocalls) that does nothing between them; and a bound
-# written in Go (benchmarks/gojournal), which does the least work that sej's files ask for.
+# What stands beside streams and journals, as neither go-diskq nor sej is in these benchmarks: their system
+# calls alone, made by a Go program of this project (benchmarks/gocalls) that does nothing between them; and a
+# bound written in Go (benchmarks/gojournal), which does the least work that sej's files ask for.
 #
 # Law: neither is the peer. A ratio to the calls is about the least that the ratio to the peer is.
 

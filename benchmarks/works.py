@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any
@@ -284,6 +285,56 @@ async def short_queue(directory: str, *, count: int, sample: int) -> Reading:
             seconds += taken["seconds"]
             cpu_seconds += taken["cpu_us"] * count / 1e6
         return reading(sample // count * count, seconds, cpu_seconds)
+
+
+# --- many queues in one program -----------------------------------------------------------------------
+
+
+async def many_queues(directory: str, *, count: int, rounds: int) -> dict[str, Reading]:
+    """Open `count` queues, each in a directory of its own; then rounds of one send to each, by one task.
+
+    Threads and memory are those beyond this program before the first open; threads are the most that there
+    are, also while all are synced at once. The first round, which makes the files, is not measured.
+    """
+    body = body_of(100)
+    threads, descriptors, resident = _threads(), _descriptors(), resident_mib()
+    watch = Stopwatch()
+    async with AsyncExitStack() as stack:
+        queues = []
+        for number in range(count):
+            path = f"{directory}/{number}"
+            os.mkdir(path)
+            queues.append(await stack.enter_async_context(open_queue(path, NAME)))
+        opened = watch.stop(count)
+        opened["threads"] = _threads() - threads
+
+        async def send_to_each(times: int) -> Reading:
+            watch = Stopwatch()
+            for _ in range(times):
+                for queue in queues:
+                    await queue.send(body)
+            return watch.stop(times * count)
+
+        await send_to_each(1)
+        sent = await send_to_each(rounds)
+        opened["rss_mib"] = resident_mib() - resident
+        opened["descriptors"] = _descriptors() - descriptors
+        opened["threads"] = max(opened["threads"], _threads() - threads)
+        watch = Stopwatch()
+        async with trio.open_nursery() as nursery:
+            for queue in queues:
+                nursery.start_soon(queue.sync)
+        synced = watch.stop(count)
+        opened["threads"] = max(opened["threads"], _threads() - threads)
+    return {"open": opened, "round": sent, "sync": synced}
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 # --- beside Python's queues --------------------------------------------------------------------------

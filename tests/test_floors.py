@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import (
     bench_convert,
+    bench_durable,
     bench_fsync,
     bench_hub,
     bench_journal,
@@ -27,6 +28,7 @@ from benchmarks import (
 )
 from benchmarks.floors import (
     CONVERT,
+    DURABLE,
     FIGURES,
     FSYNC,
     HUB,
@@ -54,10 +56,11 @@ BENCHMARKS = (
     bench_hub,
     bench_convert,
     bench_verify,
+    bench_durable,
     bench_fsync,
     bench_top,
 )
-TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, CONVERT, VERIFY, FSYNC, TOP)
+TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, CONVERT, VERIFY, DURABLE, FSYNC, TOP)
 # What next to nothing of it may not be seen of.
 UNCERTAIN = ("rss_mib", "record_bytes", "cpu_ms", "core_percent")
 ROWS = [row for table in TABLES for section in table for row in section.rows]
@@ -227,11 +230,11 @@ def test_a_batch_is_less_work_than_one_by_one(module, tmp_path):
     assert min(batches[100]) < min(batches[0])
 
 
-@pytest.mark.parametrize("table", [QUEUE, STREAM], ids=["queue", "stream"])
-def test_tasks_that_wait_for_the_disk_share_a_sync(results, table):
-    # Nor this: what a sync costs the processor is paid once for all who share it.
-    together = measured(results, table, "synced, 16 tasks", "cpu_us")
-    assert 3 * together < measured(results, table, "synced, 1 task", "cpu_us")
+@pytest.mark.parametrize("kind", ["queue", "stream", "journal"])
+def test_tasks_that_wait_for_the_disk_share_a_sync(results, kind):
+    # Nor this: the processor time of a sync is spent once for all that share it.
+    together = measured(results, DURABLE, f"{kind}, 16 tasks", "cpu_us")
+    assert 3 * together < measured(results, DURABLE, f"{kind}, 1 task", "cpu_us")
 
 
 def test_a_report_is_written(results, tmp_path):
