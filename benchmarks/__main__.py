@@ -31,6 +31,7 @@ from benchmarks import (
 )
 from benchmarks.compare import compare
 from benchmarks.floors import Section
+from benchmarks.renamed import MEASURED
 from benchmarks.report import Report
 from benchmarks.spark_works import SparkWork
 
@@ -92,6 +93,7 @@ def measure(name: str, options: argparse.Namespace) -> Report:
     about = {
         "benchmark": name,
         "scale": scale.name,
+        "measured": MEASURED,
         "rounds": rounds,
         "seed": options.seed,
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -100,6 +102,7 @@ def measure(name: str, options: argparse.Namespace) -> Report:
         "load_before": machine.load(),
     }
     measurements = benchmark.measurements(scale)
+    took: dict[str, float] = {}
     try:
         results = harness.run(
             chosen(sections, options.only),
@@ -108,7 +111,8 @@ def measure(name: str, options: argparse.Namespace) -> Report:
             directory=options.dir,
             seed=options.seed,
             progress=show,
-            goes_on=not options.names,  # who runs everything does not lose an hour for one
+            goes_on=not options.names,  # a whole run is not lost for one measurement
+            took=took,
         )
     finally:
         SparkWork.stop()
@@ -117,16 +121,19 @@ def measure(name: str, options: argparse.Namespace) -> Report:
         "load_after": machine.load(),
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": machine.versions() | _go_versions(measurements.values()),
+        "took": {name: round(seconds, 1) for name, seconds in took.items()},
         "measurements": {key: measurement.describe() for key, measurement in measurements.items()},
     }
     return Report(about, results)
 
 
 def side_by_side(arguments: list[str]) -> int:
-    description = "Compare two runs by their ratios: is each new ratio within the spread of the old one?"
+    description = "Compare two runs, row by row: is each new ratio within the spread of the old one?"
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks {COMPARE}", description=description)
-    parser.add_argument("old", type=Path, metavar="OLD", help="a directory of results, as --out writes them")
-    parser.add_argument("new", type=Path, metavar="NEW", help="another")
+    text = "a directory of results, as --out writes them, or a commit, whose benchmarks/results are meant"
+    parser.add_argument("old", metavar="OLD", help=text)
+    text = "another (default: the results in the tree)"
+    parser.add_argument("new", metavar="NEW", nargs="?", default=RESULTS, help=text)
     parser.add_argument("--check", action="store_true", help="exit code 1 where a row is apart")
     options = parser.parse_args(arguments)
     try:
@@ -168,7 +175,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     add = parser.add_argument
     text = f"of {', '.join(BENCHMARKS)}; or {REPORT}, which measures nothing (default: all, and {REPORT}); "
-    text += f"or {COMPARE} OLD NEW, two directories of results"
+    text += f"or {COMPARE} OLD [NEW], two directories or commits with results"
     add("names", nargs="*", metavar="BENCHMARK", help=text)
     add("--quick", action="store_true", help="a thirtieth of the work, one round, fewer points")
     add("--rounds", type=int, default=0, help="how many (default: the benchmark's own)")

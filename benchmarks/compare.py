@@ -1,32 +1,38 @@
-# Two runs compared, row by row, by their ratios. Law: a single measurement has no spread, and a median may
-# leave the spread of a few rounds by chance: both are reported.
+# Two runs compared, row by row. Law: a single measurement has no spread, and a median may leave the spread of
+# a few rounds by chance: both are reported.
 #
-# The stated spread of a row is its ratio's least..most over the rounds. The condition that a run's median is
-# in the other's spread is too strict: of two runs of five rounds of the same code, one in six has its median
-# outside the other's range; of three rounds, two in five. The ranges are disjoint, every round of one above
-# every round of the other, in 2 of C(10, 5) = 252 cases, and 2 of 20. So a row is
+# A row with a peer is compared by its ratio, one without by its figure, which the machine changes, too. The
+# stated spread of a row is its least..most over the rounds. The condition that a run's median is in the
+# other's spread is too strict: of two runs of five rounds of the same code, one in six has its median outside
+# the other's range; of three rounds, two in five. The ranges are disjoint, every round of one above every
+# round of the other, in 2 of C(10, 5) = 252 cases, and 2 of 20. So a row is
 #
 #   within      the new median lies in the old least..most
 #   overlapping it does not, but the two ranges meet, the old one widened by a tenth at both ends
 #   apart       neither: more than chance and a tenth, which is what ratios move by on a shared machine
 #
 # No distribution is assumed; the report states how many rows are apart, and how many are expected by chance.
+# Rows are found by their present names (benchmarks/renamed.py).
 
 from __future__ import annotations
 
 import math
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.floors import Row
+from benchmarks.floors import FIGURES, Row
 from benchmarks.harness import Result, Spread
-from benchmarks.report import Report, against, line_of, range_of, short
-from benchmarks.summary import read
+from benchmarks.renamed import Key, note_of, present
+from benchmarks.report import Report, against, line_of, range_of, short, value_of
+from benchmarks.summary import read, read_texts
 
 __all__ = ["WIDER", "Comparison", "Pair", "compare"]
 
+ROOT = Path(__file__).parent.parent
+RESULTS = "benchmarks/results"
 WIDER = 1.1
 """The factor by which a stated range is widened up and down."""
 
@@ -36,18 +42,29 @@ _VERDICTS: tuple[Verdict, ...] = ("within", "overlapping", "apart")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A row that both runs have a ratio of."""
+    """A row that both runs have measured, by its present name."""
 
     benchmark: str
     section: str
     row: Row
     old: Spread
     new: Spread
+    note: str = ""
+    """What is measured otherwise."""
+
+    @property
+    def is_ratio(self) -> bool:
+        return bool(self.row.peer)
 
     @property
     def quotient(self) -> float:
-        """New median by old median."""
-        return self.new.median / self.old.median
+        """How many times as good the new median is."""
+        old, new = self.old.median, self.new.median
+        if not self.is_ratio and not FIGURES[self.row.figure].more_is_better:
+            old, new = new, old
+        if old == new:
+            return 1.0
+        return new / old if old else math.inf
 
     @property
     def verdict(self) -> Verdict:
@@ -68,85 +85,126 @@ class Pair:
 class Comparison:
     pairs: list[Pair] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What differs between them, and what only one of them has."""
+    """What differs between them."""
+    alone: list[str] = field(default_factory=list)
+    """Rows that only one of them has measured."""
 
     @property
     def apart(self) -> list[Pair]:
         return [pair for pair in self.pairs if pair.verdict == "apart"]
 
     def text(self) -> str:
-        """Markdown: what there is to say of all, what stands apart, and every row."""
-        return "\n".join([*self._summary(), *_table("Apart", self.apart), *_table("Every row", self.pairs)])
+        """Markdown: what there is to say of all, the rows that are apart, and every row."""
+        slower = [pair for pair in self.apart if pair.quotient < 1]
+        faster = [pair for pair in self.apart if pair.quotient >= 1]
+        return "\n".join(
+            [
+                *self._summary(),
+                *_table("Apart: slower", slower),
+                *_table("Apart: faster", faster),
+                *_table("Every row", self.pairs),
+                *(["## In one run only", "", *self.alone, ""] if self.alone else []),
+            ]
+        )
 
     def _summary(self) -> Iterator[str]:
         yield from ("# One run beside another", "", *self.notes, *([""] if self.notes else []))
         if not self.pairs:
-            yield from ("No row has a ratio in both.", "")
+            yield from ("No row is measured in both.", "")
             return
         counts = [
             f"{sum(pair.verdict == word for pair in self.pairs)} {word}" for word in _VERDICTS if self.pairs
         ]
         by_chance = math.fsum(pair.chance for pair in self.pairs)
+        ratios = sum(pair.is_ratio for pair in self.pairs)
         yield (
-            f"{len(self.pairs)} ratios: {', '.join(counts)}. Chance alone, of two runs of the same thing, "
-            f"sets apart {by_chance:.0f} at the most."
+            f"{len(self.pairs)} rows, {ratios} of them ratios: {', '.join(counts)}. Chance alone, of two "
+            f"runs of the same thing, sets apart {by_chance:.0f} at the most."
         )
         quotients = sorted(pair.quotient for pair in self.pairs)
         yield (
-            f"New by old median: {short(_at(quotients, 0.5))} in the middle, nine in ten "
-            f"{short(_at(quotients, 0.05))}..{short(_at(quotients, 0.95))}."
+            f"How many times as good the new median is: {short(_at(quotients, 0.5))} in the middle, nine in "
+            f"ten {short(_at(quotients, 0.05))}..{short(_at(quotients, 0.95))}."
         )
         yield ""
 
 
-def compare(old: Path, new: Path) -> Comparison:
-    """The results that lie in two directories.
+def compare(old: str | Path, new: str | Path) -> Comparison:
+    """The results in two directories, or in `benchmarks/results` of two commits.
 
-    Raises FileNotFoundError where one of them is none, or has none.
+    Raises FileNotFoundError where one of them is neither, or has no results.
     """
+    before, after = results_of(old), results_of(new)
     found = Comparison()
-    runs = [{report.about["benchmark"]: report for report in _results(path)} for path in (old, new)]
-    for name in sorted(runs[0].keys() | runs[1].keys()):
-        if any(name not in run for run in runs):
-            found.notes.append(f"* {name}: only in {old if name in runs[0] else new}")
+    for name in sorted(before.keys() | after.keys()):
+        runs = before.get(name), after.get(name)
+        if None in runs:
+            found.notes.append(f"* {name}: only in {old if runs[1] is None else new}")
+        else:
+            found.notes += _differences(name, *(run for run in runs if run is not None))
+    rows, others = _rows(before), _rows(after)
+    for key, (number, result) in rows.items():
+        if key not in others:
+            found.alone.append(_alone(key, old))
             continue
-        _compare(found, name, *(run[name] for run in runs))
+        also, other = others[key]
+        found.pairs.append(
+            Pair(key.benchmark, key.section, other.row, _of(result), _of(other), note_of(key, number, also))
+        )
+    found.alone += [_alone(key, new) for key in others if key not in rows]
     return found
 
 
-def _results(path: Path) -> Sequence[Report]:
-    if not path.is_dir():
-        raise FileNotFoundError(f"{path}: no directory of results")
-    if not (reports := read(path)):
-        raise FileNotFoundError(f"{path}: no results lie there (*.json, as --out writes them)")
-    return reports
+def results_of(place: str | Path) -> dict[str, Report]:
+    """By benchmark, the reports of a directory, or of a commit. Raises FileNotFoundError."""
+    path = Path(place)
+    reports = read(path) if path.is_dir() else read_texts(_committed(str(place)))
+    if not reports:
+        raise FileNotFoundError(f"{place}: no results lie there (*.json, as --out writes them)")
+    return {report.about["benchmark"]: report for report in reports}
 
 
-def _compare(found: Comparison, name: str, old: Report, new: Report) -> None:
+def _committed(commit: str) -> Iterator[str]:
+    names = _git("ls-tree", "--name-only", commit, f"{RESULTS}/")
+    if names is None:
+        raise FileNotFoundError(f"{commit}: no directory of results, and no commit")
+    for name in names.splitlines():
+        if name.endswith(".json"):
+            yield _git("show", f"{commit}:{name}") or "{}"
+
+
+def _git(*command: str) -> str | None:
+    """What it prints; None if it fails."""
+    done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else None
+
+
+def _differences(name: str, old: Report, new: Report) -> Iterator[str]:
     for fact in ("scale", "commit"):
         if old.about[fact] != new.about[fact]:
-            found.notes.append(f"* {name}: {fact} {old.about[fact]}, then {new.about[fact]}")
-    before, after = ({_key(result): result for result in run.results} for run in (old, new))
-    for key, result in before.items():
-        other = after.get(key)
-        if other is None or result.ratio is None or other.ratio is None:
-            continue
-        found.pairs.append(Pair(name, result.section, result.row, result.ratio, other.ratio))
-    for which, these, those in (("the old one", before, after), ("the new one", after, before)):
-        if only := sum(_has(these, key) and not _has(those, key) for key in these):
-            found.notes.append(f"* {name}: {only} ratios only in {which}")
+            yield f"* {name}: {fact} {old.about[fact]}, then {new.about[fact]}"
 
 
-_Key = tuple[str, str, str]
-_Results = dict[_Key, Result]
+def _rows(run: dict[str, Report]) -> dict[Key, tuple[int, Result]]:
+    """What was measured, with the way in which it was."""
+    return {
+        present(Key(name, result.section, result.row.name, result.row.peer)): (
+            report.about.get("measured", 1),
+            result,
+        )
+        for name, report in run.items()
+        for result in report.results
+        if not result.missing
+    }
 
 
-def _key(result: Result) -> _Key:
-    return result.section, result.row.name, result.row.peer
+def _of(result: Result) -> Spread:
+    return result.ratio or result.ours[result.row.figure]
 
 
-def _has(run: _Results, key: _Key) -> bool:
-    return key in run and run[key].ratio is not None
+def _alone(key: Key, place: str | Path) -> str:
+    peer = f", against {key.peer}" if key.peer else ""
+    return f"* {place}: {key.benchmark}, {key.section}, {key.name}{peer}"
 
 
 def _table(title: str, pairs: Sequence[Pair]) -> Iterator[str]:
@@ -154,14 +212,21 @@ def _table(title: str, pairs: Sequence[Pair]) -> Iterator[str]:
         return
     yield from (f"## {title}", "")
     yield line_of(
-        ("", "section", "row", "against", "old", "least..most", "new", "least..most", "new/old", "")
+        ("", "section", "row", "against", "old", "least..most", "new", "least..most", "as good", "", "")
     )
-    yield "|---|---|---|---|---:|---:|---:|---:|---:|---|"
+    yield "|---|---|---|---|---:|---:|---:|---:|---:|---|---|"
     for pair in pairs:
         cells = (pair.benchmark, pair.section, pair.row.name, against(pair.row))
-        old, new = ((f"{short(each.median)} x", range_of(each)) for each in (pair.old, pair.new))
-        yield line_of((*cells, *old, *new, short(pair.quotient), pair.verdict))
+        old, new = (_cells(pair, each) for each in (pair.old, pair.new))
+        yield line_of((*cells, *old, *new, f"{short(pair.quotient)} x", pair.verdict, pair.note))
     yield ""
+
+
+def _cells(pair: Pair, spread: Spread) -> tuple[str, str]:
+    if pair.is_ratio:
+        return f"{short(spread.median)} x", range_of(spread)
+    figure = pair.row.figure
+    return value_of(figure, {figure: spread}), range_of(spread, figure)
 
 
 def _at(ordered: Sequence[float], share: float) -> float:

@@ -17,15 +17,27 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any, ClassVar, Protocol
 
 from benchmarks.floors import FIGURES, Row, Section
 from tests.compat.go_peer import GoPeer
 from tests.compat.golang import GoUnavailableError
 
-__all__ = ["GoBench", "Measurement", "MissingError", "Result", "Scale", "Spread", "Work", "forking", "run"]
+__all__ = [
+    "GoBench",
+    "Measurement",
+    "MissingError",
+    "Result",
+    "Scale",
+    "Spread",
+    "Work",
+    "forking",
+    "ratio_of",
+    "run",
+]
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT = 300.0
@@ -234,27 +246,6 @@ class Result:
         assert self.row.at_least is not None
         return self.ratio.median >= self.row.at_least
 
-    def as_json(self) -> dict[str, Any]:
-        return {"section": self.section, **asdict(self.row), "reading": self.row.ours} | {
-            "ours": {figure: asdict(spread) for figure, spread in self.ours.items()},
-            "against": {figure: asdict(spread) for figure, spread in self.peer.items()},
-            "ratio": asdict(self.ratio) if self.ratio else None,
-            "missing": self.missing,
-            "is_reached": self.is_reached,
-        }
-
-    @classmethod
-    def of_json(cls, saved: Mapping[str, Any]) -> Result:
-        """Read what `as_json` has written, also if it had fewer fields."""
-
-        def spreads(of: str) -> dict[str, Spread]:
-            return {figure: Spread.of(spread["each"]) for figure, spread in saved[of].items()}
-
-        known = {each.name: saved[each.name] for each in fields(Row) if each.name in saved}
-        row = Row(**known | {"ours": saved.get("reading", saved["name"])})
-        ratio = saved["ratio"] and Spread.of(saved["ratio"]["each"])
-        return cls(saved["section"], row, spreads("ours"), spreads("against"), ratio, saved["missing"])
-
 
 # --- running ---------------------------------------------------------------------------------------------
 
@@ -268,10 +259,13 @@ def run(
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
     goes_on: bool = False,
+    took: dict[str, float] | None = None,
 ) -> list[Result]:
     """Measure each section in each round, in scratch directories below `directory`.
 
-    Raises RuntimeError if a measurement fails; with `goes_on`, its rows report it as missing instead.
+    `took` gets the seconds that each measurement took in all rounds, with what is not measured: filling,
+    opening, removing. Raises RuntimeError if a measurement fails; with `goes_on`, its rows report it as
+    missing instead.
     """
     order = random.Random(seed)
     taken: dict[tuple[str, str], list[Readings]] = {}
@@ -283,6 +277,7 @@ def run(
                 if name in missing:
                     continue
                 progress(f"round {number + 1} of {rounds}: {name}")
+                began = perf_counter()
                 try:
                     with _scratch(directory) as scratch:
                         readings = measurements[name].measure(scratch)
@@ -294,6 +289,9 @@ def run(
                         raise
                     missing[name] = f"{name} failed: {str(error).strip().splitlines()[-1][:200]}"
                     continue
+                finally:
+                    if took is not None:
+                        took[name] = took.get(name, 0.0) + perf_counter() - began
                 taken.setdefault((section.title, name), []).append(readings)
     return [_result(section, row, taken, missing) for section in sections for row in section.rows]
 
@@ -334,17 +332,10 @@ def _result(
         name, part = _split(reading)
         return [readings[part] for readings in taken[section.title, name]]
 
-    ours = rounds_of(row.ours)
-    result = Result(section.title, row, ours=_spreads(ours))
+    result = Result(section.title, row, ours=_spreads(rounds_of(row.ours)))
     if row.peer:
-        peers = rounds_of(row.peer)
-        result.peer = _spreads(peers)
-        result.ratio = Spread.of(
-            [
-                _times_as_good(row, one[row.figure], other[row.figure])
-                for one, other in zip(ours, peers, strict=True)
-            ]
-        )
+        result.peer = _spreads(rounds_of(row.peer))
+        result.ratio = ratio_of(row, result.ours, result.peer)
     return result
 
 
@@ -352,5 +343,9 @@ def _spreads(rounds: list[dict[str, float]]) -> dict[str, Spread]:
     return {figure: Spread.of([readings[figure] for readings in rounds]) for figure in rounds[0]}
 
 
-def _times_as_good(row: Row, ours: float, peer: float) -> float:
-    return ours / peer if FIGURES[row.figure].more_is_better else peer / ours
+def ratio_of(row: Row, ours: Mapping[str, Spread], peer: Mapping[str, Spread]) -> Spread:
+    """Return how many times as good as the peer, round by round."""
+    pairs = zip(ours[row.figure].each, peer[row.figure].each, strict=True)
+    if FIGURES[row.figure].more_is_better:
+        return Spread.of([one / other for one, other in pairs])
+    return Spread.of([other / one for one, other in pairs])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -10,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from benchmarks import saved
 from benchmarks.floors import FIGURES, Row
 from benchmarks.harness import Result, Spread
 
@@ -46,11 +46,12 @@ class Report:
         """NAME.json, NAME.md and, with matplotlib, NAME.png, where the benchmark is called NAME."""
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / self.about["benchmark"]
-        as_json = {**self.about, "rows": [result.as_json() for result in self.results]}
-        path.with_suffix(".json").write_text(json.dumps(as_json, indent=1, ensure_ascii=False) + "\n")
-        path.with_suffix(".md").write_text(self.markdown())
+        text = saved.text_of(self.about, self.results)
+        path.with_suffix(".json").write_text(text)
+        path.with_suffix(".md").write_text(Report.read(text).markdown())  # of the digits that are written
         written = [path.with_suffix(".json"), path.with_suffix(".md")]
-        if len([result for result in self.results if result.ratio is not None]) > MOST_BARS:
+        bars = sum(result.ratio is not None for result in self.results)
+        if not 0 < bars <= MOST_BARS:
             return written  # too many bars to read: benchmarks/summary.py draws their summary
         try:
             draw(self.results, path.with_suffix(".png"))
@@ -59,10 +60,9 @@ class Report:
         return [*written, path.with_suffix(".png")]
 
     @classmethod
-    def read(cls, path: Path) -> Report:
-        """What `write` has left as JSON, this run's or one's of before."""
-        about = json.loads(path.read_text())
-        return cls(about, [Result.of_json(row) for row in about.pop("rows")])
+    def read(cls, text: str) -> Report:
+        """Of the JSON that `write` has written, in this version or an earlier one."""
+        return cls(*saved.load(text))
 
     # --- tables ------------------------------------------------------------------------------------------
 

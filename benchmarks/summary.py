@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -16,7 +16,7 @@ from benchmarks.floors import reason_of
 from benchmarks.harness import Result, Spread
 from benchmarks.report import Report, against, floor_of, line_of, range_of, short, value_of, verdict_of
 
-__all__ = ["NAME", "render", "write"]
+__all__ = ["NAME", "read", "read_texts", "render", "write"]
 
 NAME = "report.md"
 _QUANTILES = {"p50": "p50_us", "p90": "p90_us", "p99": "p99_us", "most": "max_us"}
@@ -121,8 +121,12 @@ def write(directory: Path) -> list[Path]:
 
 def read(directory: Path) -> list[Report]:
     """What was measured; other results may lie beside it, of what is lost (tests/torture)."""
-    paths = [path for path in sorted(directory.glob("*.json")) if "rows" in json.loads(path.read_text())]
-    return [Report.read(path) for path in paths]
+    return read_texts(path.read_text() for path in sorted(directory.glob("*.json")))
+
+
+def read_texts(texts: Iterable[str]) -> list[Report]:
+    """The reports among these texts of JSON."""
+    return [Report.read(text) for text in texts if "rows" in json.loads(text)]
 
 
 # --- the text ----------------------------------------------------------------------------------------------

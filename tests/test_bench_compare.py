@@ -1,17 +1,20 @@
-# Two runs beside each other: which ratios the second one gives again, by a rule that knows what chance does.
+# Two runs beside each other: which rows the second one gives again, by a rule that knows what chance does,
+# and by the present names of rows.
 
 from __future__ import annotations
 
-import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import main
-from benchmarks.compare import WIDER, Comparison, Pair, compare
-from benchmarks.floors import Row
+from benchmarks.__main__ import BENCHMARKS, main
+from benchmarks.compare import WIDER, Comparison, Pair, compare, results_of
+from benchmarks.floors import RAW, Row, calls, go_bound
 from benchmarks.harness import Result, Spread
+from benchmarks.renamed import MEASURED, Key, note_of, present
+from benchmarks.report import Report
 from tests import bench_runs as benchruns
 
 ABOUT = benchruns.ABOUT | {"rounds": 3}
@@ -25,15 +28,22 @@ def results(directory: Path, *ratios: list[float], **about: object) -> Path:
     """A directory as `--out` leaves it: rows called 0, 1, ... of these ratios, an empty one not measured."""
     found = []
     for number, each in enumerate(ratios):
-        row = Row(str(number), "a", "b")
-        reading = {"rate": Spread.of(each or [1.0]), "cpu_us": Spread.of([1.0])}
-        ratio = Spread.of(each) if each else None
-        found.append(
-            Result("one", row, ours=reading, peer=reading, ratio=ratio, missing="" if each else "none")
-        )
-    directory.mkdir()
-    as_json = {**ABOUT, **about, "rows": [result.as_json() for result in found]}
-    (directory / "results.json").write_text(json.dumps(as_json))
+        row = Row(str(number), f"a{number}", f"b{number}")
+        missing = Result("one", row, missing="none")
+        found.append(result(row, each) if each else missing)
+    return written(directory, *found, **about)
+
+
+def result(row: Row, values: list[float], section: str = "one") -> Result:
+    ours = {row.figure: Spread.of(values), "cpu_us": Spread.of([1.0] * len(values))}
+    if not row.peer:
+        return Result(section, row, ours=ours)
+    peer = {row.figure: Spread.of([1.0] * len(values)), "cpu_us": Spread.of([1.0] * len(values))}
+    return Result(section, row, ours=ours, peer=peer, ratio=Spread.of(values))
+
+
+def written(directory: Path, *found: Result, **about: object) -> Path:
+    Report({**ABOUT, **about}, list(found)).write(directory)
     return directory
 
 
@@ -79,6 +89,25 @@ def test_of_the_same_thing_measured_twice_no_more_are_apart_than_chance_allows()
     assert len(found.apart) <= 1.2 * sum(each.chance for each in found.pairs)
 
 
+def test_a_row_without_a_peer_is_compared_by_its_figure(tmp_path):
+    rows = Row("fast", "a", reaches=1.0), Row("small", "b", at_most=9.0, figure="open_ms")
+    old = written(tmp_path / "old", *(result(row, [2.0, 2.1, 2.2]) for row in rows))
+    new = written(tmp_path / "new", *(result(row, [1.0, 1.05, 1.1]) for row in rows))
+    assert {each.row.name: each.quotient for each in compare(old, new).pairs} == {"fast": 0.5, "small": 2.0}
+
+
+def test_what_is_zero_in_both_is_as_good():
+    row = Row("open", "a", at_most=9.0, figure="rss_mib")
+    none = Spread.of([0.0])
+    assert Pair("queue", "one", row, none, none).quotient == 1.0
+
+
+def test_rows_that_became_slower_come_first(tmp_path):
+    old, new = results(tmp_path / "old", [2.0], [2.0]), results(tmp_path / "new", [9.0], [0.5])
+    text = compare(old, new).text()
+    assert text.index("## Apart: slower") < text.index("## Apart: faster") < text.index("## Every row")
+
+
 def test_half_as_fast_is_apart_where_rounds_differ_by_a_tenth():
     assert pair([1.9, 2.0, 2.1], [0.95, 1.0, 1.05]).verdict == "apart"
 
@@ -86,14 +115,14 @@ def test_half_as_fast_is_apart_where_rounds_differ_by_a_tenth():
 # --- two directories -----------------------------------------------------------------------------------
 
 
-def test_each_row_that_both_have_a_ratio_of_is_compared(tmp_path):
+def test_each_row_that_both_have_measured_is_compared(tmp_path):
     old = results(tmp_path / "old", [1.0, 2.0], [1.0, 2.0], [])
     new = results(tmp_path / "new", [1.0, 2.0], [5.0, 6.0], [1.0, 2.0], [1.0])
     found = compare(old, new)
     assert [each.row.name for each in found.pairs] == ["0", "1"]
     assert [each.row.name for each in found.apart] == ["1"]
-    assert any("2 ratios only in the new one" in note for note in found.notes)
-    assert "2 ratios: 1 within, 0 overlapping, 1 apart." in found.text()
+    assert [line for line in found.alone if f"{new}: queue, one, 3, against b3" in line]
+    assert "2 rows, 2 of them ratios: 1 within, 0 overlapping, 1 apart." in found.text()
 
 
 def test_runs_of_another_scale_or_commit_say_so(tmp_path):
@@ -110,7 +139,79 @@ def test_a_benchmark_that_only_one_has_is_named(tmp_path):
     text = compare(old, new).text()
     assert f"queue: only in {old}" in text
     assert f"stream: only in {new}" in text
-    assert "No row has a ratio in both." in text
+    assert "No row is measured in both." in text
+
+
+# --- names and measurements that have changed ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        (
+            Key("queue", "any", "FifoQueue.take", "LMDB: get"),
+            Key("queue", "any", "FifoQueue.get", "LMDB: get"),
+        ),
+        (
+            Key("journal", "any", "async for", "a journal in Go of our own writing, Scan"),
+            Key("journal", "any", "async for", go_bound("Scan")),
+        ),
+        (
+            Key(
+                "stream",
+                "Durable: each send returns after its sync",
+                "synced, 1 task, against a raw loop",
+                "raw fdatasync",
+            ),
+            Key("durable", "One producer: 100 B, each send returns after its sync", "stream, 1 task", RAW),
+        ),
+        (Key("queue", "any", "send", "go put"), Key("queue", "any", "send", "go put")),
+    ],
+    ids=["a name", "a peer", "moved", "none"],
+)
+def test_a_row_is_found_by_its_present_name(old, new):
+    assert present(old) == new
+
+
+def test_a_row_that_was_renamed_is_compared(tmp_path):
+    row = Row("FifoQueue.take", "FifoQueue: get", "LMDB: get")
+    old = written(tmp_path / "old", result(row, [2.0, 2.0]))
+    new = written(tmp_path / "new", result(replace(row, name="FifoQueue.get"), [2.0, 2.0]))
+    found = compare(old, new)
+    assert [each.row.name for each in found.pairs] == ["FifoQueue.get"]
+    assert found.alone == []
+
+
+def test_a_row_that_moved_to_another_benchmark_is_compared(tmp_path):
+    before = Row("synced, 1 task, against a raw loop", "synced 1", "raw fdatasync")
+    after = Row("queue, 1 task", "queue 1", RAW)
+    durable = "100 B, each send returns after its sync"
+    old = written(tmp_path / "old", result(before, [2.0], f"Durable: {durable}"))
+    new = written(tmp_path / "new", result(after, [2.0], f"One producer: {durable}"), benchmark="durable")
+    assert [each.row for each in compare(old, new).pairs] == [after]
+
+
+def test_a_row_that_is_measured_otherwise_says_so():
+    key = Key("stream", "Receiving", "async for", calls("Consumer"))
+    assert "4 or 5, not 6" in note_of(key, 1, MEASURED)
+    assert note_of(key, MEASURED, MEASURED) == ""
+    assert note_of(replace(key, peer=calls("Read")), 1, MEASURED) == ""
+
+
+def test_each_row_of_the_report_that_new_ones_are_compared_with_has_its_place():
+    try:
+        recorded = results_of("969f1e4")
+    except FileNotFoundError:
+        pytest.skip("the history is not here")
+    known = {
+        Key(name, section.title, row.name, row.peer)
+        for name, benchmark in BENCHMARKS.items()
+        for section in benchmark.SECTIONS
+        for row in section.rows
+    }
+    for name, report in recorded.items():
+        for each in report.results:
+            assert present(Key(name, each.section, each.row.name, each.row.peer)) in known
 
 
 # --- the command ---------------------------------------------------------------------------------------
@@ -122,7 +223,7 @@ def test_a_benchmark_that_only_one_has_is_named(tmp_path):
 def test_what_is_apart_is_an_exit_code_where_that_is_asked_for(tmp_path, capsys, ratio, arguments, code):
     old, new = results(tmp_path / "old", [2.0, 2.0]), results(tmp_path / "new", [ratio, ratio])
     assert main(["compare", str(old), str(new), *arguments]) == code
-    assert "new/old" in capsys.readouterr().out
+    assert "as good" in capsys.readouterr().out
 
 
 def test_a_check_of_nothing_is_not_passed(tmp_path):

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_sweep, gaps, harness, peers, servers, summary
+from benchmarks import bench_sweep, gaps, harness, peers, saved, servers, summary
 from benchmarks.__main__ import QUICK_RESULTS, parse
 from benchmarks.curves import curves
 from benchmarks.floors import FIGURES, QUEUE, Row, Section, reason_of
@@ -42,17 +43,39 @@ def rendered(directory: Path, *results: Result, **about: object) -> str:
 # --- out of JSON ---------------------------------------------------------------------------------------
 
 
-def test_a_result_is_read_back_as_it_was_written():
-    row = Row("queue", "queue @ 16", "Redis @ 16", at_least=2.0, reason="because")
-    result = told(row)
-    assert Result.of_json(json.loads(json.dumps(result.as_json()))) == result
+def test_a_report_is_read_back_as_it_was_written():
+    row = Row("queue", "queue @ 16", "Redis @ 16", at_least=9.0, reason="because")
+    absent = Result("one", replace(row, peer="NATS @ 16"), missing="nats-server is not installed")
+    report = Report(ABOUT | {"measurements": {"queue @ 16": {"count": 3}}}, [told(row), absent])
+    assert Report.read(saved.text_of(report.about, report.results)) == report
 
 
-def test_a_result_of_before_is_read_without_what_it_did_not_have():
-    as_json = told(Row("send", "send", "go put", at_least=2.0)).as_json()
-    for name in ("reading", "reason", "reaches"):
-        del as_json[name]
-    assert Result.of_json(as_json).row == Row("send", "send", "go put", at_least=2.0)
+def test_a_reading_is_written_once_however_many_rows_compare_with_it():
+    rows = [Row("queue", "queue @ 16", f"{peer} @ 16") for peer in ("Redis", "LMDB", "RocksDB")]
+    text = saved.text_of(ABOUT, [told(row) for row in rows])
+    assert len(json.loads(text)["readings"]) == 4
+
+
+def test_figures_are_written_with_six_digits_and_without_what_follows_from_others():
+    result = Result("one", Row("row", "a"), ours=at(1_234_567.89) | {"seconds": Spread.of([0.1])})
+    ((_, _, figures),) = json.loads(saved.text_of(ABOUT, [result]))["readings"]
+    assert figures == {"rate": [1_234_570], "cpu_us": [1]}
+
+
+def test_a_report_of_an_earlier_version_is_read():
+    spread = {"median": 90.0, "least": 80.0, "most": 100.0, "quartiles": [85.0, 95.0], "each": [80.0, 100.0]}
+    ratio = spread | {"each": [2.0, 4.0]}
+    row = {"section": "one", "name": "send", "ours": {"rate": spread}, "peer": "go put", "at_least": 2.0}
+    row |= {"against": {"rate": spread}, "ratio": ratio, "missing": "", "is_reached": True}
+    (result,) = Report.read(json.dumps(ABOUT | {"rows": [row]})).results
+    assert result.row == Row("send", "send", "go put", at_least=2.0)
+    assert result.ours["rate"] == Spread.of([80.0, 100.0])
+    assert result.ratio == Spread.of([2.0, 4.0])
+
+
+def test_the_results_in_the_tree_are_less_than_a_megabyte_of_json():
+    sizes = {path.name: path.stat().st_size for path in RESULTS.glob("*.json")}
+    assert sum(sizes.values()) < 1_000_000, sizes
 
 
 def test_the_report_is_made_of_what_lies_there_alone(tmp_path):
@@ -73,9 +96,13 @@ def test_how_long_a_run_took_is_told(tmp_path):
 
 
 def test_a_rates_range_is_told_in_the_unit_of_its_median(tmp_path):
-    row = Row("queue into journal", "queue @ 16", reaches=300_000)
-    fast = Result("Conversion", row, ours=at(1_948_957, 2_280_000, 2_411_858))
-    slow = Result("Conversion", row, ours=at(299_000, 310_000, 1_200_000))
+    fast, slow = (
+        Result("Conversion", Row("queue into journal", name, reaches=300_000), ours=at(*rates))
+        for name, rates in (
+            ("fast", (1_948_957, 2_280_000, 2_411_858)),
+            ("slow", (299_000, 310_000, 1_200_000)),
+        )
+    )
     text = rendered(tmp_path, fast, slow)
     assert "| 2.28 M/s | 1.95..2.41 |" in text
     assert "| 310 k/s | 299..1200 |" in text
@@ -139,7 +166,7 @@ def test_each_floor_that_is_missed_in_full_has_a_reason():
 
 
 def test_a_reason_is_told_beside_what_is_missed(tmp_path):
-    section = next(section for section in QUEUE if section.title.startswith("Durable"))
+    section = next(section for section in QUEUE if any(row.reason for row in section.rows))
     row = next(row for row in section.rows if row.reason)
     text = rendered(tmp_path, told(row, section=section.title, ours=1.0), benchmark="queue")
     assert row.reason in text
@@ -183,6 +210,17 @@ def test_a_reason_is_told_where_less_than_half_is_reached(tmp_path, ours, is_tol
     text = rendered(tmp_path, told(Row("queue", gap.ours, gap.limit), section=gap.section, ours=ours))
     assert f"| {gap.path} |" in text
     assert (gap.reason in text) is is_told
+
+
+# --- the sweep -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["64 KiB", "1 MiB"])
+def test_every_system_writes_as_many_bytes_of_large_messages(point):
+    taken = bench_sweep.measurements(Scale("full", 1.0))
+    counts = {name: each.describe()["count"] for name, each in taken.items() if name.endswith(f"@ {point}")}
+    assert len(counts) >= 15
+    assert set(counts.values()) == {128 * 2**20 // bench_sweep.SIZES[point]}
 
 
 # --- measured once -------------------------------------------------------------------------------------
