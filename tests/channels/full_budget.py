@@ -70,12 +70,14 @@ async def healing(directory: str) -> None:
     async with contextlib.AsyncExitStack() as stack:
         queues = {
             on_full: await stack.enter_async_context(
-                diskq.open_queue(directory, on_full, budget=budget, on_full=on_full)
+                diskq.open_queue(directory, on_full, budget=budget, on_full=on_full, sync_to="files")
             )
             for on_full in sent
         }
         producer = await stack.enter_async_context(
-            diskq.open_producer(os.path.join(directory, "s"), budget=budget, partition_count=1)
+            diskq.open_producer(
+                os.path.join(directory, "s"), budget=budget, partition_count=1, sync_to="files"
+            )
         )
         values = 0
         for turn in range(3):

@@ -46,6 +46,13 @@ def stored(fs: CrashFS) -> list[JournalMessage]:
         return reader.read_many(10**9)
 
 
+def recovered(fs: CrashFS) -> list[JournalMessage]:
+    """Return what the next writer finds, which puts in place what only the redo log holds."""
+    disk = fs.copy()
+    elsewhere(disk).close()
+    return stored(disk)
+
+
 def values(messages: list[JournalMessage]) -> list[bytes]:
     return [message.value for message in messages]
 

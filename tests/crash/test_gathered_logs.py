@@ -16,7 +16,7 @@ from diskq.channels.journal import writer as journal
 from diskq.channels.stream import loop as streamloop
 from diskq.testing import CrashFS, FaultFS
 from tests.crash import failing_writes as failingwrites
-from tests.crash.failing_writes import Plan
+from tests.crash.failing_writes import LATE_WRITES, Plan
 from tests.crash.mutations import Mutation
 from tests.engine import journals, streams
 
@@ -39,6 +39,7 @@ class JournalLog:
         return diskq.open_journal(journals.ROOT, segment_size=segment_size, fs=disk)
 
     def found(self, disk: CrashFS) -> dict[Place, bytes]:
+        journals.opened(disk).close()  # what only the redo log holds is put in place
         return {message.offset: message.value for message in journals.read_all(disk)}
 
 
@@ -128,7 +129,7 @@ GATHERING, LOOP = gathering.__name__, sendingloop.__name__
 
 MUTATIONS = [
     # A refused sender gets no error; or one whose message is in gets an error.
-    Mutation(LOOP, "self._unsynced.wake(task, outcome.Error(failure))", "pass"),
+    Mutation(LOOP, "self._refuse_gathered(task, failure)", "pass"),
     Mutation(GATHERING, "refused.append((self.tasks[number], failure))", "pass"),
     # What was in is written again.
     Mutation(GATHERING, "            if place is None:\n", "            if True:\n"),
@@ -146,11 +147,7 @@ MUTATIONS = [
         "is_awake, fast.is_awake = fast.is_awake, True",
     ),
     # The write comes after the barrier that should cover it.
-    Mutation(
-        LOOP,
-        "self._write_gathered()\n        super()._begin_sync()",
-        "super()._begin_sync()\n        self._write_gathered()",
-    ),
+    *LATE_WRITES,
 ]
 
 

@@ -12,7 +12,7 @@ from diskq.channels.core import gathering
 from diskq.channels.priority import loop as priorityloop
 from diskq.testing import CrashFS, FaultFS
 from tests.crash import failing_writes as failingwrites
-from tests.crash.failing_writes import Plan
+from tests.crash.failing_writes import LATE_WRITES, Plan
 from tests.crash.mutations import Mutation
 from tests.engine import stores
 
@@ -104,7 +104,7 @@ GATHERING, LOOP = gathering.__name__, priorityloop.__name__
 
 MUTATIONS = [
     # Who is refused is told that he is in; or is told with others, who are in.
-    Mutation(LOOP, "self._unsynced.wake(task, outcome.Error(failure))", "pass"),
+    Mutation(LOOP, "self._refuse_gathered(task, failure)", "pass"),
     Mutation(GATHERING, "refused.append((self.tasks[number], failure))", "pass"),
     # What was in is written again, or what was not is not tried again.
     Mutation(GATHERING, "            if place is None:\n", "            if True:\n"),
@@ -112,11 +112,7 @@ MUTATIONS = [
         LOOP, "return [*ids, *[None] * (len(self.tasks) - len(ids))]", "return [None] * len(self.tasks)"
     ),
     # The write comes behind the barrier that was to cover it.
-    Mutation(
-        LOOP,
-        "self._write_gathered()\n        super()._begin_sync()",
-        "super()._begin_sync()\n        self._write_gathered()",
-    ),
+    LATE_WRITES[0],
 ]
 
 

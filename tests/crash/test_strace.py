@@ -14,7 +14,7 @@ import pytest
 PROGRAM = """
     import os, sys, trio, diskq
     async def main():
-        async with diskq.open_queue(sys.argv[1], "events") as queue:
+        async with diskq.open_queue(sys.argv[1], "events", sync_to=sys.argv[2]) as queue:
             await queue.send(b"sets the clock running")
             for number in range(5):
                 os.write(2, b"MARK before %d\\n" % number)
@@ -24,14 +24,14 @@ PROGRAM = """
 """
 
 
-def traced(directory: Path, log: Path) -> list[str]:
+def traced(directory: Path, log: Path, sync_to: str) -> list[str]:
     """The calls of the program above, in the order in which they returned."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not installed")
     calls = "trace=pwrite64,write,fdatasync,fsync,openat,close"
-    command = [strace, "-f", "-y", "-e", calls, "-o", str(log)]
-    program = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(directory)]
+    command = [strace, "-f", "-y", "-s", "256", "-e", calls, "-o", str(log)]
+    program = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(directory), sync_to]
     done = subprocess.run([*command, *program], capture_output=True, check=False)
     if done.returncode and b"ptrace" in done.stderr:
         pytest.skip("strace may not trace here")
@@ -39,25 +39,44 @@ def traced(directory: Path, log: Path) -> list[str]:
     return log.read_text().splitlines()
 
 
-def test_a_synced_send_returns_after_the_fsync_of_its_data_and_checksums(tmp_path: Path) -> None:
-    queue = tmp_path / "queue"
-    queue.mkdir()
-    lines = traced(queue, tmp_path / "log")
-    for number in range(5):
+class Send:
+    """What the kernel saw of one send."""
+
+    def __init__(self, lines: list[str], number: int) -> None:
         before = next(i for i, line in enumerate(lines) if f"MARK before {number}" in line)
         after = next(i for i, line in enumerate(lines) if f"MARK after {number}" in line)
-        inside = lines[before:after]
+        self._lines = lines[before:after]
 
-        def seen(pattern: str, within: list[str] = inside) -> int:
-            return next(i for i, line in enumerate(within) if re.search(pattern, line))
+    def seen(self, pattern: str) -> int:
+        return next(i for i, line in enumerate(self._lines) if re.search(pattern, line))
 
-        data = seen(r"pwrite64\(\d+<[^>]*/events\.diskqueue\.000000\.dat>.*must not be lost")
-        row = seen(r"pwrite64\(\d+<[^>]*\.dat\.sums>")
-        # A call that took its time is two lines, and it returned with the second.
-        synced = [
-            i for i, line in enumerate(inside) if re.search(r"fdatasync(\(.*\)| resumed>.*) += 0$", line)
-        ]
+    def synced(self) -> list[int]:
+        """When each sync returned: a call that took its time is two lines, and returned with the second."""
+        ended = r"fdatasync(\(.*\)| resumed>.*) += 0$"
+        return [i for i, line in enumerate(self._lines) if re.search(ended, line)]
+
+
+def test_a_send_synced_to_the_files_returns_after_the_sync_of_its_data_and_checksums(tmp_path: Path) -> None:
+    queue = tmp_path / "queue"
+    queue.mkdir()
+    lines = traced(queue, tmp_path / "log", "files")
+    for number in range(5):
+        send = Send(lines, number)
+        data = send.seen(r"pwrite64\(\d+<[^>]*/events\.diskqueue\.000000\.dat>.*must not be lost")
+        row = send.seen(r"pwrite64\(\d+<[^>]*\.dat\.sums>")
+        synced = send.synced()
         assert len(synced) == 2
         assert max(data, row) < min(synced)
-        assert seen(r"fdatasync\(\d+<[^>]*/events\.diskqueue\.000000\.dat>") <= synced[0]
-        assert seen(r"fdatasync\(\d+<[^>]*\.dat\.sums>") <= synced[1]
+        assert send.seen(r"fdatasync\(\d+<[^>]*/events\.diskqueue\.000000\.dat>") <= synced[0]
+        assert send.seen(r"fdatasync\(\d+<[^>]*\.dat\.sums>") <= synced[1]
+
+
+def test_a_synced_send_returns_after_one_sync_of_the_redo_log(tmp_path: Path) -> None:
+    queue = tmp_path / "queue"
+    queue.mkdir()
+    lines = traced(queue, tmp_path / "log", "log")
+    for number in range(2, 5):  # the first one makes the log, and the second one is the first in it
+        send = Send(lines, number)
+        entry = send.seen(r"pwrite64\(\d+<[^>]*/events\.redo>.*must not be lost")
+        (synced,) = send.synced()
+        assert entry < send.seen(r"fdatasync\(\d+<[^>]*/events\.redo>") <= synced

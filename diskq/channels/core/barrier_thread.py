@@ -50,6 +50,10 @@ class BarrierThread:
         """Call `on_executed` in Trio's thread with what `Barrier.execute` returned or raised."""
         self.do(lambda: self._execute(sync.barrier), on_executed)
 
+    def execute_log(self, sync: Sync, on_executed: OnExecuted) -> None:
+        """Do the same with a sync of the redo log, at the same time as one of the files."""
+        self.execute(sync, on_executed)
+
     def do(self, job: Callable[[], Any], on_done: OnDone) -> None:
         """Run `job` after all earlier work, and call `on_done` in Trio's thread with its outcome."""
         self._work.put((job, on_done))

@@ -5,16 +5,21 @@
 #   needSync                          the engine forces the next sync
 #   exitChan                          `begin_to_close`: `run` completes the last sync, and ends
 #
-# Law: the state is touched by Trio's thread only; the loop prepares and completes syncs, and a thread
-# executes them, one at a time; a task that waits for one is woken once it is complete, or has failed. A
-# subclass defines what is written, and what else tasks wait for.
+# Law: the state is touched by Trio's thread only; syncs are prepared and completed there, and a thread
+# executes them; a task that waits for one is woken once it is complete, or has failed. A subclass defines
+# what is written, and what else tasks wait for.
+#
+# Two lanes: one sync of the files and one of the redo log may be in flight at the same time. All syncs are
+# numbered in the order in which they are prepared, and each covers all tasks that waited by then, so it does
+# not matter which of two that are in flight ends first.
 
 from __future__ import annotations
 
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import outcome
@@ -87,6 +92,16 @@ class Writer(Protocol):
     def prepare(self, *, full: bool) -> Sync:
         """Return a sync of all that was written. Execute it; then `complete` it, or `fail`."""
 
+    @property
+    def is_log_ready(self) -> bool:
+        """True if `prepare_log` may be called now; what was gathered is written before."""
+
+    def prepare_log(self) -> Sync | None:
+        """Return a sync of the redo log alone that makes durable all that was written; None: it would not.
+
+        It may be in flight at the same time as one of `prepare`. Execute it; then `complete` it, or `fail`.
+        """
+
     def complete(self, sync: Sync, is_replaced: bool) -> None: ...
 
     def fail(self, failure: BaseException) -> NoReturn:
@@ -141,6 +156,7 @@ class CommitLoop(ABC, Generic[E]):
         self._unsynced: Line[int] = Line()  # each waits for the sync of this number, for its messages
         self._syncing: Line[int] = Line()  # the same, for all messages
         self.syncs_prepared = 0
+        """The number of syncs, of both lanes, and the number of the last one."""
         self._wants_barrier = False
         self._wants_metadata = False
         self._wants_flush = False  # something waits to be written as soon as the loop runs
@@ -153,8 +169,12 @@ class CommitLoop(ABC, Generic[E]):
         self._failure: BaseException | None = None
         notify_on_fork(self)
         self._missed: BaseException | None = None  # by the last sync
-        self._in_flight: Sync | None = None  # it is being executed
-        self._executed: outcome.Outcome[bool] | None = None
+        self._in_flight: _Flight | None = None  # the sync of files that is being executed
+        self._log_in_flight: _Flight | None = None  # the sync of the redo log that is
+        self._is_lone = False  # there was a sync, and at its end one task waited at most
+        self._lets_join = False  # tasks that were woken may share the next sync
+        self._refusal: Exception | None = None  # of what the running task had gathered
+        self._sleep = trio.CancelScope()  # the one in which the loop sleeps
         self.new_slice()
         self._open_gates()
 
@@ -191,6 +211,16 @@ class CommitLoop(ABC, Generic[E]):
     def _narrow_gates(self) -> None:
         """Shut the gates for which tasks wait. Called after each opening, and when a task gets in line."""
 
+    def _write_gathered(self) -> None:
+        """Write the messages that were gathered for the next sync."""
+
+    def _refuse_gathered(self, task: trio.lowlevel.Task, failure: Exception) -> None:
+        """Wake a task whose gathered message is not in, or the running task once it waits for a barrier."""
+        if task in self._unsynced:
+            self._unsynced.wake(task, outcome.Error(failure))
+        else:
+            self._refusal = failure
+
     def _shut_gates(self) -> None:
         for gate in self._gates:
             gate.left = 0
@@ -221,12 +251,41 @@ class CommitLoop(ABC, Generic[E]):
             raise self._broken()
         if self._is_over:
             raise trio.ClosedResourceError(f"the {self.kind} was closed")
-        if with_metadata or not self._unsynced:  # else the loop is awake, and sees this task
-            self._wants_metadata |= with_metadata
+        if with_metadata:
+            self._wants_metadata = True
             self._bell.ring()
-        line = self._syncing if with_metadata else self._unsynced
-        await line.wait_to_the_end(self.syncs_prepared + 1)
+            await self._syncing.wait_to_the_end(self.syncs_prepared + 1)
+        elif self._is_lone and not (self._unsynced or self._syncing) and self._begin_alone():
+            await self._unsynced.wait_to_the_end(self.syncs_prepared)
+        else:
+            if not self._unsynced:  # else the loop is awake, and sees this task
+                self._bell.ring()
+            await self._unsynced.wait_to_the_end(self.syncs_prepared + 1)
         self.new_slice()
+
+    def _begin_alone(self) -> bool:
+        """Begin a sync for the running task, and spare a turn of the loop. False: it has to wait for another.
+
+        Where several tasks wait for each sync, that turn is what lets them share one: it comes when all that
+        were woken together have sent again. Raises BrokenResourceError, or why its message is not in.
+        """
+        try:
+            has_begun = self._begin_log_sync()
+            if not has_begun and self._in_flight is None:
+                self._begin_sync()
+                has_begun = True
+                self._narrow_gates()
+        except BaseException as failure:
+            self._break(failure)
+            self._bell.ring()
+            raise self._broken() from failure
+        self._has_deadline = True  # the completion sets it
+        refusal, self._refusal = self._refusal, None
+        if self._is_full:
+            self._bell.ring()  # the write is to be tried again
+        if refusal is not None:
+            raise refusal
+        return has_begun
 
     def _ask_for_barrier(self) -> None:
         self._wants_barrier = True
@@ -276,12 +335,12 @@ class CommitLoop(ABC, Generic[E]):
         with trio.CancelScope(shield=True):
             try:
                 while not self._is_done:
-                    with trio.CancelScope() as sleep:  # one for many turns: it costs more than a turn
-                        await self._take_turns(sleep)
+                    with trio.CancelScope() as self._sleep:  # one for many turns: it costs more than a turn
+                        await self._take_turns()
             except BaseException as failure:
                 self._break(failure)
             self._is_over = True
-            while not self.is_closing:
+            while (not self.is_closing or self._has_flight) and not isinstance(self._failure, ForkedError):
                 await self._bell.wait()
             if isinstance(self._failure, ForkedError):
                 return
@@ -304,69 +363,142 @@ class CommitLoop(ABC, Generic[E]):
                 self._missed = failure
 
     @property
-    def _is_done(self) -> bool:
-        if isinstance(self._failure, ForkedError):
-            return True
-        return self.is_closing and not (self._unsynced or self._syncing or self._in_flight)
+    def _has_flight(self) -> bool:
+        return self._in_flight is not None or self._log_in_flight is not None
 
-    async def _take_turns(self, sleep: trio.CancelScope) -> None:
+    @property
+    def _is_done(self) -> bool:
+        if self._failure is not None:
+            return True
+        return self.is_closing and not (self._unsynced or self._syncing or self._has_flight)
+
+    async def _take_turns(self) -> None:
         """Do what is due whenever the bell rings, until the loop is done or a deadline passes."""
         while True:
             self._turn()
             if self._is_done:
                 return
-            deadline = self._flush_at if self._in_flight else min(self._writer.deadline(), self._flush_at)
-            self._has_deadline = self._in_flight is not None or deadline < math.inf
-            sleep.deadline = min(deadline, self._alarm_at)
+            self._set_deadline()
             await self._bell.wait()
+            if self._lets_join:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                self._lets_join = False
+
+    def _set_deadline(self) -> None:
+        """Make the loop sleep until something is due."""
+        deadline = self._writer.deadline()
+        if self._in_flight is not None:
+            self._has_deadline = True
+            if deadline <= trio.current_time():
+                deadline = math.inf  # it waits for the end of this one
+        else:
+            self._has_deadline = min(deadline, self._flush_at) < math.inf
+        deadline = min(deadline, self._flush_at, self._alarm_at)
+        if self._sleep.deadline != deadline:
+            self._sleep.deadline = deadline
 
     def _turn(self) -> None:
         if self._wants_flush or trio.current_time() >= self._flush_at:
             self._flush_held()
-        if self._executed is not None:
-            self._complete()
-        if self._in_flight is None and (self._wants_barrier or self._unsynced or self._syncing):
+        has_waiting = bool(self._unsynced) and not self._lets_join
+        if has_waiting:
+            self._begin_log_sync()
+        needs_files = has_waiting and self._log_in_flight is None
+        if self._in_flight is None and (needs_files or self._wants_barrier or self._syncing):
             self._begin_sync()
         if trio.current_time() >= self._alarm_at:
             self._alarm_at = math.inf
             self._after()
         self._open_gates()
 
+    def _begin_log_sync(self) -> bool:
+        """Begin a sync of the redo log, if none is in flight and the log takes what was written."""
+        if self._log_in_flight is not None or not self._writer.is_log_ready:
+            return False
+        self._write_gathered()
+        sync = self._writer.prepare_log()
+        if sync is None:
+            return False
+        self.syncs_prepared += 1
+        self._log_in_flight = _Flight(sync, self.syncs_prepared)
+        self._thread.execute_log(sync, self._note_log_executed)
+        return True
+
     def _begin_sync(self) -> None:
+        """Begin a sync of the files. None is in flight."""
+        self._write_gathered()
         with_metadata = self._writer.note() or self._wants_metadata
         self._wants_barrier = self._wants_metadata = False
-        self._in_flight = self._writer.prepare(full=with_metadata)
+        sync = self._writer.prepare(full=with_metadata)
         self.syncs_prepared += 1
-        self._note_flushed(self._in_flight.left_out)
+        self._in_flight = _Flight(sync, self.syncs_prepared)
+        self._note_flushed(sync.left_out)
         board = self._thread.board
         if board is not None and board.is_due:
             board.bound = self._bound()
-        self._thread.execute(self._in_flight, self._note_executed)
+        self._thread.execute(sync, self._note_executed)
+
+    # --- in Trio's thread, after the execution of a sync; not in the loop's task -------------------
+
+    def _note_log_executed(self, executed: outcome.Outcome[bool]) -> None:
+        flight, self._log_in_flight = self._log_in_flight, None
+        assert flight is not None
+        self._go_on(lambda: self._complete_log(flight, executed))
 
     def _note_executed(self, executed: outcome.Outcome[bool]) -> None:
-        self._executed = executed
-        self._bell.ring()
+        flight, self._in_flight = self._in_flight, None
+        assert flight is not None
+        self._go_on(lambda: self._complete(flight, executed))
 
-    def _complete(self) -> None:
-        assert self._in_flight is not None
-        assert self._executed is not None
-        sync, executed = self._in_flight, self._executed
-        self._in_flight = self._executed = None
+    def _go_on(self, complete: Callable[[], None]) -> None:
+        """Complete a sync and do what is due, as in a turn of the loop. A failure breaks the channel."""
+        if self._failure is None:
+            try:
+                complete()
+                self._turn()
+                self._set_deadline()
+            except BaseException as failure:
+                self._break(failure)
+        if self.is_closing or self._failure is not None:
+            self._bell.ring()  # the loop is to end
+
+    def _complete_log(self, flight: _Flight, executed: outcome.Outcome[bool]) -> None:
         try:
             is_replaced = executed.unwrap()
         except OSError as failure:
             self._writer.fail(failure)
-        self._writer.complete(sync, is_replaced)
-        number = self.syncs_prepared
-        self._unsynced.wake_until(number)
-        if self._syncs_again(is_replaced):
-            self._wants_barrier = self._wants_metadata = True
-            number -= 1  # the other tasks wait for that one
-        while self._syncing and self._syncing.first <= number:
-            full = self._not_durable(sync, is_replaced)
-            result = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
-            self._syncing.wake_first(result)
+        self._writer.complete(flight.sync, is_replaced)
+        self._wake_unsynced(flight.number)
         self._after()
+
+    def _complete(self, flight: _Flight, executed: outcome.Outcome[bool]) -> None:
+        try:
+            is_replaced = executed.unwrap()
+        except OSError as failure:
+            self._writer.fail(failure)
+        sync = flight.sync
+        self._writer.complete(sync, is_replaced)
+        self._wake_unsynced(flight.number)
+        if self._syncs_again(is_replaced):
+            self._wants_barrier = self._wants_metadata = True  # the tasks that wait for all wait for that one
+        else:
+            while self._syncing and self._syncing.first <= flight.number:
+                full = self._not_durable(sync, is_replaced)
+                result = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
+                self._syncing.wake_first(result)
+        self._after()
+
+    def _wake_unsynced(self, number: int) -> None:
+        """Wake the tasks that the sync with this number covers."""
+        waiting = len(self._unsynced)
+        self._unsynced.wake_until(number)
+        if len(self._unsynced) == waiting:
+            return
+        self._is_lone = waiting == 1
+        if self._unsynced:
+            # Those that were woken may send again at once: one sync for all is better than two in turn.
+            self._lets_join = True
+            self._bell.ring()
 
     def _syncs_again(self, is_replaced: bool) -> bool:
         """True if another sync may succeed in what found no space in this one."""
@@ -469,6 +601,14 @@ class CommitLoop(ABC, Generic[E]):
         self._shut_gates()
         for line in (*self._lines, self._unsynced, self._syncing):
             line.wake_all(lambda: outcome.Error(self._broken()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A sync that is being executed."""
+
+    sync: Sync
+    number: int
 
 
 class _Bell:

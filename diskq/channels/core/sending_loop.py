@@ -10,7 +10,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-import outcome
 import trio
 
 from diskq.channels.core.barrier_thread import BarrierThread
@@ -179,7 +178,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
 
         None: the message would be alone (`send_through` it), or is not simple (`deliver` it).
         """
-        if self._in_flight is None and not self._unsynced:
+        if not self._unsynced:
             return None
         for gate in self._gates:
             if gate.left <= 0:
@@ -198,7 +197,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         is_awake, fast.is_awake = fast.is_awake, False
         try:
             for task, failure in gathered.write():
-                self._unsynced.wake(task, outcome.Error(failure))
+                self._refuse_gathered(task, failure)
         except StorageFailedError as failure:
             self._break(failure)
             return
@@ -266,10 +265,6 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         has_first = self._senders or self.gathered is not None  # these go before a sender that comes now
         if has_first or self.is_closing or (self._is_full and not self._writer.is_flushed):
             self._shut_gates()
-
-    def _begin_sync(self) -> None:
-        self._write_gathered()
-        super()._begin_sync()
 
     def _break(self, failure: BaseException) -> None:
         self.gathered = None  # its senders wait for a barrier, and get the error

@@ -190,7 +190,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
             gathered, lines.gathered = lines.gathered, None
             assert gathered is not None
             for task, failure in gathered.write():
-                self._unsynced.wake(task, outcome.Error(failure))
+                self._refuse_gathered(task, failure)
 
     def sending(
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], level: Durability
@@ -352,10 +352,6 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     def _narrow_gates(self) -> None:
         if self.is_closing:
             self._shut_gates()
-
-    def _begin_sync(self) -> None:
-        self._write_gathered()
-        super()._begin_sync()
 
     def _turn(self) -> None:
         super()._turn()

@@ -23,6 +23,7 @@ class CommittedOffsets:
     gates = ()
     is_flushed = True
     is_half_unsynced = False
+    is_log_ready = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -54,6 +55,9 @@ class CommittedOffsets:
         prepared = ((offset, offset.prepare()) for offset in self._committed_offsets())
         syncs = tuple((offset, sync) for offset, sync in prepared if sync is not None)
         return Sync(barrier=joint_barrier(sync for _, sync in syncs), state=syncs)
+
+    def prepare_log(self) -> None:
+        """There is no redo log."""
 
     def complete(self, sync: Sync, is_replaced: bool) -> None:
         """Note that the sync was executed."""

@@ -136,9 +136,20 @@ class Redo:
         logs = (log for log in (self._current, self._new) if log is not None)
         return max((log.size for log in logs), default=0)
 
+    @property
+    def is_there(self) -> bool:
+        """True if there is a log, and no larger one is being made."""
+        return self._current is not None and self._new is None
+
+    @property
+    def is_due(self) -> bool:
+        """True if there is no log, and `begin` would make one."""
+        is_missing = self._current is None and self._new is None and self._is_wanted
+        return is_missing and self._clock() >= self._retry_at
+
     def begin(self, pending: PendingSyncs) -> None:
         """Have a log made by the next sync of the files, if there is none and there is to be one."""
-        if self._current is None and self._new is None and self._is_wanted:
+        if self.is_due:
             self._make(pending, 0)
 
     def add(self, pending: PendingSyncs) -> tuple[int, ...] | None:

@@ -358,6 +358,15 @@ class LogWriter(Synced):
         """Sync the pending files and the given ones at once. Returns and raises as `run`."""
         return self.run(self._freeze(handles, tuple(metadata), None))
 
+    @property
+    def is_log_ready(self) -> bool:
+        """True if `prepare_log` is worth a call, and worth writing messages for that were held back."""
+        redo, in_flight = self.redo, self._in_flight
+        if redo is None or not redo.is_there:
+            return redo is not None and redo.is_due
+        is_idle = self._log_in_flight is None and not self.pending
+        return is_idle and (in_flight is None or in_flight.barrier.is_plain)
+
     @exclusive
     def prepare_log(self) -> Sync | None:
         """Prepare a sync of the redo log, which makes all durable that was accepted, as `prepare` does.

@@ -18,7 +18,7 @@ from diskq.errors import DiskFullError, KeySizeError, LockedError, MessageSizeEr
 from diskq.messages import NULL_TIMESTAMP
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS, FaultFS
-from tests.channels.journal_rig import JOURNAL, drain, stored, values, writing
+from tests.channels.journal_rig import JOURNAL, drain, recovered, stored, values, writing
 from tests.channels.rig import PatientDisk, Tasks, blocked, fault_disk, numbered, until
 
 Open = Callable[..., open_journal]
@@ -128,7 +128,7 @@ async def test_synced_survives_a_power_cut(disk):
     async with writing(disk, segment_size=60) as journal:
         for body in numbered(5):
             await journal.send(body, durability="synced")
-            assert stored(disk.crash())[-1].value == body
+            assert recovered(disk.crash())[-1].value == body
         await journal.send(b"5")
         await journal.sync()
         assert values(stored(disk.crash())) == numbered(6)
@@ -166,7 +166,7 @@ async def test_tasks_that_wait_for_the_disk_share_the_write_too():
                 tasks.start_soon(number, journal.send, b"%d" % number)
         assert log_writes(disk) == 2, "the first one is alone yet"
         sent = {tasks[number]: b"%d" % number for number in range(20)}
-        found = values(stored(disk.inner.crash()))
+        found = values(recovered(disk.inner.crash()))
         assert found == [b"first", *(sent[offset] for offset in range(1, 21))]
 
 

@@ -24,6 +24,7 @@ from tests.channels.rig import (
 )
 
 SUMS = "/q/.diskq/events.diskqueue.000000.dat.sums"
+REDO = "/q/.diskq/events.redo"
 
 
 def written(disk: FaultFS[CrashFS]) -> bytes:
@@ -43,9 +44,9 @@ async def until_barrier(queue: diskq.DiskQueue, number: int) -> None:
 # --- synced -----------------------------------------------------------------------------------
 
 
-async def test_synced_returns_after_the_data_and_its_checksums_were_synced():
+async def test_synced_to_the_files_returns_after_the_data_and_its_checksums_were_synced():
     disk = fault_disk()
-    async with opened(disk) as queue:
+    async with opened(disk, sync_to="files") as queue:
         for number in range(5):
             before = len(disk.calls)
             await queue.send(b"%d" % number, durability="synced")
@@ -125,14 +126,16 @@ async def test_a_send_while_a_barrier_is_executed_waits_for_the_next_one():
         assert left_in(disk.inner.crash()) == [b"zero", b"first", b"second"]
 
 
-async def test_a_barrier_for_senders_alone_costs_two_syncs_and_no_metadata():
+@pytest.mark.parametrize("sync_to", ["log", "files"])
+async def test_a_barrier_for_senders_alone_syncs_no_metadata(sync_to):
     disk = fault_disk()
-    async with opened(disk) as queue:
-        await queue.send(b"first", durability="synced")
+    async with opened(disk, sync_to=sync_to) as queue:
+        for _ in range(2):  # the first one makes the log, and the second one is the first in it
+            await queue.send(b"first", durability="synced")
         before = len(disk.calls)
         await queue.send(b"second", durability="synced")
         syncs = [call.path for call in disk.calls[before:] if call.verb.startswith("sync")]
-        assert syncs == [data_path(), SUMS]
+        assert syncs == ([REDO] if sync_to == "log" else [data_path(), SUMS])
 
 
 # --- written ------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ async def test_a_wal_from_before_a_power_cut_is_never_believed() -> None:
 
 async def test_a_synced_send_gets_no_error_of_a_full_disk_that_others_met() -> None:
     fs = FaultFS(disk())
-    async with diskq.open_queue("/q", "events", fs=fs, memory_flush=3600.0) as queue:
+    async with diskq.open_queue("/q", "events", fs=fs, memory_flush=3600.0, sync_to="files") as queue:
         fs.delay("sync_files", 0.1)
         synced = functools.partial(queue.send, durability="synced")
         async with trio.open_nursery() as nursery:
