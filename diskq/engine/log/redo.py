@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from diskq.engine.log.format import LoggedOptions
 from diskq.storage.append_file import AppendFile, Written
 from diskq.storage.barrier import Barrier, PendingSyncs
-from diskq.storage.fs import FileSystem, directory_of
+from diskq.storage.closing import opened
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.redo_log import LEAST_SIZE, Part, RedoLog, redo_path
@@ -33,6 +34,16 @@ Appends = Callable[[], Iterable[tuple[int, AppendFile[Any]]]]
 LARGEST_ENTRY = 256 * 1024
 # Seconds until a log is made again after the disk had no space for it.
 _RETRY = 10.0
+
+
+@contextlib.contextmanager
+def _full_disk_ignored() -> Iterator[None]:
+    """Ignore that the disk is full; other errors are raised. The rest of the block is then left out."""
+    try:
+        yield
+    except OSError as failure:
+        if failure.errno not in FULL_DISK_ERRNOS:
+            raise
 
 
 class RedoMark(NamedTuple):
@@ -110,14 +121,12 @@ class Redo:
 
     def clear_old(self) -> None:
         """Clear the log of the writer before: what it held is durable in the files. Raises OSError."""
-        if self._lock.names_redo:
-            self._forget()
-        if self._fs.size_of(self.path):
-            handle = self._fs.open(self.path, write=True)
-            try:
-                self._empty(handle)
-            finally:
-                self._fs.close(handle)
+        with _full_disk_ignored():  # the next open finds the same
+            if self._lock.names_redo:
+                self._forget()
+            if self._fs.size_of(self.path):
+                with opened(self._fs, self.path, write=True) as handle:
+                    self._empty(handle)
 
     def _forget(self) -> None:
         """Stop naming the log, durably: an empty one that is named is a loss."""
@@ -179,7 +188,14 @@ class Redo:
             if own is None:
                 return None
             parts += own
-        if not log.add(parts):
+        try:
+            is_added = log.add(parts)
+        except OSError as failure:
+            # Some file systems need space to write over bytes, too.
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+            return None
+        if not is_added:
             self._is_full = True
             return None
         for _, append in appends:
@@ -246,18 +262,31 @@ class Redo:
             self._is_full = False
             if old is not None:
                 old.close()
-            elif self._current is not None:
-                self._lock.note_redo(self._current.number)
+            elif not self._name():
+                return
         if self._current is not None:
-            self._current.release(mark.sequence)
+            with _full_disk_ignored():  # the next open may find entries that are not needed, and no harm
+                self._current.release(mark.sequence)
+
+    def _name(self) -> bool:
+        """Name the new log in the lock file. False: there is no space to do so, and it is not used."""
+        assert self._current is not None
+        with _full_disk_ignored():
+            self._lock.note_redo(self._current.number)
+            return True
+        self._current.close()
+        self._current = None
+        self._retry_at = self._clock() + _RETRY
+        return False
 
     # --- the end ----------------------------------------------------------------------------------
 
     def clear(self) -> None:
         """Empty the log at a clean close: all of it is durable in the files. Raises OSError."""
         if self._current is not None and not self._current.is_needed:
-            self._forget()
-            self._empty(self._current.handle)
+            with _full_disk_ignored():  # nothing in it is needed: the next open clears it
+                self._forget()
+                self._empty(self._current.handle)
 
     def close(self) -> None:
         """Close it. Idempotent."""
