@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import mmap
 import os
 import secrets
@@ -597,6 +598,7 @@ def _is_contention(refusal: BaseException) -> bool:
     return number in _CONTENTION
 
 
+@functools.cache
 def _boot_id() -> str:
     """Return the identifier of this boot; empty if unknown: recovery then assumes no restart."""
     if sys.platform == "darwin":

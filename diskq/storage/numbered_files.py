@@ -32,7 +32,7 @@ class Naming:
 
     def parse(self, name: str) -> int | None:
         """Return the number in `name`; None if this naming would not have made it."""
-        if not name.endswith(self.suffix):
+        if not (name.startswith(self.prefix) and name.endswith(self.suffix)):
             return None  # true for most names, since files come in threes
         middle = name[len(self.prefix) : len(name) - len(self.suffix)]
         if not re.fullmatch(f"[0-9{'a-f' if self.is_hex else ''}]{{1,{_MOST_DIGITS}}}", middle):

@@ -62,8 +62,9 @@ cdef class AppendBuffer:
     cdef Py_ssize_t used                   # bytes in the buffer
     cdef Py_ssize_t written                # of them, in the page cache
     cdef Cut block                         # where the open block begins
-    cdef Cut[MOST_CUTS] cuts               # block ends not yet handed to on_block
+    cdef Cut* cuts                         # block ends not yet handed to on_block
     cdef int cut_count
+    cdef int cut_room                      # how many of them there is memory for
     cdef readonly int64_t records          # records accepted, over all files
     cdef readonly int64_t records_written  # of them, in the page cache
     cdef readonly int64_t accepted_bytes   # of records, over all files
@@ -87,6 +88,7 @@ cdef class AppendBuffer:
     cdef char* _room_for(self, Py_ssize_t size) except NULL
     cdef char* _space_for(self, Py_ssize_t size) except NULL
     cdef void _laid_down(self, Py_ssize_t size) noexcept
+    cdef bint _make_room_for_cuts(self) noexcept
     cdef int _flush(self) except -1
     cdef int _write_out(self) except -1
     cdef int _hand_over_blocks(self) except -1

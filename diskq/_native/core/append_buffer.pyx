@@ -33,7 +33,8 @@ cdef extern from "platform.h":
 
 cdef enum:
     BLOCK = 4 * 1024
-    START_CAPACITY = 64 * 1024
+    START_CAPACITY = 576           # doubled three times it holds a block and the record that ends it
+    START_CUTS = 5
 
 BLOCK_SIZE = BLOCK
 
@@ -66,6 +67,7 @@ cdef class AppendBuffer:
         self.detach_wal()
         PyMem_RawFree(self.wal_memory)
         PyMem_RawFree(self.buffer)
+        PyMem_RawFree(self.cuts)
 
     # --- for a reader that has caught up ----------------------------------------------------------
 
@@ -227,10 +229,24 @@ cdef class AppendBuffer:
         self.records += 1
         self.gate.left -= 1
         cdef Py_ssize_t block_from = self.cuts[self.cut_count - 1].at if self.cut_count else self.block.at
-        if self.used - block_from >= BLOCK and self.cut_count < MOST_CUTS:
-            self.cuts[self.cut_count].at = self.used
-            self.cuts[self.cut_count].records = self.records
-            self.cut_count += 1
+        if self.used - block_from >= BLOCK:
+            if self.cut_count < self.cut_room or self._make_room_for_cuts():
+                self.cuts[self.cut_count].at = self.used
+                self.cuts[self.cut_count].records = self.records
+                self.cut_count += 1
+
+    cdef bint _make_room_for_cuts(self) noexcept:
+        """Get memory for more block ends. False: there are many, or there is no memory, and the block goes on."""
+        cdef int room = self.cut_room * 2 if self.cut_room else START_CUTS
+        cdef Cut* cuts
+        if room > MOST_CUTS:
+            return False
+        cuts = <Cut*> PyMem_RawRealloc(self.cuts, room * sizeof(Cut))
+        if cuts == NULL:
+            return False
+        self.cuts = cuts
+        self.cut_room = room
+        return True
 
     cdef int _flush(self) except -1:
         # The interpreter's lock may be released in here, and `on_block` is Python.

@@ -47,6 +47,31 @@ _POINT_EVERY = 16 * 1024 * 1024
 class LogWriter(Synced):
     """What all kinds do alike with their files. For one thread at a time: see exclusive.py."""
 
+    # A dict of more than 30 attributes takes as much memory as three gates and their buffers.
+    __slots__ = (
+        "_counted",
+        "_durability",
+        "_format",
+        "_held",
+        "_keeps_time",
+        "_max_unsynced",
+        "_most_waiting",
+        "_pointed_bytes",
+        "_synced_bytes",
+        "_time_slice",
+        "gates",
+        "guard",
+        "is_closing",
+        "is_half_unsynced",
+        "lock",
+        "pending",
+        "redo",
+        "repairs",
+        "syncs",
+        "wals",
+        "was_refused",
+    )
+
     def __init__(
         self,
         fs: FileSystem,
@@ -97,7 +122,7 @@ class LogWriter(Synced):
         self._counted = 0  # records that the policy has counted
         self._synced_bytes = 0
         self._pointed_bytes = 0  # bytes accepted since the open that recovery need not look at
-        self._held = contextlib.ExitStack()
+        self._held: list[Callable[[], object]] = []
 
     def new_gate(self) -> Gate:
         """Make one more gate, for the compiled calls of the format. All of them have one clock."""
@@ -126,7 +151,7 @@ class LogWriter(Synced):
 
     def on_release(self, release: Callable[[], object]) -> None:
         """Call `release` when everything is released: last taken first, whatever one of the calls raises."""
-        self._held.callback(release)
+        self._held.append(release)
 
     def hold(self, lock: Lock) -> Lock:
         """Keep the lock for as long as this is open."""
@@ -189,7 +214,10 @@ class LogWriter(Synced):
         """Close and release everything, without a promise. Idempotent."""
         self.is_closed = True
         self.shut()
-        self._held.close()
+        held, self._held = self._held, []
+        with contextlib.ExitStack() as stack:  # only now: it is large, and there are many writers
+            for release in held:
+                stack.callback(release)
 
     def shut(self) -> None:
         """Let nothing pass the gates any more."""

@@ -27,6 +27,7 @@ _LONGEST_NAME = 200
 _LARGEST_METADATA = 256
 
 _NUMBER = rb"(-?[0-9]{1,19})"
+_TEMPORARY = re.compile(r"[0-9]{1,19}\.tmp")
 _LINES = re.compile(rb"%s\n%s,%s\n%s,%s\n" % ((_NUMBER,) * 5))
 
 
@@ -71,27 +72,66 @@ class QueueMetadata:
 
 
 class QueueFiles:
-    """The paths of one queue in its directory."""
+    """The paths of one queue in its directory. They are made when needed, since there may be many queues."""
+
+    __slots__ = ("_fs", "directory", "name")
 
     def __init__(self, fs: FileSystem, directory: str, name: str) -> None:
         check_name(name)
         self._fs = fs
         self.directory = directory
         self.name = name
-        self.what = f"queue {name!r} in {directory}"
+
+    @property
+    def what(self) -> str:
         """The queue in errors."""
-        self.naming = Naming(f"{name}.diskqueue.", 6, ".dat")
-        self._checksum_files = Naming(f"{name}.diskqueue.", 6, ".dat.sums")
-        self._marks = Naming(f"{name}.diskqueue.", 6, ".dat.damaged")
-        self.metadata = join(directory, f"{name}.diskqueue.meta.dat")
-        self.private = private_path(directory, "")[:-1]
-        self.lock = private_path(directory, f"{name}.lock")
-        self.wal = private_path(directory, f"{name}.slate")
-        self.redo = private_path(directory, f"{name}.redo")
-        self.swap = f"{name}.repair"  # a directory of that name, in the private directory
-        self.status = private_path(directory, f"{name}.status")
-        self._ack_logs = Naming(f"{name}.", 6, ".acks")
-        self._temporary = re.compile(re.escape(f"{name}.diskqueue.meta.dat.") + r"[0-9]{1,19}\.tmp")
+        return f"queue {self.name!r} in {self.directory}"
+
+    @property
+    def naming(self) -> Naming:
+        """The names of the data files."""
+        return Naming(f"{self.name}.diskqueue.", 6, ".dat")
+
+    @property
+    def _checksum_files(self) -> Naming:
+        return Naming(f"{self.name}.diskqueue.", 6, ".dat.sums")
+
+    @property
+    def _marks(self) -> Naming:
+        return Naming(f"{self.name}.diskqueue.", 6, ".dat.damaged")
+
+    @property
+    def _ack_logs(self) -> Naming:
+        return Naming(f"{self.name}.", 6, ".acks")
+
+    @property
+    def metadata(self) -> str:
+        return join(self.directory, f"{self.name}.diskqueue.meta.dat")
+
+    @property
+    def private(self) -> str:
+        return private_path(self.directory, "")[:-1]
+
+    @property
+    def lock(self) -> str:
+        return private_path(self.directory, f"{self.name}.lock")
+
+    @property
+    def wal(self) -> str:
+        return private_path(self.directory, f"{self.name}.slate")
+
+    @property
+    def redo(self) -> str:
+        return private_path(self.directory, f"{self.name}.redo")
+
+    @property
+    def swap(self) -> str:
+        """The name of a directory in the private directory."""
+        return f"{self.name}.repair"
+
+    @property
+    def status(self) -> str:
+        return private_path(self.directory, f"{self.name}.status")
 
     @property
     def staging(self) -> Staging:
@@ -136,7 +176,12 @@ class QueueFiles:
     def leftovers(self, numbers: list[int]) -> list[str]:
         """Return files of diskq that a crash left: temporary metadata, and files whose data file is gone."""
         names = self._fs.list_directory(self.directory)
-        temporaries = [join(self.directory, name) for name in names if self._temporary.fullmatch(name)]
+        start = f"{self.name}.diskqueue.meta.dat."
+        temporaries = [
+            join(self.directory, name)
+            for name in names
+            if name.startswith(start) and _TEMPORARY.fullmatch(name, len(start))
+        ]
         orphans = set(self.checksum_files()) - set(numbers)
         marks = set(self.marked()) - set(numbers)
         return [*temporaries, *map(self.checksum_file, sorted(orphans)), *map(self.mark, sorted(marks))]

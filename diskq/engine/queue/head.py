@@ -26,6 +26,10 @@ __all__ = ["FifoHead", "Worker"]
 
 log = Log("queue")
 
+# Of every head that has not been peeked at yet, since a deque takes as much memory as 60 messages. Nothing is
+# added to it.
+_NOTHING_PEEKED: deque[tuple[bytes, QueuePosition]] = deque()
+
 
 class Worker(Protocol):
     """The only reader beyond the head: what was read stays in the queue until the worker is done with it."""
@@ -71,7 +75,7 @@ class FifoHead:
         self._sealed = parts.sealed
         self.reader = FifoReader(parts)
         """The reader, at the place up to which messages were read."""
-        self._peeked: deque[tuple[bytes, QueuePosition]] = deque()
+        self._peeked = _NOTHING_PEEKED
         self._committed = QueuePosition(0, 0)  # where the head is, while something is peeked at
         self._forgotten = 0  # messages of the last peek that were dropped since
         self._unreceived = 0  # messages of all peeks that were never received
@@ -135,7 +139,12 @@ class FifoHead:
         at = end - self._size_of(bodies)
         for body in bodies:
             at += len(body) + self._overhead
-            self._peeked.append((body, QueuePosition(self.reader.file, at)))
+            self._note_peeked(body, QueuePosition(self.reader.file, at))
+
+    def _note_peeked(self, body: bytes, end: QueuePosition) -> None:
+        if self._peeked is _NOTHING_PEEKED:
+            self._peeked = deque()
+        self._peeked.append((body, end))
 
     def _size_of(self, bodies: list[bytes]) -> int:
         """Return the bytes that they take in a file."""
@@ -273,7 +282,7 @@ class FifoHead:
             if max_bytes < UNBOUNDED and size + len(more[0]) > max_bytes:
                 # The first one of a read may be too large here. It stays, and comes first the next time.
                 self._committed = before
-                self._peeked.append((more[0], self.reader.position))
+                self._note_peeked(more[0], self.reader.position)
                 self._gate.left = 0
                 break
             bodies += more
