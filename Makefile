@@ -100,7 +100,7 @@ release-check: wheel-check ## is this commit fit to be released?
 spark-check: $(STAMPS)/dev ## Spark from the wheel in empty environments, one without Java (some minutes)
 	@$(PY) -m scripts.spark_check $(ARGS)
 
-bench: $(STAMPS)/bench $(STAMPS)/compiled ## measure, beside the peers, and report (an hour); QUICK=1: five minutes
+bench: $(STAMPS)/bench $(STAMPS)/compiled ## measure, beside the peers, and report (45 minutes); QUICK=1: five minutes
 	@$(PY) -m benchmarks $(if $(QUICK),--quick) $(ARGS)
 	$(if $(QUICK)$(ARGS),,@$(PY) -m scripts.readme_table)
 

@@ -39,7 +39,7 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         ),
         "scan": _ours("scan", count=many),
         "scan batched": _ours("scan", count=many, batch=100),
-        "columns": _ours("columns", count=scale(10_000_000)),
+        "columns": _ours("columns", count=scale(4_000_000)),
         sej_calls("Scan"): _calls("scan", count=many),
         "idle": _ours("idle", seconds=0.1 if scale.name == "smoke" else 2.0),
     }

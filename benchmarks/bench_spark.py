@@ -8,7 +8,7 @@ from benchmarks.floors import SPARK
 from benchmarks.harness import Measurement, Scale
 from benchmarks.spark_works import Rows, SparkWork
 
-ROUNDS = 5
+ROUNDS = 3  # each of which is a median of three runs
 SECTIONS = SPARK
 
 # Where a run is not whole: of the streaming query, and how often each other work is done.

@@ -9,7 +9,7 @@ ROUNDS = 5
 SECTIONS = SPOOL
 
 # A second or so each, at rates of a 2026 laptop.
-COUNTS = {"localqueue": 5_000, "persist-queue ack": 8_000, "persist-queue file": 4_000}
+COUNTS = {"localqueue": 5_000, "persist-queue ack": 8_000, "persist-queue file": 2_000}
 
 
 def measurements(scale: Scale) -> dict[str, Measurement]:
@@ -19,7 +19,7 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         "steady, send_many": Work("steady", {"count": many, "batch": 100}, module="spool_works"),
         "steady, memory": Work("steady", {"count": many, "durability": "memory"}, module="spool_works"),
         "drain": Work("drain", {"count": many}, module="spool_works"),
-        "leases": Work("leases", {"count": many}, module="spool_works"),
+        "leases": Work("leases", {"count": scale(100_000, least=1_000)}, module="spool_works"),
         "leases, batched": Work("leases", {"count": many, "batch": 100}, module="spool_works"),
         **{
             peer: Work(

@@ -31,7 +31,7 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         **durable(scale),
         "consume": _ours("consume", count=many),
         "consume batched": _ours("consume", count=many, batch=100),
-        "columns": _ours("columns", count=scale(10_000_000)),
+        "columns": _ours("columns", count=scale(4_000_000)),
         calls("Consumer"): _calls("consume", count=fewer),
         calls("Read"): _calls("read", count=many),
         **moments(scale),

@@ -12,7 +12,7 @@ from benchmarks.harness import Measurement, Scale, Work
 ROUNDS = 5
 SECTIONS = VERIFY
 
-BYTES = 500_000_000
+BYTES = 250_000_000
 
 
 def measurements(scale: Scale) -> dict[str, Measurement]:

@@ -15,7 +15,6 @@ from time import perf_counter, thread_time
 from typing import Any
 
 import trio
-import trio.testing
 
 from benchmarks.stopwatch import Reading, Stopwatch, body_of, quantiles, reading, resident_mib, shares
 from diskq import DiskQueue, FifoQueue, QueueOptions, open_queue
@@ -139,6 +138,8 @@ async def latency_of(
 
     The receiver notes the time and waits for the next message at once: it does not wait for the sender.
     """
+    from trio.testing import wait_all_tasks_blocked  # here, as it imports pytest where that is installed
+
     warm_up, body = 100, body_of(100)
     arrivals: list[float] = []
     sleeper: trio.lowlevel.Task | None = None
@@ -165,7 +166,7 @@ async def latency_of(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stamp)
-        await trio.testing.wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()
         for _ in range(warm_up):
             await once()
         watch = Stopwatch()
