@@ -176,8 +176,8 @@ QUEUE = (
                 at_most=5.0,
                 figure="longest_ms",
                 reason=(
-                    "One wait of a hundred thousand: the machine takes a processor away for some "
-                    "milliseconds from whoever has it, with the 20 ms or without (the next row)."
+                    "One wait of a hundred thousand: the machine takes the processor away for some "
+                    "milliseconds, with the 20 ms or without (the next row)."
                 ),
             ),
             Row(
@@ -261,7 +261,7 @@ _BEFORE = {
 
 
 def go_synced(producers: int) -> str:
-    """go-diskqueue with `syncEvery=1`, by so many goroutines."""
+    """go-diskqueue with `syncEvery=1`, by this number of goroutines."""
     return f"go-diskqueue, syncEvery=1, {producers}"
 
 
@@ -657,7 +657,7 @@ PRIORITY = (
         ),
     ),
     Section(
-        "The backlog: 100 sent, received and acknowledged, while so many stay",
+        "The backlog: 100 sent, received and acknowledged, while N stay",
         (
             Row("100,000, beside 1,000", "backlog 100k", "backlog 1k", at_least=0.8),
             Row("1,000,000, beside 1,000", "backlog 1M", "backlog 1k", at_least=0.8),

@@ -115,8 +115,8 @@ GAPS = (
         "priority",
         "Bound by the interpreter: a write(2) of each record, which is a tenth of what it takes, as nothing "
         "is gathered over a slice and a record is visible only once it is written; its CRC-32/MPEG-2; the "
-        "place in the heap, and whoever waits there; a pass of Trio's loop for every four of them. Batches "
-        "are the way.",
+        "place in the heap, and the tasks that wait there; a pass of Trio's loop for every four of them. "
+        "Batches are the way.",
     ),
     _each(
         "priority send_many(100)",
@@ -176,7 +176,7 @@ def markdown(results: Sequence[Result]) -> Iterator[str]:
     yield from ("## How far from the machine's limit", "")
     yield (
         "100 bytes a message; what one takes here, and what the same bytes take in C with no queue "
-        "([limits.c](../limits.c)), in the same round: no length, no checksum, no name and nobody who waits."
+        "([limits.c](../limits.c)), in the same round: no length, no checksum, no name, no task that waits."
     )
     yield from ("", line_of(("path", "a message", "limit", "a message", "share", "least..most")))
     yield "|---|---:|---|---:|---:|---:|"
@@ -189,7 +189,7 @@ def markdown(results: Sequence[Result]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for each in paths:
         if each.needs_reason:
-            reasons.setdefault(each.gap.reason or "nobody has said why (benchmarks/gaps.py).", []).append(
+            reasons.setdefault(each.gap.reason or "no reason is stated (benchmarks/gaps.py).", []).append(
                 each.gap.path
             )
     if reasons:

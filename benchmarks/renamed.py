@@ -32,10 +32,13 @@ _ONE, _SIXTEEN, _MANY = (section.title for section in DURABLE)
 
 _TEXTS = {
     "FifoQueue.take": "FifoQueue.get",
+    "The backlog: 100 sent, received and acknowledged, while so many stay": (
+        "The backlog: 100 sent, received and acknowledged, while N stay"
+    ),
     "a journal in Go of our own writing, buffered Append": go_bound("buffered Append"),
     "a journal in Go of our own writing, Scan": go_bound("Scan"),
 }
-"""Names of rows and of peers, wherever they are."""
+"""Names of sections, rows and peers, wherever they are."""
 
 _ROWS = {
     Key("queue", _QUEUE_DURABLE, "synced, 1 task", "go syncput"): Key(

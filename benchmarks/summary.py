@@ -19,6 +19,7 @@ from benchmarks.report import Report, against, floor_of, line_of, range_of, shor
 __all__ = ["NAME", "read", "read_texts", "render", "write"]
 
 NAME = "report.md"
+_LONGEST = 12
 _QUANTILES = {"p50": "p50_us", "p90": "p90_us", "p99": "p99_us", "most": "max_us"}
 
 
@@ -55,10 +56,10 @@ QUESTIONS = (
         "How fast durable, by the number of producers",
         "Durable: producers",
         "rate",
-        "100 bytes; a send returns after its sync. diskq: so many tasks, or `send_many` of so many. "
-        "go-diskqueue: so many goroutines. The others have nothing that waits together: so many messages in "
-        "one transaction, batch or pipeline, which is the best that they can do. The limit is one writev(2) "
-        "of them and one fdatasync of a growing file.",
+        "100 bytes; a send returns after its sync. With N producers: diskq by N tasks, or by `send_many` of "
+        "N; go-diskqueue by N goroutines. The others do not gather what several producers send: N messages "
+        "in one transaction, batch or pipeline, which is the best that they can do. The limit is one "
+        "writev(2) of them and one fdatasync of a growing file.",
         "producers",
         "messages a second",
         "durable.png",
@@ -79,7 +80,7 @@ QUESTIONS = (
         "What a message costs as the backlog grows",
         "Backlog",
         "rate",
-        "16 bytes; one sent and one received, over and over, while so many stay. Rate is of such pairs.",
+        "16 bytes; one sent and one received, over and over, while the backlog stays. Rate is of such pairs.",
         "messages that stay",
         "pairs a second",
         "backlog.png",
@@ -181,12 +182,25 @@ def _runs(reports: Sequence[Report]) -> Iterator[str]:
         cells = (name, about["scale"], str(about["rounds"]), about["began"], took, about["commit"], load)
         yield line_of((*cells, f"[{name}.md]({name}.md)"))
     yield ""
+    took_of = {
+        f"{name} ({report.about['benchmark']})": seconds
+        for report in reports
+        for name, seconds in report.about.get("took", {}).items()
+    }
+    if took_of:
+        longest = sorted(took_of, key=took_of.__getitem__, reverse=True)[:_LONGEST]
+        listed = ", ".join(f"{name} {_minutes(took_of[name])}" for name in longest)
+        yield from (f"What took longest, in all rounds, with what is not measured: {listed}.", "")
 
 
 def _took(began: str, ended: str) -> str:
+    return _minutes((datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds())
+
+
+def _minutes(seconds: float) -> str:
     """In minutes and seconds."""
-    seconds = round((datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds())
-    return f"{seconds // 60}:{seconds % 60:02}"
+    whole = round(seconds)
+    return f"{whole // 60}:{whole % 60:02}"
 
 
 def _floors(reports: Sequence[Report]) -> Iterator[str]:
@@ -230,7 +244,7 @@ def _reason(report: Report, result: Result) -> str:
         return reason
     if report.about["scale"] != "full":
         return "a quick run, which shows nothing."
-    return "nobody has said why (benchmarks/floors.py)."
+    return "no reason is stated (benchmarks/floors.py)."
 
 
 def _answer(question: Question, found: Curves, drawn: set[str]) -> Iterator[str]:

@@ -95,6 +95,12 @@ def test_how_long_a_run_took_is_told(tmp_path):
     assert "| 2026-01-02T03:04:05+00:00 | 2:05 |" in rendered(tmp_path, told(row), **times)
 
 
+def test_the_measurements_that_took_longest_are_named(tmp_path):
+    row = Row("queue", "queue @ 16", "Redis @ 16")
+    text = rendered(tmp_path, told(row), took={"Redis @ 16": 75.2, "queue @ 16": 3.4})
+    assert "Redis @ 16 (sweep) 1:15, queue @ 16 (sweep) 0:03." in text
+
+
 def test_a_rates_range_is_told_in_the_unit_of_its_median(tmp_path):
     fast, slow = (
         Result("Conversion", Row("queue into journal", name, reaches=300_000), ours=at(*rates))
@@ -174,7 +180,7 @@ def test_a_reason_is_told_beside_what_is_missed(tmp_path):
 
 def test_a_floor_that_is_missed_for_no_known_reason_says_so(tmp_path):
     text = rendered(tmp_path, told(Row("new", "a", "b", at_least=1e9)))
-    assert "nobody has said why" in text
+    assert "no reason is stated" in text
 
 
 # --- the gaps to the limit -----------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def judge(
     if missing and tells_losses:
         tally.tell(f"{where}: {len(missing)} of {len(acknowledged)} lost: {missing[:6]}")
     if wrong:
-        tally.tell(f"{where}: {wrong} that nobody put")
+        tally.tell(f"{where}: {wrong} that were never put")
     if is_unordered:
         tally.tell(f"{where}: in the order {first[:8]}")
     return not (missing or wrong or is_unordered)

@@ -121,7 +121,7 @@ def _document(results: Results) -> str:
     )
     return f"""# What is lost
 
-{_runs(results)} [docs/torture.md](../../docs/torture.md) tells what the rigs do.
+{_runs(results)} [docs/torture.md](../../docs/torture.md) says what the rigs do.
 **Bold** is what the system's own documents promise not to happen, and who promises nothing breaks nothing:
 {_broken_promises(results)}. {NOT_HERE}
 
@@ -138,7 +138,7 @@ bytes than were put, after a byte of the files was changed; opens that were refu
 
 ## By rig
 
-Messages lost, altered; cases out of order; opens refused or hung; failed syncs that nobody was told of.
+Messages lost, altered; cases out of order; opens refused or hung; failed syncs that were not reported.
 
 {by_rig(results)}
 

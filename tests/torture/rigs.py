@@ -225,7 +225,7 @@ def errors(bench: Bench) -> Tally:
         is_told = ran.status != 0 or any(word in "fx" for word, _ in ran.said)
         if case.call in ("fsync", "fdatasync") and not is_told:
             tally.unreported += 1
-            tally.tell(f"{case}: nobody was told")
+            tally.tell(f"{case}: the failure was not reported")
         tally.hung += ran.hung or ran.crashed
         if is_told and case.nth % 2:
             bench.and_again(tally, directory, ran.said, str(case))
