@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import diskq
-from diskq.channels.core import gathering
+from diskq.channels.priority import gathering
 from diskq.channels.priority import loop as priorityloop
 from diskq.testing import CrashFS, FaultFS
 from tests.crash import failing_writes as failingwrites
@@ -105,12 +105,11 @@ GATHERING, LOOP = gathering.__name__, priorityloop.__name__
 MUTATIONS = [
     # Who is refused is told that he is in; or is told with others, who are in.
     Mutation(LOOP, "self._refuse_gathered(task, failure)", "pass"),
-    Mutation(GATHERING, "refused.append((self.tasks[number], failure))", "pass"),
-    # What was in is written again, or what was not is not tried again.
-    Mutation(GATHERING, "            if place is None:\n", "            if True:\n"),
-    Mutation(
-        LOOP, "return [*ids, *[None] * (len(self.tasks) - len(ids))]", "return [None] * len(self.tasks)"
-    ),
+    Mutation(GATHERING, "refused.append((task, failure))", "pass"),
+    Mutation(GATHERING, "return [(batch.tasks[0], failure)]", "return []"),
+    # What was in is written again; or it is not known which of them are in.
+    Mutation(GATHERING, "if not batch.id_of(number):", "if True:"),
+    Mutation(GATHERING, "batch.set_id(number, ", "max(0, "),
     # The write comes behind the barrier that was to cover it.
     LATE_WRITES[0],
 ]

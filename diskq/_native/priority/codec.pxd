@@ -1,6 +1,6 @@
 # The command log's codec, for other compiled modules. No state, no I/O.
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 
 cdef enum Stop:
@@ -19,6 +19,9 @@ cdef enum Stop:
 cdef enum:
     WIDE_HEAD = 20       # for a record with its term in 8 bytes
     NARROW_HEAD = 16
+    ADD_FIELDS = 14      # bytes of an `add` besides the name and the payload
+    REMOVE_FIELDS = 10   # bytes of a `remove` besides the name
+    END_SIZE = 4         # bytes of the end marker
 
 
 cdef struct Record:
@@ -39,3 +42,9 @@ cdef struct Command:
 
 cdef Stop parse_record(const char* data, Py_ssize_t left, Py_ssize_t rest, Record* record) noexcept nogil
 cdef Stop judge_command(const char* data, Py_ssize_t size, Command* command) noexcept nogil
+
+# Bytes of a record with a command of `command` bytes, up to the next record.
+cdef Py_ssize_t record_size(Py_ssize_t command, bint document) noexcept nogil
+# Encode a record at `at`, and return the byte after it. The caller has made sure that it fits.
+cdef char* lay_add(char* at, bytes name, int64_t key, bytes payload, int64_t term, bint document) noexcept
+cdef char* lay_remove(char* at, bytes name, uint64_t id, int64_t term, bint document) noexcept

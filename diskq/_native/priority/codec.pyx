@@ -295,7 +295,7 @@ def has_record(const unsigned char[::1] buffer, Py_ssize_t start=0):
 # --- writing ---------------------------------------------------------------------------------------
 
 
-cdef inline Py_ssize_t _record_size(Py_ssize_t command, bint document) noexcept nogil:
+cdef Py_ssize_t record_size(Py_ssize_t command, bint document) noexcept nogil:
     return ((command + 3) & ~<Py_ssize_t> 3) + (NARROW_HEAD if document else WIDE_HEAD)
 
 
@@ -318,10 +318,37 @@ cdef inline void _finish(char* payload, Py_ssize_t command, bint document) noexc
     put_u32_be(payload - 8, crc32_of(CRC_START, payload, covered))
 
 
+cdef char* lay_add(char* at, bytes name, int64_t key, bytes payload, int64_t term, bint document) noexcept:
+    cdef Py_ssize_t name_size = PyBytes_GET_SIZE(name)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(payload)
+    cdef Py_ssize_t command = ADD_FIELDS + name_size + size
+    cdef char* field = _lay_head(at, command, term, document)
+    field[0] = 0x41
+    field[1] = <char> name_size
+    memcpy(field + 2, PyBytes_AS_STRING(name), name_size)
+    put_u64_be(field + 2 + name_size, <uint64_t> key)
+    put_u32_be(field + 10 + name_size, <uint32_t> size)
+    memcpy(field + ADD_FIELDS + name_size, PyBytes_AS_STRING(payload), size)
+    _finish(field, command, document)
+    return at + record_size(command, document)
+
+
+cdef char* lay_remove(char* at, bytes name, uint64_t id, int64_t term, bint document) noexcept:
+    cdef Py_ssize_t name_size = PyBytes_GET_SIZE(name)
+    cdef Py_ssize_t command = REMOVE_FIELDS + name_size
+    cdef char* field = _lay_head(at, command, term, document)
+    field[0] = 0x52
+    field[1] = <char> name_size
+    memcpy(field + 2, PyBytes_AS_STRING(name), name_size)
+    put_u64_be(field + 2 + name_size, id)
+    _finish(field, command, document)
+    return at + record_size(command, document)
+
+
 def encode(bytes command not None, int64_t term=1, bint document=False):
     """Return a record with this command, and the end marker after it."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(command)
-    cdef Py_ssize_t total = _record_size(size, document)
+    cdef Py_ssize_t total = record_size(size, document)
     cdef bytes out = PyBytes_FromStringAndSize(NULL, total + 4)
     cdef char* payload = _lay_head(PyBytes_AS_STRING(out), size, term, document)
     memcpy(payload, PyBytes_AS_STRING(command), size)
@@ -356,40 +383,26 @@ def encode_adds(
     `keys` is one number for all of them, or a list with one for each. It ends with the record that
     reaches `room` bytes; negative: no bound. Raises OverflowError for a key beyond 64 bits.
     """
-    cdef Py_ssize_t name_size = PyBytes_GET_SIZE(name)
+    cdef Py_ssize_t fields = ADD_FIELDS + PyBytes_GET_SIZE(name)
     cdef Py_ssize_t count = len(payloads)
     cdef Py_ssize_t total = 0
     cdef Py_ssize_t stop = start
-    cdef Py_ssize_t i, size, command
+    cdef Py_ssize_t i
     cdef bint is_list = isinstance(keys, list)
     cdef int64_t key = 0
-    cdef bytes payload
     if is_list and len(keys) != count:
         raise ValueError("as many keys as payloads")
     if not is_list:
         key = keys
     while stop < count and (room < 0 or total < room or stop == start):
-        payload = payloads[stop]
-        total += _record_size(14 + name_size + PyBytes_GET_SIZE(payload), document)
+        total += record_size(fields + PyBytes_GET_SIZE(<bytes?> payloads[stop]), document)
         stop += 1
     cdef bytes out = PyBytes_FromStringAndSize(NULL, total + 4)
     cdef char* at = PyBytes_AS_STRING(out)
-    cdef char* field
     for i in range(start, stop):
-        payload = payloads[i]
         if is_list:
             key = (<list> keys)[i]
-        size = PyBytes_GET_SIZE(payload)
-        command = 14 + name_size + size
-        field = _lay_head(at, command, term, document)
-        field[0] = 0x41
-        field[1] = <char> name_size
-        memcpy(field + 2, PyBytes_AS_STRING(name), name_size)
-        put_u64_be(field + 2 + name_size, <uint64_t> key)
-        put_u32_be(field + 10 + name_size, <uint32_t> size)
-        memcpy(field + 14 + name_size, PyBytes_AS_STRING(payload), size)
-        _finish(field, command, document)
-        at += _record_size(command, document)
+        at = lay_add(at, name, key, <bytes> payloads[i], term, document)
     put_u32_be(at, 0)
     return out, stop
 
@@ -399,25 +412,14 @@ def encode_removes(
     int64_t term=1, bint document=False,
 ):
     """Return records that remove `ids[start:]` from a queue, as `encode_adds` does."""
-    cdef Py_ssize_t name_size = PyBytes_GET_SIZE(name)
-    cdef Py_ssize_t command = 10 + name_size
-    cdef Py_ssize_t size = _record_size(command, document)
+    cdef Py_ssize_t size = record_size(REMOVE_FIELDS + PyBytes_GET_SIZE(name), document)
     cdef Py_ssize_t most = len(ids) - start
     cdef Py_ssize_t i
-    cdef uint64_t id
     if room >= 0:
         most = min(most, max(<Py_ssize_t> 1, (room + size - 1) // size))
     cdef bytes out = PyBytes_FromStringAndSize(NULL, most * size + 4)
     cdef char* at = PyBytes_AS_STRING(out)
-    cdef char* field
     for i in range(start, start + most):
-        id = ids[i]
-        field = _lay_head(at, command, term, document)
-        field[0] = 0x52
-        field[1] = <char> name_size
-        memcpy(field + 2, PyBytes_AS_STRING(name), name_size)
-        put_u64_be(field + 2 + name_size, id)
-        _finish(field, command, document)
-        at += size
+        at = lay_remove(at, name, ids[i], term, document)
     put_u32_be(at, 0)
     return out, start + most

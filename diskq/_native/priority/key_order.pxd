@@ -15,6 +15,7 @@ cdef struct Lane:
 cdef class KeyOrder:
     cdef readonly Py_ssize_t count       # lanes
     cdef Lane* lane(self, int64_t key) except? NULL
+    cdef int make_room(self) except -1
     cdef Lane* first(self) noexcept
     cdef void drop_first(self) noexcept
     cdef Py_ssize_t allocated(self) noexcept

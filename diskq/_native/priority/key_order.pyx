@@ -29,6 +29,10 @@ cdef class KeyOrder:
         """
         return NULL
 
+    cdef int make_room(self) except -1:
+        """Make sure that the next call of `lane` cannot fail. Raises MemoryError."""
+        return 0
+
     cdef Lane* first(self) noexcept:
         """Return the lane of the smallest key; NULL: there is none."""
         return NULL
@@ -64,20 +68,11 @@ cdef class HeapOrder(KeyOrder):
 
     cdef Lane* lane(self, int64_t key) except? NULL:
         cdef Py_ssize_t at = self.place_of(key)
-        cdef Py_ssize_t room, place, parent
-        cdef int64_t* larger
+        cdef Py_ssize_t place, parent
         if self.table[at].head != NOBODY:
             return &self.table[at]
-        if (self.count + 1) * 4 > (<Py_ssize_t> 3 << self.bits):
-            self.grow_table()
+        if self.make_room():
             at = self.place_of(key)
-        if self.count == self.heap_room:
-            room = max(<Py_ssize_t> 16, self.heap_room * 2)
-            larger = <int64_t*> realloc(self.heap, room * sizeof(int64_t))
-            if larger == NULL:
-                raise MemoryError
-            self.heap = larger
-            self.heap_room = room
         place = self.count
         while place:
             parent = (place - 1) // WAYS
@@ -89,6 +84,22 @@ cdef class HeapOrder(KeyOrder):
         self.count += 1
         self.table[at].key = key
         return &self.table[at]
+
+    cdef int make_room(self) except -1:
+        """Do as the base class. Returns 1 if the table was replaced."""
+        cdef Py_ssize_t room
+        cdef int64_t* larger
+        cdef bint grows = (self.count + 1) * 4 > (<Py_ssize_t> 3 << self.bits)
+        if grows:
+            self.grow_table()
+        if self.count == self.heap_room:
+            room = max(<Py_ssize_t> 16, self.heap_room * 2)
+            larger = <int64_t*> realloc(self.heap, room * sizeof(int64_t))
+            if larger == NULL:
+                raise MemoryError
+            self.heap = larger
+            self.heap_room = room
+        return grows
 
     cdef int grow_table(self) except -1:
         cdef Lane* old = self.table

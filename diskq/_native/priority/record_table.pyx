@@ -45,27 +45,6 @@ cdef enum State:
     TAKEN
     LINGERING                    # acknowledged, and still to be written to the snapshot
 
-# What may be done with a delivered record.
-cdef enum Hold:
-    HELD
-    SETTLING
-    SETTLED
-    LOOKED_AT                    # it was only peeked at
-
-
-cdef struct Slot:
-    int64_t key
-    uint64_t id
-    PyObject* payload            # owned
-    uint32_t next                # in its lane, the hidden list or the free list
-    uint32_t state
-
-
-cdef struct Loaded:
-    uint64_t id
-    uint32_t slot
-
-
 @cython.final
 @cython.freelist(256)
 @cython.no_gc
@@ -74,13 +53,6 @@ cdef class PriorityRecord:
 
     A receiver gets it to acknowledge it or give it back, through its queue.
     """
-
-    cdef readonly uint64_t id
-    cdef readonly int64_t priority
-    cdef readonly bytes payload
-    cdef RecordTable table
-    cdef uint32_t slot
-    cdef Hold hold
 
     def __init__(self):
         raise TypeError("a PriorityRecord is received, not made")
@@ -102,31 +74,6 @@ cdef class PriorityRecord:
 @cython.final
 cdef class RecordTable:
     """The records of the queue `name`; `order` decides which key comes first."""
-
-    cdef readonly str name
-    cdef KeyOrder order
-    cdef Slot** blocks
-    cdef Py_ssize_t block_count
-    cdef uint32_t used                   # slots that were used at least once
-    cdef uint32_t spare                  # the free ones among them
-    cdef uint32_t first_hidden, last_hidden
-    cdef uint32_t ahead                  # the next lane was prefetched up to here; a hint, perhaps stale
-    cdef int lead                        # number of prefetched records after its head
-    cdef int64_t ahead_key               # the lane's
-    cdef uint32_t* returned              # a heap, by (key, id)
-    cdef Py_ssize_t returned_count, returned_room
-    cdef Loaded* loaded
-    cdef Py_ssize_t loaded_count, loaded_room
-    cdef bint is_sorted
-    cdef public uint64_t last_id
-    """The last id assigned."""
-    cdef readonly Py_ssize_t ready
-    cdef readonly Py_ssize_t taken
-    cdef readonly Py_ssize_t hidden
-    cdef readonly int64_t payload_bytes
-    cdef bint is_frozen
-    cdef uint64_t frozen_id
-    cdef uint32_t frozen_end, written
 
     def __cinit__(self, str name not None, KeyOrder order=None):
         self.name = name
@@ -164,27 +111,34 @@ cdef class RecordTable:
 
     # --- slots ------------------------------------------------------------------------------------
 
-    cdef inline Slot* _slot(self, uint32_t index) noexcept:
+    cdef Slot* _slot(self, uint32_t index) noexcept:
         return &self.blocks[index >> BLOCK_BITS][index & (BLOCK - 1)]
 
-    cdef int64_t _new_slot(self, uint64_t id, int64_t key, bytes payload) except -1:
-        cdef uint32_t index = self.spare
+    cdef int _make_slot(self) except -1:
+        """Make sure that there is a free slot. Raises MemoryError."""
         cdef Slot** blocks
+        if self.spare != NOBODY or self.used != <uint32_t> (self.block_count << BLOCK_BITS):
+            return 0
+        if self.used >= <uint32_t> NOBODY - BLOCK:
+            raise MemoryError("a queue holds at most 2**32 records")
+        blocks = <Slot**> realloc(self.blocks, (self.block_count + 1) * sizeof(Slot*))
+        if blocks == NULL:
+            raise MemoryError
+        self.blocks = blocks
+        blocks[self.block_count] = <Slot*> malloc(BLOCK * sizeof(Slot))
+        if blocks[self.block_count] == NULL:
+            raise MemoryError
+        self.block_count += 1
+        return 0
+
+    cdef int64_t _new_slot(self, uint64_t id, int64_t key, bytes payload) except -1:
+        cdef uint32_t index
         cdef Slot* slot
+        self._make_slot()
+        index = self.spare
         if index != NOBODY:
             self.spare = self._slot(index).next
         else:
-            if self.used == <uint32_t> (self.block_count << BLOCK_BITS):
-                if self.used >= <uint32_t> NOBODY - BLOCK:
-                    raise MemoryError("a queue holds at most 2**32 records")
-                blocks = <Slot**> realloc(self.blocks, (self.block_count + 1) * sizeof(Slot*))
-                if blocks == NULL:
-                    raise MemoryError
-                self.blocks = blocks
-                blocks[self.block_count] = <Slot*> malloc(BLOCK * sizeof(Slot))
-                if blocks[self.block_count] == NULL:
-                    raise MemoryError
-                self.block_count += 1
             index = self.used
             self.used += 1
         slot = self._slot(index)
@@ -263,7 +217,7 @@ cdef class RecordTable:
         self.returned_room = room
         return 0
 
-    cdef inline bint _precedes(self, uint32_t one, uint32_t other) noexcept:
+    cdef bint _precedes(self, uint32_t one, uint32_t other) noexcept:
         cdef Slot* a = self._slot(one)
         cdef Slot* b = self._slot(other)
         return a.key < b.key or (a.key == b.key and a.id < b.id)
@@ -319,7 +273,7 @@ cdef class RecordTable:
             lane.head = self._slot(index).next
             self._follow(lane)
 
-    cdef inline void _follow(self, Lane* lane) noexcept:
+    cdef void _follow(self, Lane* lane) noexcept:
         """Prefetch ahead of the next lane's head, which has moved on."""
         if self.lead > 0 and self.ahead_key == lane.key:
             self.lead -= 1
@@ -330,7 +284,7 @@ cdef class RecordTable:
         self._look_ahead()
         self._look_ahead()
 
-    cdef inline void _look_ahead(self) noexcept:
+    cdef void _look_ahead(self) noexcept:
         """Prefetch one more record, and the slot of the one after it."""
         cdef Slot* slot
         if self.ahead != NOBODY and self.lead < LEAD:
@@ -351,26 +305,36 @@ cdef class RecordTable:
         """
         cdef bint is_list = isinstance(keys, list)
         cdef int64_t key = 0
-        cdef uint32_t index
         cdef Py_ssize_t i
         if not is_list:
             key = keys
         for i in range(start, stop):
             if is_list:
                 key = (<list> keys)[i]
-            index = <uint32_t> self._new_slot(self.last_id + 1, key, <bytes?> payloads[i])
-            self.last_id += 1
-            self._look_ahead()
-            if is_hidden:
-                self._slot(index).state = HIDDEN
-                if self.first_hidden == NOBODY:
-                    self.first_hidden = index
-                else:
-                    self._slot(self.last_hidden).next = index
-                self.last_hidden = index
-                self.hidden += 1
-            else:
-                self._push(index)
+            self.add_one(key, <bytes?> payloads[i], is_hidden)
+
+    cdef int reserve(self) except -1:
+        """Make sure that the next `add_one` cannot fail. Raises MemoryError."""
+        self._make_slot()
+        self._make_room(1)
+        self.order.make_room()
+        return 0
+
+    cdef int add_one(self, int64_t key, bytes payload, bint is_hidden) except -1:
+        """Store one record, with the next id. Raises MemoryError."""
+        cdef uint32_t index = <uint32_t> self._new_slot(self.last_id + 1, key, payload)
+        self.last_id += 1
+        self._look_ahead()
+        if not is_hidden:
+            return self._push(index)
+        self._slot(index).state = HIDDEN
+        if self.first_hidden == NOBODY:
+            self.first_hidden = index
+        else:
+            self._slot(self.last_hidden).next = index
+        self.last_hidden = index
+        self.hidden += 1
+        return 0
 
     def reveal(self, uint64_t last_id):
         """Make hidden records up to this id ready."""

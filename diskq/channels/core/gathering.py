@@ -12,7 +12,7 @@ import trio
 
 from diskq.errors import DiskqError, StorageFailedError
 
-__all__ = ["LARGEST_GATHERED", "MOST_GATHERED", "Gathered"]
+__all__ = ["LARGEST_GATHERED", "MOST_GATHERED", "REFUSALS", "Gathered"]
 
 P = TypeVar("P")
 
@@ -20,7 +20,8 @@ MOST_GATHERED = 1024 * 1024
 """The most bytes of messages that are gathered."""
 LARGEST_GATHERED = 64 * 1024
 """In bytes. Larger messages get a write of their own, so that others do not fail for lack of their space."""
-_REFUSALS = (DiskqError, OSError, MemoryError)
+REFUSALS = (DiskqError, OSError, MemoryError)
+"""The errors that keep a message out, and leave the store usable, but for StorageFailedError."""
 
 
 class Gathered(ABC, Generic[P]):
@@ -78,7 +79,7 @@ class Gathered(ABC, Generic[P]):
                 return []
             except StorageFailedError:
                 raise
-            except _REFUSALS:
+            except REFUSALS:
                 self.places = self._found()
         refused: list[tuple[trio.lowlevel.Task, Exception]] = []
         for number, place in enumerate(self.places):
@@ -87,6 +88,6 @@ class Gathered(ABC, Generic[P]):
                     self.places[number] = self._write_one(number)
                 except StorageFailedError:
                     raise
-                except _REFUSALS as failure:
+                except REFUSALS as failure:
                     refused.append((self.tasks[number], failure))
         return refused

@@ -15,12 +15,13 @@ import outcome
 import trio
 
 from diskq.channels.core.barrier_thread import BarrierThread
-from diskq.channels.core.gathering import MOST_GATHERED, Gathered
+from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED
 from diskq.channels.core.sender_line import AdmittingLoop, Sending
 from diskq.channels.core.waiting_line import Line
+from diskq.channels.priority.gathering import write_batch
 from diskq.channels.priority.snapshots import Snapshots
 from diskq.engine.priority.state import StoredQueue
-from diskq.engine.priority.steps import PrioritySteps
+from diskq.engine.priority.steps import AddBatch, Adder, PrioritySteps
 from diskq.engine.priority.store import PriorityRecord
 from diskq.errors import QueueNotFoundError, StorageFailedError
 from diskq.options import Durability, PriorityOptions
@@ -41,56 +42,14 @@ class RecordSending(Sending):
     count: int
 
 
-class GatheredRecords(Gathered[int]):
-    """Messages of one queue that wait to be written. Each gets an id."""
-
-    __slots__ = ("_engine", "_first", "_highest", "_keys", "_largest", "_lowest", "_payloads", "_queue")
-
-    def __init__(self, engine: PrioritySteps, queue: StoredQueue, room: int) -> None:
-        super().__init__(room)
-        self._engine = engine
-        self._queue = queue
-        self._largest = engine.options.max_message_size
-        if queue.max_message_size is not None:
-            self._largest = min(self._largest, queue.max_message_size)
-        self._lowest, self._highest = queue.keys
-        self._payloads: list[bytes] = []
-        self._keys: list[int] = []
-        self._first = 0
-
-    def add(self, payload: object, key: object, task: trio.lowlevel.Task) -> int:
-        """Add a message. Returns its number; -1: it needs checks, or does not fit."""
-        if type(payload) is not bytes or type(key) is not int:
-            return -1
-        size = len(payload)
-        if size > self._largest or not self._lowest <= key <= self._highest:
-            return -1
-        if (number := self._take_along(size, task)) >= 0:
-            self._payloads.append(payload)
-            self._keys.append(key)
-        return number
-
-    def _write_all(self) -> None:
-        self._first = self._queue.table.last_id + 1
-        self._engine.add(self._queue, self._payloads, self._keys, "synced")
-
-    def _found(self) -> list[int | None]:
-        ids = range(self._first, self._queue.table.last_id + 1)
-        return [*ids, *[None] * (len(self.tasks) - len(ids))]
-
-    def _write_one(self, number: int) -> int:
-        return self._engine.add(self._queue, [self._payloads[number]], self._keys[number], "synced")[0]
-
-
 class QueueLines:
     """The tasks that wait for one queue."""
 
-    def __init__(self, queue: StoredQueue) -> None:
+    def __init__(self, queue: StoredQueue, adder: Adder) -> None:
         self.queue = queue
+        self.adder = adder
         self.senders: Line[RecordSending] = Line()
         self.receivers: Line[Want] = Line()  # each is handed what this returns
-        self.gathered: GatheredRecords | None = None
-        """Messages to be written before the next barrier."""
 
 
 class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
@@ -106,7 +65,6 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         # The queues with tasks in line, and some whose line has become empty.
         self._sending: dict[QueueLines, None] = {}
         self._receiving: dict[QueueLines, None] = {}
-        self._gathering: list[QueueLines] = []  # those with something gathered
         self._arrivals = count()
         self._waits_for_sync = False  # senders wait for the space that a sync frees
         self.snapshots = Snapshots(engine, fs, self._ring, self._ask_for_barrier)
@@ -120,7 +78,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     def lines_of(self, queue: StoredQueue) -> QueueLines:
         lines = self._queues.get(queue)
         if lines is None:
-            lines = self._queues[queue] = QueueLines(queue)
+            lines = self._queues[queue] = QueueLines(queue, self.engine.adder(queue, LARGEST_GATHERED))
         return lines
 
     @property
@@ -152,6 +110,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         """Wake the tasks that wait for a deleted queue with QueueNotFoundError."""
         lines = self._queues.pop(queue, None)
         if lines is not None:
+            lines.adder.is_open = False
             for line in (lines.senders, lines.receivers):
                 line.wake_all(lambda: outcome.Error(QueueNotFoundError(self.engine.path, queue.name)))
             self._sending.pop(lines, None)
@@ -160,36 +119,27 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def gather(self, lines: QueueLines) -> GatheredRecords | None:
-        """Return the batch for a synced message whose sender then waits for a `barrier` at once.
+    def gather(
+        self, lines: QueueLines, payload: object, key: object, task: trio.lowlevel.Task
+    ) -> AddBatch | None:
+        """Begin a batch with a synced message, whose sender then waits for a `barrier` at once.
 
         None: the message is not simple; `deliver` it. Raises StorageFailedError.
         """
-        if (
-            self._failure is not None
-            or self.is_closing
-            or self._waits_for_sync
-            or lines.senders
-            or lines.queue.is_deleted
-            or lines.queue.max_size is not None
-        ):
+        if self._failure is not None or self.is_closing or self._waits_for_sync or lines.senders:
             return None
-        room = (
-            self.options.max_unsynced - self.engine.log.unsynced_bytes - len(self._gathering) * MOST_GATHERED
-        )
-        if room <= 0 or self.engine.obstacle(0):
+        room = self.options.max_unsynced - self.engine.log.unsynced_bytes
+        if room <= 0 or not self.engine.gathers or self.engine.obstacle(0):
             return None
-        lines.gathered = GatheredRecords(self.engine, lines.queue, room)
-        self._gathering.append(lines)
-        return lines.gathered
+        if self.engine.batch is None:
+            self.engine.batch = AddBatch(min(room, MOST_GATHERED))
+        return lines.adder.gather(payload, key, task)
 
     def _write_gathered(self) -> None:
         """Write the gathered messages before anything else. Raises StorageFailedError."""
-        gathering, self._gathering = self._gathering, []
-        for lines in gathering:
-            gathered, lines.gathered = lines.gathered, None
-            assert gathered is not None
-            for task, failure in gathered.write():
+        batch, self.engine.batch = self.engine.batch, None
+        if batch is not None:
+            for task, failure in write_batch(self.engine, batch):
                 self._refuse_gathered(task, failure)
 
     def sending(
@@ -212,7 +162,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     def _must_wait(self, sending: RecordSending) -> bool:
         """True if the sender must wait. Raises QueueFullError by policy, or if it could never fit."""
-        if self._gathering:
+        if self.engine.batch is not None:
             self._write_gathered()
         lines, count = sending.lines, sending.count
         queue = lines.queue
@@ -246,7 +196,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], level: Durability
     ) -> range:
         try:
-            if self._gathering:
+            if self.engine.batch is not None:
                 self._write_gathered()
             return self.engine.add(lines.queue, batch, keys, level)
         finally:
@@ -313,7 +263,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     def _remove(self, lines: QueueLines, records: list[PriorityRecord], level: Durability) -> None:
         try:
-            if self._gathering:
+            if self.engine.batch is not None:
                 self._write_gathered()
             self.engine.remove(lines.queue, records, level)
         finally:
@@ -353,6 +303,10 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         if self.is_closing:
             self._shut_gates()
 
+    def _break(self, failure: BaseException) -> None:
+        self.engine.batch = None  # its senders wait for a barrier, and get the error
+        super()._break(failure)
+
     def _turn(self) -> None:
         super()._turn()
         self.snapshots.go_on()
@@ -364,9 +318,8 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         return super()._is_done and not self.snapshots.is_busy
 
     def begin_to_close(self) -> None:
-        for lines in self._gathering:
-            assert lines.gathered is not None
-            lines.gathered.room = -1
+        if self.engine.batch is not None:
+            self.engine.batch.room = -1
         super().begin_to_close()
         self.snapshots.begin_to_close()
 

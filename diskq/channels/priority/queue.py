@@ -53,6 +53,7 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         self._engine = loop.engine
         self._lines = lines
         self._queue = lines.queue
+        self._gather_message = lines.adder.gather
 
     @property
     def name(self) -> str:
@@ -76,20 +77,22 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         not in. Raises trio.BrokenResourceError after the disk failed: a reopen shows whether the message is
         in. Raises trio.ClosedResourceError.
         """
-        task = current_task()
         if self._needs_point():
             await self._first_point()
         if (durability or self._durability) == "synced" and not self._is_closed:
-            self._loop.own_thread.check()
-            gathered = self._lines.gathered or self._doing(self._loop.gather, self._lines)
-            if gathered is not None and (number := gathered.add(payload, priority, task)) >= 0:
+            task = current_task()
+            batch = self._gather_message(payload, priority, task)
+            if batch is None:
+                batch = self._doing(self._loop.gather, self._lines, payload, priority, task)
+            if batch is not None:
+                number = len(batch) - 1
                 await self._loop.barrier(with_metadata=False)
-                return gathered.places[number]  # type: ignore[return-value]
+                return batch.id_of(number)
         await self._loop.schedule_point()
         self._check()
         level = chosen_durability(durability, self._durability) if durability else self._durability
-        batch, keys = self._engine.checked(self._queue, (payload,), priority)
-        sending = self._loop.sending(self._lines, batch, keys, level)
+        payloads, keys = self._engine.checked(self._queue, (payload,), priority)
+        sending = self._loop.sending(self._lines, payloads, keys, level)
         ids: range = await self._waiting(self._loop.deliver(sending))
         return ids[0]
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from diskq._native.priority import codec as priority_codec
+from diskq._native.priority.command_buffer import AddBatch, Adder
 from diskq._native.priority.record_table import PriorityRecord, RecordTable
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.message_checks import as_body
@@ -42,7 +43,16 @@ from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair
 from diskq.storage.write_ahead_logs import was_restarted
 
-__all__ = ["Implementation", "Payload", "PrioritySteps", "QueueInfo", "Statistics", "StoreStatistics"]
+__all__ = [
+    "AddBatch",
+    "Adder",
+    "Implementation",
+    "Payload",
+    "PrioritySteps",
+    "QueueInfo",
+    "Statistics",
+    "StoreStatistics",
+]
 
 log = Log("priority")
 
@@ -165,14 +175,21 @@ class PrioritySteps(DirectorySteps):
         self.settings = read_settings(fs, self.path)
         self.files = StoreFiles.found(fs, self.path, self.settings.data_directory)
         self._gate = self.log.new_gate()
+        settings = self.settings
+        self._segment = CommandSegment(
+            fs,
+            self.files,
+            self._gate,
+            soft_limit=settings.soft_limit if self.options.soft_limit is None else self.options.soft_limit,
+            hard_limit=settings.hard_limit if self.options.hard_limit is None else self.options.hard_limit,
+            preallocate=self.options.preallocate,
+        )
+        self._buffer = self._segment.buffer
         self._repairs_damage = repairs_damage
         self._queues: dict[str, StoredQueue] = {}
         self._hiding: dict[RecordTable, None] = {}  # tables with records that may not be received yet
         self._held = _Held([])
         self._noted_newest = -1
-        # Counted since the open, for its writer. Attributes: they are asked for with every message.
-        self.passed = 0  # commands
-        self.accepted_bytes = 0
         self._synced_lsn = -1
         self._point: StorePoint | None = None  # the point on disk
         self._snapshots = 0
@@ -217,14 +234,6 @@ class PrioritySteps(DirectorySteps):
             trust=trust_of_store(fs, point, previous),
             newest=-1 if previous is None or was_restarted(fs, previous) else previous.newest,
             repairs_damage=self._repairs_damage,
-        )
-        options, settings = self.options, self.settings
-        self._segment = CommandSegment(
-            fs,
-            files,
-            soft_limit=settings.soft_limit if options.soft_limit is None else options.soft_limit,
-            hard_limit=settings.hard_limit if options.hard_limit is None else options.hard_limit,
-            preallocate=options.preallocate,
         )
         writer.on_release(self._segment.abandon)
         if found.handle >= 0:
@@ -277,7 +286,8 @@ class PrioritySteps(DirectorySteps):
         self._term = min(metadata.term, _LARGEST_NARROW) if is_narrow else metadata.term
         if file.repairs:
             self._term = max(self._term, found.term)  # it began anew: the log knows
-        self._last_term = found.term or self._term
+        self._buffer.term = self._term
+        self._found_term = found.term or self._term
         if metadata.is_document:
             found.warnings["document_layout"] = max(1, found.warnings["document_layout"])
         self._queues = found.queues
@@ -380,13 +390,15 @@ class PrioritySteps(DirectorySteps):
             lowest, highest = (min(keys), max(keys)) if keys else (0, 0)
         if batch:
             queue.check_priorities(lowest, highest)
-            largest = max(map(len, batch))
-            most = self.options.max_message_size
-            if queue.max_message_size is not None:
-                most = min(most, queue.max_message_size)
+            largest, most = max(map(len, batch)), self._largest(queue)
             if largest > most:
                 raise MessageSizeError(largest, 0, most)
         return batch, keys
+
+    def _largest(self, queue: StoredQueue) -> int:
+        """Return the most bytes that a message may have."""
+        most = self.options.max_message_size
+        return most if queue.max_message_size is None else min(most, queue.max_message_size)
 
     def add(
         self, queue: StoredQueue, batch: list[bytes], keys: int | list[int], durability: Durability
@@ -403,13 +415,66 @@ class PrioritySteps(DirectorySteps):
         def encode(start: int, room: int) -> tuple[bytes, int]:
             return priority_codec.encode_adds(name, batch, keys, start, room, self._term, self._document)
 
+        def write(start: int) -> int:
+            return self._buffer.write_adds(name, batch, keys, start)
+
         def apply(start: int, stop: int) -> None:
             table.add(batch, keys, start, stop, is_hidden)
             if is_hidden:
                 self._hiding[table] = None
 
-        self._append(encode, len(batch), apply, durability)
+        self._append(len(batch), encode, write, apply, durability)
         return range(first, first + len(batch))
+
+    # --- messages of several senders ------------------------------------------------------------------
+
+    @property
+    def gathers(self) -> bool:
+        """True if messages may be gathered: they have the layout of the compiled writer."""
+        return not self._document
+
+    def adder(self, queue: StoredQueue, most: int) -> Adder:
+        """Return what gathers messages of up to `most` bytes for a queue; shut if the queue has a bound."""
+        adder = Adder(
+            self._buffer,
+            queue,
+            queue.table,
+            queue.encoded_name,
+            *queue.keys,
+            min(most, self._largest(queue)),
+        )
+        adder.is_open = queue.max_size is None and not queue.is_deleted
+        return adder
+
+    @property
+    def batch(self) -> AddBatch | None:
+        """The messages that are gathered: whoever writes anything else writes them before."""
+        return self._buffer.batch
+
+    @batch.setter
+    def batch(self, batch: AddBatch | None) -> None:
+        self._buffer.batch = batch
+
+    def add_batch(self, batch: AddBatch) -> None:
+        """Add gathered messages, as `add` does with durability `synced`, with one write for all queues.
+
+        Raises as `add`; those that have an id are in all the same.
+        """
+
+        def write(start: int) -> int:
+            try:
+                return self._buffer.write_batch(batch, start)
+            except MemoryError as failure:
+                if self._buffer.is_ahead:
+                    self.log.fail(failure)
+                raise
+
+        try:
+            self._append(len(batch), None, write, _carried_out, "synced")
+        finally:
+            self._hiding.update(batch.tables())
+
+    # --- messages ---------------------------------------------------------------------------------
 
     def check_there(self, queue: StoredQueue) -> None:
         """Raises QueueNotFoundError if the queue was deleted."""
@@ -451,13 +516,16 @@ class PrioritySteps(DirectorySteps):
         def encode(start: int, room: int) -> tuple[bytes, int]:
             return priority_codec.encode_removes(name, ids, start, room, self._term, self._document)
 
+        def write(start: int) -> int:
+            return self._buffer.write_removes(name, ids, start)
+
         def apply(start: int, stop: int) -> None:
             nonlocal done
             table.forget(records, start, stop)
             done = stop
 
         try:
-            self._append(encode, len(records), apply, durability)
+            self._append(len(records), encode, write, apply, durability)
         except BaseException:
             table.unclaim(records, done, len(records))
             raise
@@ -483,50 +551,64 @@ class PrioritySteps(DirectorySteps):
         def encode(start: int, room: int) -> tuple[bytes, int]:
             return priority_codec.encode(command, self._term, self._document), 1
 
-        self._append(encode, 1, apply, self.log.durability(durability))
+        self._append(1, encode, None, apply, self.log.durability(durability))
 
     def _append(
         self,
-        encode: Callable[[int, int], tuple[bytes, int]],
         count: int,
+        encode: Callable[[int, int], tuple[bytes, int]] | None,
+        write: Callable[[int], int] | None,
         apply: Callable[[int, int], None],
         durability: Durability,
     ) -> None:
         """Log `count` commands, and carry out each one that is logged.
 
-        `encode(start, room)` returns the records of those from `start` on that fit into `room` bytes, and the
-        number of the first that does not. Raises DiskFullError, with the number of those carried out.
+        `write(start)` writes those from `start` on that fit into the segment, and returns the number of the
+        first that does not. What it cannot write is encoded: `encode(start, room)` returns the records that
+        fit into `room` bytes, and that number. Raises DiskFullError, with the number of those carried out.
         """
         is_held = durability == "memory"
+        if is_held or self._document:
+            write = None
         done = 0
         while done < count:
             try:
                 self._make_way(is_held)
-                data, stop = encode(done, max(0, self._segment.room - self._held.size))
-                size = len(data) - len(priority_codec.END_MARKER)
-                if self._document and self.next_lsn + stop - done > _LARGEST_NARROW:
-                    raise UnsupportedFormatError(
-                        self.path, f"record {_LARGEST_NARROW + 1}", "record numbers of 4 bytes"
-                    )
-                if is_held:
-                    self._held.data.append(data[:size])
-                    self._held.size += size
-                    self._held.records += stop - done
+                if write is not None:
+                    stop = write(done)
+                    self._note_newest()
                 else:
-                    self._write(data, stop - done)
+                    assert encode is not None
+                    stop = self._append_encoded(done, encode, is_held=is_held)
             except OSError as failure:
                 self.log.append_failed(failure, done)
             except DiskFullError as full:
                 full.accepted += done
                 raise
-            self.accepted_bytes += size
-            self.passed += stop - done
-            self._last_term = self._term
             try:
                 apply(done, stop)
             except MemoryError as failure:
                 self.log.fail(failure)  # the log is ahead of the state
             done = stop
+
+    def _append_encoded(
+        self, done: int, encode: Callable[[int, int], tuple[bytes, int]], *, is_held: bool
+    ) -> int:
+        data, stop = encode(done, max(0, self._segment.room - self._held.size))
+        size = len(data) - len(priority_codec.END_MARKER)
+        if self._document and self.next_lsn + stop - done > _LARGEST_NARROW:
+            raise UnsupportedFormatError(
+                self.path, f"record {_LARGEST_NARROW + 1}", "record numbers of 4 bytes"
+            )
+        if is_held:
+            self._held.data.append(data[:size])
+            self._held.size += size
+            self._held.records += stop - done
+        else:
+            self._write(data, stop - done)
+        self._buffer.accepted_bytes += size
+        self._buffer.passed += stop - done
+        return stop
 
     def _make_way(self, is_held: bool) -> None:
         """Open a segment for the next record, after writing records that come before it."""
@@ -537,12 +619,16 @@ class PrioritySteps(DirectorySteps):
             self.log.roll(self._segments)
 
     def _write(self, data: bytes, records: int) -> None:
-        self._segment.write(data, records)
-        if self._segment.base != self._noted_newest:
-            # After a kill only this shows that the segment existed, until a sync notes it.
-            self._noted_newest = self._segment.base
+        self._buffer.write(data, records)
+        self._note_newest()
+
+    def _note_newest(self) -> None:
+        """Note in the lock file that the segment exists: after a kill only that shows it until a sync."""
+        base = self._buffer.base
+        if base != self._noted_newest:
+            self._noted_newest = base
             with contextlib.suppress(OSError):
-                self.log.lock.note_newest(self._noted_newest)
+                self.log.lock.note_newest(base)
 
     # --- snapshots --------------------------------------------------------------------------------
 
@@ -570,13 +656,14 @@ class PrioritySteps(DirectorySteps):
         lsn = self.next_lsn - 1
         if lsn <= self._snapshot_lsn:
             return None
+        term = self._term if self.passed else self._found_term  # that of the last command
         try:
             self._snapshot = StateSnapshot(
                 self._fs,
                 self.files,
                 self._queues.values(),
                 lsn=lsn,
-                term=min(self._last_term, _LARGEST_NARROW) if self._document else self._last_term,
+                term=min(term, _LARGEST_NARROW) if self._document else term,
                 document=self._document,
                 keeps_old=self._is_snapshot_damaged,
             )
@@ -665,6 +752,14 @@ class PrioritySteps(DirectorySteps):
     # --- the format of its writer: see format.py --------------------------------------------------
 
     @property
+    def passed(self) -> int:
+        return self._buffer.passed
+
+    @property
+    def accepted_bytes(self) -> int:
+        return self._buffer.accepted_bytes
+
+    @property
     def waiting_bytes(self) -> int:
         return self._held.size
 
@@ -721,3 +816,7 @@ class PrioritySteps(DirectorySteps):
 
     def finish(self) -> None:
         self.log.sync()
+
+
+def _carried_out(start: int, stop: int) -> None:
+    """Do nothing: the compiled call has carried the commands out."""
