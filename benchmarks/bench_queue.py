@@ -90,6 +90,7 @@ def python_queues(scale: Scale) -> dict[str, Measurement]:
         "channel": Work("send_then_receive", {"count": scale(500_000)}),
         **{peer: _peer(peer, scale(count)) for peer, count in RELAXED_COUNTS.items()},
         "durable 1": _synced(1, scale(3_000)),
+        "go syncput": GoBench("syncput", count=scale(1_500)),
         "durable 64": _synced(64, scale(100_000, least=1_280)),
         **{
             f"{peer}, synced": _peer(peer, scale(count), durable=True)

@@ -244,6 +244,7 @@ QUEUE = (
         "Python's queues, durable: 100 B, each put returns after its sync",
         (
             *(Row("send, synced, 1 task", "durable 1", f"{peer}, synced: put") for peer in _PEERS),
+            Row("send, synced, 1 task", "durable 1", "go syncput"),
             *(Row("send, synced, 64 tasks", "durable 64", f"{peer}, synced: put") for peer in _PEERS),
         ),
     ),
