@@ -151,6 +151,8 @@ def _show_one(each: Info) -> None:
         for line in _lines(value):
             say(f"{what.replace('_', ' '):14}{line}")
             what = ""
+    for log in each.redo_logs:
+        print(f"{'redo log':14}{shown(str(log))}")
     for path in each.leftovers:
         print(f"{'kept aside':14}{shown(path)}")
     for text in each.next_open:

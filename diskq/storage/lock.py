@@ -20,7 +20,16 @@ from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.small_file import read_small
 
-__all__ = ["Holder", "Lock", "as_bits", "bits_in", "holder_of", "parse_holder", "read_holder"]
+__all__ = [
+    "Holder",
+    "Lock",
+    "as_bits",
+    "bits_in",
+    "holder_of",
+    "parse_holder",
+    "read_holder",
+    "redo_named_by",
+]
 
 # The most write-ahead logs of a stream: their numbers must fit into the sector.
 _MOST_STAGED = 64
@@ -151,7 +160,7 @@ class Lock:
     @property
     def redo(self) -> int:
         """The number of the redo log that the file names; 0: none; -1: a peer has emptied the file."""
-        return -1 if self.previous is None or not self.previous.pid else self.previous.redo
+        return redo_named_by(self.previous)
 
     @property
     def names_redo(self) -> bool:
@@ -205,6 +214,11 @@ class Lock:
         if self.handle >= 0:
             handle, self.handle = self.handle, -1
             self._fs.close(handle)
+
+
+def redo_named_by(holder: Holder | None) -> int:
+    """Return the number of the redo log that a lock file with this holder names; 0: none; -1: not known."""
+    return -1 if holder is None or not holder.pid else holder.redo
 
 
 def read_holder(fs: FileSystem, path: str) -> Holder | None:

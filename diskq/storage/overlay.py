@@ -47,7 +47,7 @@ class OverlayFS:
 
     def __init__(self, below: FileSystem, *, locks: bool = False) -> None:
         """With `locks`, locks on existing files are taken below, too; else every lock succeeds."""
-        self._below = below
+        self._below = self.below = below
         self._locks = locks
         self._files: dict[str, _OverlaidFile | None] = {}  # by path, once used; None: it does not exist
         self._directories: set[str] = set()

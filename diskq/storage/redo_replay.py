@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.closing import opened
@@ -28,10 +29,33 @@ from diskq.storage.repairs import Repair, keep_content, keep_copy
 from diskq.storage.write_ahead_log import Staging, Waiting
 from diskq.storage.write_ahead_logs import Displaced
 
-__all__ = ["Redone", "replay_redo"]
+__all__ = ["Covers", "Placed", "RedoSource", "Redone", "is_part_of", "replay_redo"]
 
 Covers = Callable[[int, int, int], bool]
 """Called with group, file and the byte after the records: True if they are durable, or were consumed."""
+
+
+class RedoSource(NamedTuple):
+    """What a replay needs to know of a store."""
+
+    stagings: Mapping[int, Staging]
+    """The files, by group: the number of a partition, or 0."""
+    in_place: bool
+    """False if another program may have written since the log was."""
+    is_covered: Covers
+
+
+class Placed(NamedTuple):
+    """Bytes of a data file that are in their place, and those of its checksum file; b"": not known."""
+
+    group: int
+    file: int
+    data: str
+    position: int
+    content: bytes
+    checksum_file: str
+    checksums_at: int = 0
+    checksums: bytes = b""
 
 
 @dataclass(slots=True)
@@ -43,25 +67,30 @@ class Redone:
     displaced: list[Displaced] = field(default_factory=list)
     """Durable records whose place is used: they are to be appended again."""
     repairs: list[Repair] = field(default_factory=list)
+    in_place: list[Placed] = field(default_factory=list)
+    """What is in its place now, in the order of the log."""
 
 
 def replay_redo(
     fs: FileSystem,
     path: str,
-    stagings: Mapping[int, Staging],
+    source: RedoSource,
     *,
     named: int,
     has_run_on: bool,
-    in_place: bool,
-    is_covered: Covers = lambda *_: False,
+    was_displaced: bool,
 ) -> Redone:
-    """Put what the log at `path` holds into the files of `stagings` (by group), durably.
+    """Put what the log at `path` holds into the files of `source`, durably.
 
     `named`: the number of the log that the lock file names; 0: none; -1: it cannot be known. `has_run_on`:
-    the machine was certainly not restarted since. Without `in_place` another program may have written since.
-    Raises UnsupportedFormatError for a log of another format version; OSError.
+    the machine was certainly not restarted since. `was_displaced`: an earlier replay has found that another
+    program may have written since, and may not have appended everything again. Raises UnsupportedFormatError
+    for a log of another format version; OSError.
     """
     done = Redone()
+    has_run_on = has_run_on and not was_displaced
+    if was_displaced:
+        source = source._replace(in_place=False)
     content = read_redo(fs, path)
     if not named:
         return done
@@ -78,7 +107,7 @@ def replay_redo(
         reason = "its header is unreadable: " if content.number is None else "parts of it are unreadable: "
         done.repairs.append(_keep_log(fs, path, reason, content.unreadable, has_run_on=has_run_on))
     if not has_run_on:
-        _Replay(fs, stagings, done, in_place, is_covered).run(content)
+        _Replay(fs, source, done).run(content)
     return done
 
 
@@ -111,19 +140,13 @@ def _keep_log(fs: FileSystem, path: str, reason: str, dropped: int, *, has_run_o
 class _Replay:
     """One replay of a log that can be read."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        stagings: Mapping[int, Staging],
-        done: Redone,
-        in_place: bool,
-        is_covered: Covers,
-    ) -> None:
+    def __init__(self, fs: FileSystem, source: RedoSource, done: Redone) -> None:
         self._fs = fs
-        self._stagings = stagings
+        self._stagings = source.stagings
         self._done = done
-        self._in_place = in_place
-        self._is_covered = is_covered
+        self._in_place = source.in_place
+        # If another program may have written, what was recorded as durable may have been overwritten.
+        self._is_covered = source.is_covered if source.in_place else lambda *_: False
         self._handles: dict[str, int] = {}  # of files that were written to
         self._displaced: dict[tuple[int, int], list[Part]] = {}  # by group and file
 
@@ -147,9 +170,19 @@ class _Replay:
             if place in self._displaced or not self._put_data(part):
                 self._displaced.setdefault(place, []).append(part)
                 continue
+            staging = self._stagings[part.group]
+            placed = Placed(
+                *place,
+                staging.data(part.file),
+                part.position,
+                part.content,
+                staging.checksum_file(part.file),
+            )
             for beside in entry.parts:
                 if beside.kind == CHECKSUMS and (beside.group, beside.file) == place and self._in_place:
-                    self._put(self._stagings[part.group].checksum_file(part.file), beside, create=True)
+                    self._put(placed.checksum_file, beside, create=True)
+                    placed = placed._replace(checksums_at=beside.position, checksums=beside.content)
+            self._done.in_place.append(placed)
 
     def _put_data(self, part: Part) -> bool:
         """Put the records in their place, or find them there. False: something else is, or nothing can be."""
@@ -161,7 +194,7 @@ class _Replay:
             there = self._fs.pread(handle, len(part.content), part.position)
         if there == part.content:
             return True
-        if not self._in_place or not _is_part_of(there, part.content):
+        if not self._in_place or not is_part_of(there, part.content):
             return False
         self._put(path, part, create=False)
         return True
@@ -196,7 +229,7 @@ class _Replay:
         )
 
 
-def _is_part_of(there: bytes, content: bytes) -> bool:
+def is_part_of(there: bytes, content: bytes) -> bool:
     """True if each byte that is there is the one of `content`, or was never written."""
     if len(there) <= len(content) and content.startswith(there):
         return True

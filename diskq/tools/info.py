@@ -21,6 +21,7 @@ from diskq.engine.stream.statistics import stream_statistics
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import holder_of
 from diskq.tools.holders import owner_of, writer_of
+from diskq.tools.redo_logs import RedoLogInfo, RedoLogs
 from diskq.tools.stores import Kind, Store
 from diskq.tools.view.queue import QueueView, look, queue_names
 from diskq.tools.view.spool import look_at_spool
@@ -59,6 +60,8 @@ class Info:
     """The process that has it open; None: none, as far as it is known."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Facts that only its kind has."""
+    redo_logs: list[RedoLogInfo] = field(default_factory=list)
+    """The redo logs that exist, and have not been emptied by a close."""
     leftovers: list[str] = field(default_factory=list)
     """Files of bytes that could not be read, kept aside, and what a crash left."""
     next_open: list[str] = field(default_factory=list)
@@ -68,10 +71,12 @@ class Info:
 def info(store: Store, *, fs: FileSystem | None = None) -> Info:
     """Look at a store, which may be in use.
 
-    Raises OSError; UnsupportedFormatError and CorruptionError if its settings or metadata cannot be read.
+    Raises OSError; UnsupportedFormatError and CorruptionError if its settings, its metadata or its redo log
+    cannot be read.
     """
-    found = Info(store=store, format=FORMATS[store.kind])
-    _LOOKS[store.kind](fs or OsFileSystem(), store, found)
+    logs = RedoLogs(fs or OsFileSystem(), store)
+    found = Info(store=store, format=FORMATS[store.kind], redo_logs=logs.found)
+    _LOOKS[store.kind](logs.fs, store, found)
     return found
 
 
@@ -94,7 +99,7 @@ def _places(view: QueueView) -> dict[str, Any]:
 
 def _take_queue(fs: FileSystem, store: Store, view: QueueView, found: Info) -> None:
     files = QueueFiles(fs, store.path, view.name)
-    beside = [files.metadata, files.lock, files.wal, *map(files.ack_log, _ack_logs(fs, files))]
+    beside = [files.metadata, files.lock, files.wal, files.redo, *map(files.ack_log, _ack_logs(fs, files))]
     beside += map(files.checksum_file, files.checksum_files())
     segments = list(map(files.data, files.numbers()))
     _count_files(fs, [*segments, *beside], found)

@@ -8,6 +8,7 @@ import trio
 
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.redo_source import stream_as_replayed
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 
@@ -41,7 +42,7 @@ async def offset_at_or_after(
 
 async def _first_from(path: AnyPath, partition: int, bound: int, fs: FileSystem | None) -> int | None:
     await trio.lowlevel.checkpoint()
-    fs = fs or OsFileSystem()
+    fs = stream_as_replayed(fs or OsFileSystem(), as_path(path))
     files = StreamFiles(fs, as_path(path)).partition(partition)
     with TimeLookup(fs, files) as lookup:
         if lookup.is_quick:

@@ -41,9 +41,8 @@ class StreamView:
         if not is_stream(path):
             raise CommandError(f"{path}: there is no stream here{advice}")
         self.path = path
-        self.fs = OsFileSystem()
-        self._stream = StreamReader(path, fs=self.fs)
-        self.files = self._stream.files
+        self._stream = StreamReader(path)
+        self.fs, self.files = self._stream.fs, self._stream.files
 
     @property
     def settings(self) -> StreamSettings:

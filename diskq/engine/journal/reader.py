@@ -15,6 +15,7 @@ from diskq._native.journal import codec as journal_codec
 from diskq._native.journal.codec import JournalColumns, SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.redo_source import journal_as_replayed
 from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.tail import BufferedEnd, LogTail
 from diskq.errors import OffsetOutOfRangeError
@@ -53,7 +54,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
         one in this thread (`Journal.live`); it may be set, and set to None, at any time. `partition` is the
         number that the messages get: that of their shard.
         """
-        fs = fs or OsFileSystem()
+        fs = journal_as_replayed(fs or OsFileSystem(), as_path(path))
         if gate is None:
             gate = Gate()
             gate.left = UNBOUNDED

@@ -15,6 +15,7 @@ from diskq._native.journal.codec import SejFraming
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader_offset import set_back
 from diskq.engine.journal.recovery import judge_the_middle, recover_journal
+from diskq.engine.journal.redo_source import redo_source
 from diskq.engine.journal.segment import JournalSegment
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.log.message_checks import as_body, as_key
@@ -117,7 +118,7 @@ class JournalSteps(DirectorySteps):
                 most=self.options.redo_log_size,
             )
         )
-        redone = redo.replay({0: files.staging}, wals, in_place=was_ours, is_covered=points.cover)
+        redone = redo.replay(redo_source(fs, files, lock.previous), wals)
         wals.replay(in_place=was_ours)
         writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
         if not was_ours:

@@ -14,6 +14,7 @@ from diskq._native.core.gate import Gate
 from diskq._native.journal.codec import SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.redo_source import journal_as_replayed
 from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.time_lookup import EARLIEST, LATEST, LogTimeLookup, SegmentGone
 from diskq.storage.block_reader import STRETCH
@@ -126,7 +127,7 @@ class JournalTimes(LogTimeLookup[SegmentMoments]):
     def __init__(self, path: AnyPath, *, fs: FileSystem | None = None) -> None:
         """Raises JournalNotFoundError, OSError."""
         super().__init__()
-        self._fs = fs or OsFileSystem()
+        self._fs = journal_as_replayed(fs or OsFileSystem(), as_path(path))
         self._files = JournalFiles(self._fs, as_path(path))
         self._segments: dict[int, SegmentMoments] = {}
         self._list()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from diskq.engine.log.format import LoggedOptions
@@ -21,8 +21,7 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.redo_log import LEAST_SIZE, Part, RedoLog, redo_path
-from diskq.storage.redo_replay import Covers, Redone, replay_redo
-from diskq.storage.write_ahead_log import Staging
+from diskq.storage.redo_replay import Redone, RedoSource, replay_redo
 from diskq.storage.write_ahead_logs import WriteAheadLogs
 
 __all__ = ["Appends", "Redo", "RedoMark"]
@@ -88,30 +87,22 @@ class Redo:
 
     # --- after a crash ----------------------------------------------------------------------------
 
-    def replay(
-        self,
-        stagings: Mapping[int, Staging],
-        wals: WriteAheadLogs,
-        *,
-        in_place: bool,
-        is_covered: Covers = lambda *_: False,
-    ) -> Redone:
+    def replay(self, source: RedoSource, wals: WriteAheadLogs) -> Redone:
         """Put into the files what a power cut has left in the log alone; before they are looked at.
 
-        Arguments and errors are those of `replay_redo`.
+        Raises as `replay_redo`.
         """
         lock = self._lock
-        is_displaced = lock.is_displaced or not in_place
         done = replay_redo(
             self._fs,
             self.path,
-            stagings,
+            source,
             named=lock.redo,
-            has_run_on=wals.has_run_on and not lock.is_displaced,
-            in_place=not is_displaced,
-            is_covered=(lambda *_: False) if is_displaced else is_covered,
+            has_run_on=wals.has_run_on,
+            was_displaced=lock.is_displaced,
         )
-        lock.plan_redo(max(0, done.number), is_displaced=is_displaced and done.number != 0)
+        is_displaced = done.number != 0 and (lock.is_displaced or not source.in_place)
+        lock.plan_redo(max(0, done.number), is_displaced=is_displaced)
         return done
 
     def leftovers(self) -> list[str]:

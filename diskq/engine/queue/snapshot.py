@@ -20,6 +20,7 @@ from diskq._native.queue.codec import MAX_BODY, NsqFraming, QueueColumns, column
 from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.recovery import Recovered, survey
+from diskq.engine.queue.redo_source import queue_as_replayed
 from diskq.errors import QueueMovedError
 from diskq.storage.block_reader import BlockReader, Loss
 from diskq.storage.checksums import Row, checksum, replace_last_rows
@@ -81,7 +82,7 @@ class FifoSnapshot:
 
         Raises QueueNameError and OSError; QueueMovedError if it is emptied faster than it can be read.
         """
-        self._fs: FileSystem = fs or OsFileSystem()
+        self._fs = queue_as_replayed(fs or OsFileSystem(), as_path(directory), name)
         self._files = QueueFiles(self._fs, as_path(directory), name)
         self._min_size = min_message_size
         # The write-ahead log first: what is written meanwhile is then seen in the file.
@@ -205,7 +206,7 @@ class SnapshotReader(Closing):
         *,
         fs: FileSystem | None = None,
     ) -> None:
-        self._fs: FileSystem = fs or OsFileSystem()
+        self._fs = queue_as_replayed(fs or OsFileSystem(), as_path(directory), name)
         self._files = QueueFiles(self._fs, as_path(directory), name)
         self._ranges = list(reversed(list(ranges)))
         self._passage: _Passage | None = None

@@ -24,6 +24,7 @@ from diskq.engine.queue.files import QueueFiles, QueueMetadata
 from diskq.engine.queue.head import FifoHead
 from diskq.engine.queue.parts import FifoParts
 from diskq.engine.queue.recovery import FifoRecovery
+from diskq.engine.queue.redo_source import redo_source
 from diskq.engine.queue.tail import FifoTail
 from diskq.errors import DiskFullError
 from diskq.options import Durability, QueueOptions, checked_options
@@ -149,13 +150,7 @@ class FifoSteps(LogSteps):
                 most=self.quota.most_redo,
             )
         )
-        metadata = QueueMetadata.parse(files.read_metadata() or b"")
-        redone = redo.replay(
-            {0: files.staging},
-            wals,
-            in_place=metadata is None or metadata.is_ours,
-            is_covered=lambda _, file, end: metadata is not None and (file, end) <= metadata.write,
-        )
+        redone = redo.replay(redo_source(files), wals)
         wals.replay()
         use = QueueUse.before(lock.previous, wals, never_empty=self._never_empty)
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)

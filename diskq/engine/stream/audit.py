@@ -30,6 +30,7 @@ from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, Tripl
 from diskq._native.stream.index_entries import compare_rows, rows_of
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
+from diskq.engine.stream.redo_source import stream_as_replayed
 from diskq.engine.stream.settings import read_settings
 from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
 from diskq.storage.checksums import Row, Rows
@@ -99,7 +100,7 @@ def audit_tasks(path: str, fs: FileSystem | None = None) -> list[AuditTask]:
     A partition that its settings name, but that is missing or has no segment, gets a task with base 0, whose
     audit reports what is missing. Raises StreamNotFoundError, UnsupportedFormatError, OSError.
     """
-    fs = fs or OsFileSystem()
+    fs = stream_as_replayed(fs or OsFileSystem(), path)
     files = StreamFiles(fs, path)
     there = set(files.partitions())
     if (settings := read_settings(fs, files)) is not None:
@@ -132,7 +133,7 @@ def examine_segment(
     With `judges_tail`, bytes after the published end of the segment that is written to are reported as well:
     for a caller that knows that no process is writing it.
     """
-    fs = fs or OsFileSystem()
+    fs = stream_as_replayed(fs or OsFileSystem(), path)
     stream = StreamFiles(fs, path)
     settings = read_settings(fs, stream)
     framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")

@@ -15,6 +15,7 @@ from diskq.engine.log.tail import LogTail
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
+from diskq.engine.stream.redo_source import stream_as_replayed
 from diskq.engine.stream.segment_reader import SegmentReader
 from diskq.engine.stream.settings import read_settings
 from diskq.engine.stream.time_lookup import TimeLookup
@@ -61,8 +62,8 @@ class StreamReader:
 
         `time_slice` (seconds) closes the fast paths periodically: for a channel, which opens them.
         """
-        self.fs: FileSystem = fs or OsFileSystem()
         self.path = as_path(path)
+        self.fs = stream_as_replayed(fs or OsFileSystem(), self.path)
         self.files = StreamFiles(self.fs, self.path)
         self.files.partitions()
         settings = read_settings(self.fs, self.files)

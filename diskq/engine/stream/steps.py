@@ -28,6 +28,7 @@ from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.groups import slowest
 from diskq.engine.stream.owner import OwnerFile, owner_state
 from diskq.engine.stream.recovery import recover_partition
+from diskq.engine.stream.redo_source import redo_source
 from diskq.engine.stream.retention import PartitionRetention, RetentionReport, remove_oldest, retain
 from diskq.engine.stream.segment import TripletSegment
 from diskq.engine.stream.settings import read_settings, settings_as, settings_of
@@ -43,6 +44,7 @@ from diskq.storage.fs import AnyPath, FileSystem, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.redo_log import LEAST_SIZE
+from diskq.storage.redo_replay import RedoSource
 from diskq.storage.repairs import Repair, keep_content
 from diskq.storage.swap import finish_swap
 from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs
@@ -146,8 +148,8 @@ class StreamSteps(DirectorySteps):
         try:
             finish_swap(fs, files.path, files.swap)
             was_ours = owner_state(fs, files) == "ours"
-            stagings = {index: files.partition(index).staging for index in files.partitions()}
-            wals = writer.use_wals(WriteAheadLogs(fs, lock, stagings, read_points(fs, files).staged))
+            source = redo_source(fs, files)
+            wals = writer.use_wals(WriteAheadLogs(fs, lock, source.stagings, read_points(fs, files).staged))
             if not was_ours:
                 wals.clear_empty()
                 # Before diskq's owner file says that no peer has written since the points were noted.
@@ -156,7 +158,7 @@ class StreamSteps(DirectorySteps):
             made = None if was_ours else self._owner
             writer.repairs += self._owner.repairs
             self._use_redo(lock)
-            self._go_on(was_ours, wals)
+            self._go_on(was_ours, wals, source)
         except BaseException:
             # The next producer must not find an owner file that did not exist before.
             if made is not None:
@@ -189,7 +191,7 @@ class StreamSteps(DirectorySteps):
             )
         )
 
-    def _go_on(self, was_ours: bool, wals: WriteAheadLogs) -> None:
+    def _go_on(self, was_ours: bool, wals: WriteAheadLogs, source: RedoSource) -> None:
         fs, files, writer = self._fs, self.files, self.log
         existing = read_settings(fs, files)
         self.settings = settings_of(self.options, existing, files.settings)
@@ -209,7 +211,7 @@ class StreamSteps(DirectorySteps):
                 has_retention=any(bound is not None for bound in bounds),
             )
         intent = pending(fs, files)
-        self._open_partitions(was_ours, wals, intent)
+        self._open_partitions(was_ours, wals, source, intent)
         self._make_router()
         writer.sign_lock()
         logged = log.report_repairs(writer.repairs)
@@ -261,7 +263,9 @@ class StreamSteps(DirectorySteps):
     def _on_full(self, index: int) -> None:
         self.log.segment_filled(self._partitions[index].log)
 
-    def _open_partitions(self, was_ours: bool, wals: WriteAheadLogs, intent: Intent | None) -> None:
+    def _open_partitions(
+        self, was_ours: bool, wals: WriteAheadLogs, source: RedoSource, intent: Intent | None
+    ) -> None:
         points = read_points(self._fs, self.files)
         if points.is_readable and not points.partitions:
             keep_path(self._fs, self.path)  # once: if there are points, it was done
@@ -269,13 +273,7 @@ class StreamSteps(DirectorySteps):
         there = self.files.partitions()
         redo = self.log.redo
         assert redo is not None
-        firsts = {index: read_first(self._fs, self.files.partition(index)) for index in there}
-        redone = redo.replay(
-            {index: self.files.partition(index).staging for index in there},
-            wals,
-            in_place=was_ours and not points.was_left,
-            is_covered=lambda index, base, end: base < firsts[index] or points.cover(index, base, end),
-        )
+        redone = redo.replay(source, wals)
         wals.replay(in_place=was_ours)
         self._displaced = [*redone.displaced, *wals.displaced]
         self.log.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]

@@ -265,7 +265,8 @@ class _StreamReading(MessageSource):
             if selection.end is not None:
                 end = min(end, selection.end)
             if selection.since is not None:
-                with TimeLookup(fs, self._stream.files.partition(partition)) as lookup:
+                files = self._stream.files.partition(partition)
+                with TimeLookup(self._stream.fs, files) as lookup:
                     found = lookup.offset_at_or_after(selection.since)
                 start = end if found is None else max(start, found)
             if start < end:

@@ -12,6 +12,7 @@ from diskq._native.journal.codec import SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader_offset import read_journal_offsets
+from diskq.engine.journal.redo_source import look_at_journal
 from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.committed_offset import OFFSET_SIZE
 from diskq.engine.log.missing_end import checksummed_end
@@ -25,13 +26,15 @@ from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.report import Report, report_cut_repair, report_missing_start, report_rotten_entries, settled
 from diskq.tools.stores import Store
-from diskq.tools.view.killed import as_put_back
+from diskq.tools.view.killed import as_put_back, report_redo
 
 __all__ = ["verify_journal"]
 
 
 def verify_journal(fs: FileSystem, store: Store, report: Report) -> None:
-    """Verify a journal. Raises JournalNotFoundError, OSError."""
+    """Verify a journal. Raises JournalNotFoundError, UnsupportedFormatError, OSError."""
+    files = JournalFiles(fs, store.path)
+    fs = report_redo(fs, files, look_at_journal(fs, files), _count, report)
     files = JournalFiles(fs, store.path)
     staged = read_points(fs, files).staged
     with as_put_back(fs, files.lock, {0: files.staging}, _count, report, staged) as there:

@@ -14,6 +14,7 @@ from diskq._native.queue.codec import MAX_BODY, NsqFraming, count
 from diskq.engine.queue.ack_log import broken_rows, read_ack_logs
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.recovery import Recovered
+from diskq.engine.queue.redo_source import look_at_queue
 from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_after
 from diskq.storage.block_reader import BlockReader
 from diskq.storage.fs import FileSystem, join
@@ -21,13 +22,15 @@ from diskq.storage.lock import holder_of
 from diskq.storage.repairs import Repair
 from diskq.tools.report import Report, report_cut_repair, report_rotten_entries, settled
 from diskq.tools.stores import Store
-from diskq.tools.view.killed import as_put_back
+from diskq.tools.view.killed import as_put_back, report_redo
 
 __all__ = ["verify_queue"]
 
 
 def verify_queue(fs: FileSystem, store: Store, report: Report) -> None:
-    """Verify the store. Raises QueueMovedError, OSError."""
+    """Verify the store. Raises QueueMovedError, UnsupportedFormatError, OSError."""
+    files = QueueFiles(fs, store.path, store.name)
+    fs = report_redo(fs, files, look_at_queue(fs, files), _count, report)
     files = QueueFiles(fs, store.path, store.name)
     with as_put_back(fs, files.lock, {0: files.staging}, _count, report) as there:
         files = QueueFiles(there, store.path, store.name)

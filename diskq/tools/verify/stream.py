@@ -16,6 +16,7 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import groups
 from diskq.engine.stream.owner import owner_state
 from diskq.engine.stream.partition_reader import PartitionReader
+from diskq.engine.stream.redo_source import look_at_stream
 from diskq.engine.stream.settings import StreamSettings, read_settings
 from diskq.engine.stream.start import read_first
 from diskq.engine.stream.stream import Stream
@@ -31,7 +32,7 @@ from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import writer_of
 from diskq.tools.report import Report, report_cut_repair, report_missing_start, report_rotten_entries, settled
 from diskq.tools.stores import Store
-from diskq.tools.view.killed import as_put_back, was_killed
+from diskq.tools.view.killed import as_put_back, report_redo, was_killed
 
 __all__ = ["verify_stream"]
 
@@ -40,7 +41,7 @@ _GONE = "were on stable storage, and are gone"
 
 
 def verify_stream(fs: FileSystem, store: Store, report: Report) -> None:
-    """Verify a stream. Raises StreamNotFoundError, OSError."""
+    """Verify a stream. Raises StreamNotFoundError, UnsupportedFormatError for its redo log, OSError."""
     files = StreamFiles(fs, store.path)
     try:
         settings = read_settings(fs, files)
@@ -62,10 +63,12 @@ def _judged(fs: FileSystem, store: Store, settings: StreamSettings, report: Repo
     """Return what is found with these settings."""
     files = StreamFiles(fs, store.path)
     found = Report(report.progress)
-    stagings = {index: files.partition(index).staging for index in files.partitions()}
     varuint = settings.encoding == "varuint"
-    staged = read_points(fs, files).staged
     counted = partial(_count, varuint)
+    below, fs = fs, report_redo(fs, files, look_at_stream(fs, files), counted, found)
+    files = StreamFiles(fs, store.path)
+    stagings = {index: files.partition(index).staging for index in files.partitions()}
+    staged = read_points(fs, files).staged
     with as_put_back(fs, files.lock, stagings, counted, found, staged) as there:
         _StreamVerification(there, StreamFiles(there, store.path), settings, found).run()
     state = owner_state(fs, files)
@@ -75,7 +78,7 @@ def _judged(fs: FileSystem, store: Store, settings: StreamSettings, report: Repo
         what = "it names another producer, and a diskq process was killed here: the next open is refused"
         found.damage(files.owner, None, f"{what}, unless with take_over=True")
     if found.troubles and writer_of(fs, files) is None:
-        _compare_with_an_open(fs, files, settings, found)
+        _compare_with_an_open(below, files, settings, found)
     return found
 
 

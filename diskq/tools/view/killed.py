@@ -1,6 +1,6 @@
-# The state that a killed process left, as the next open finds it. Law: nothing is changed; what the open
-# would write, report or append again is reported, and the rest of a look reads the files as they are after
-# that.
+# The state that a killed process, or a power cut, left, as the next open finds it. Law: nothing is changed;
+# what the open would write, report or append again is reported, and the rest of a look reads the files as
+# they are after that.
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, holder_of, read_holder
+from diskq.storage.redo_log import redo_path
+from diskq.storage.redo_view import LoggedFiles, RedoLook
 from diskq.storage.write_ahead_log import (
     Replayed,
     Staging,
@@ -20,7 +22,41 @@ from diskq.storage.write_ahead_log import (
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.report import Report
 
-__all__ = ["as_put_back", "was_killed"]
+__all__ = ["as_put_back", "report_redo", "was_killed"]
+
+
+def report_redo(
+    fs: FileSystem,
+    files: LoggedFiles,
+    look: RedoLook | None,
+    counted: Callable[[bytes], int],
+    report: Report,
+) -> FileSystem:
+    """Return the files as they are after the replay of the redo log, and add to `report` what it would do.
+
+    `look` is what was found of the log; `counted` returns how many messages some records are. Raises OSError.
+    """
+    unfinished = redo_path(files.redo)
+    if fs.size_of(unfinished) is not None and not holder_of(fs, files.lock)[1]:
+        report.note(unfinished, None, "a crash left it: the next open removes it")
+    if look is None:
+        return fs
+    for repair in look.redone.repairs:
+        if repair.records == 0:
+            report.note(repair.path, None, repair.reason)
+        else:
+            report.damage(repair.path, None, repair.reason, repair.records or 0)
+    for displaced in look.redone.displaced:
+        count = counted(displaced.waiting.records)
+        report.messages += count
+        what = f"{count} messages for {displaced.path} are in the redo log, but their place is taken"
+        report.note(files.redo, None, f"{what}: the next open appends them at the end")
+    for its in look.restored:
+        if its.beside:
+            count = counted(its.content) - counted(its.content[: len(its.content) - its.missing])
+            what = f"{count} messages ({its.missing} bytes) are in the redo log, not yet in {its.path}"
+            report.note(files.redo, None, f"{what}: the next open puts them there")
+    return look.fs
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from diskq.engine import layouts
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
+from diskq.engine.queue.redo_source import queue_as_replayed
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import Holder, holder_of
 from diskq.storage.write_ahead_log import read_wal
@@ -53,7 +54,7 @@ def queue_names(directory: str, *, fs: FileSystem | None = None) -> list[str]:
 
 def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueView:
     """Return the queue as it is now, or was a moment ago. Raises OSError, QueueNameError."""
-    fs = fs or OsFileSystem()
+    fs = queue_as_replayed(fs or OsFileSystem(), directory, name)
     files = QueueFiles(fs, directory, name)
     content = files.read_metadata()
     metadata = QueueMetadata.parse(content) if content is not None else None

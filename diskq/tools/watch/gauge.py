@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from diskq.storage.fs import FileSystem, OsFileSystem
+from diskq.tools.redo_logs import RedoLogs
 from diskq.tools.stores import Store
 from diskq.tools.watch.logs import JournalGauge, StreamGauge
 from diskq.tools.watch.priority import StoreGauge
@@ -26,8 +27,8 @@ class Gauge(Protocol):
 
 
 def gauge_of(store: Store, *, fs: FileSystem | None = None) -> Gauge:
-    """Return the gauge of `store`. Raises OSError."""
-    disk = fs or OsFileSystem()
+    """Return the gauge of `store`. Raises UnsupportedFormatError for a redo log's format; OSError."""
+    disk = RedoLogs(fs or OsFileSystem(), store).fs
     match store.kind:
         case "queue":
             return QueueGauge(disk, store, store.name)

@@ -1,0 +1,81 @@
+# What a replay of the redo log needs to know of a stream: for its open, and for those who only look.
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, partial
+
+from diskq._native.stream.codec import TripletFraming
+from diskq.engine.log.recovery_points import read_points
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.index_rebuild import rebuild_index
+from diskq.engine.stream.owner import owner_state
+from diskq.engine.stream.settings import read_settings
+from diskq.engine.stream.start import read_first
+from diskq.storage.closing import opened
+from diskq.storage.fs import FileSystem
+from diskq.storage.redo_replay import Redone, RedoSource
+from diskq.storage.redo_view import RedoLook, Restored, as_replayed, difference, look_at_redo
+from diskq.storage.small_file import read_small
+
+__all__ = ["look_at_stream", "redo_source", "stream_as_replayed"]
+
+
+def redo_source(fs: FileSystem, files: StreamFiles) -> RedoSource:
+    """Return it, before an open changes the owner file, which shows whether a peer may have written.
+
+    What retention has removed is covered, too. Raises StreamNotFoundError, OSError.
+    """
+    points = read_points(fs, files)
+    first = cache(lambda index: read_first(fs, files.partition(index)))
+    return RedoSource(
+        {index: files.partition(index).staging for index in files.partitions()},
+        in_place=owner_state(fs, files) == "ours" and not points.was_left,
+        is_covered=lambda index, base, end: base < first(index) or points.cover(index, base, end),
+    )
+
+
+def look_at_stream(fs: FileSystem, files: StreamFiles) -> RedoLook | None:
+    """Return what the next open will do with the redo log, as `look_at_redo`."""
+    return look_at_redo(fs, files, lambda _: redo_source(fs, files), partial(_with_index, fs, files))
+
+
+def stream_as_replayed(fs: FileSystem, path: str) -> FileSystem:
+    """Return the files of a stream with what is in its redo log alone, as `as_replayed`.
+
+    Its messages have index entries there, as after an open.
+    """
+    files = StreamFiles(fs, path)
+    return as_replayed(fs, files, lambda _: redo_source(fs, files), partial(_with_index, fs, files))
+
+
+def _with_index(
+    fs: FileSystem, files: StreamFiles, view: FileSystem, redone: Redone, restored: tuple[Restored, ...]
+) -> tuple[Restored, ...]:
+    """Add the index entries of the messages that the replay has put into their segments."""
+    ends = {(its.group, its.file): its.position + len(its.content) for its in redone.in_place}
+    settings = read_settings(fs, files)
+    framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
+    entries: dict[str, list[Restored]] = {}
+    for (index, base), end in ends.items():
+        partition = StreamFiles(view, files.path).partition(index)
+        data, *others = partition.segment(base)
+        with opened(view, data, write=True) as handle:
+            view.truncate(handle, end)  # what follows was not synced
+        rebuild_index(view, partition, framing, base)
+        found = (_rest(fs, path, read_small(view, path, view.size_of(path) or 0) or b"") for path in others)
+        entries[data] = [each for each in found if each is not None]
+    tied = [
+        replace(each, beside=(*each.beside, *(its.path for its in entries.get(each.path, ()))))
+        for each in restored
+    ]
+    return (*tied, *(its for those in entries.values() for its in those))
+
+
+def _rest(fs: FileSystem, path: str, content: bytes) -> Restored | None:
+    """Return what a file lacks of this content, without what it has."""
+    rest = difference(fs, path, 0, content)
+    if rest is None:
+        return None
+    start = len(content) - rest.missing
+    return replace(rest, start=start, content=content[start:])

@@ -1,0 +1,393 @@
+# The files of a store as they are once its redo log is replayed, for those who only look. Law: nothing is
+# changed; and what the next open puts into a file is shown only until somebody has written to that file.
+#
+# After a power cut a part of the messages that were synced is in the redo log alone, until a writer opens the
+# store. A reader does not wait for that: it reads the files through this view. A writer may come at any time,
+# and a reader may read on for days. So the view looks at a file again whenever it was written to: if the
+# replay has put these bytes there, or others are in their place, it shows the file as it is from then on.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from diskq.storage.closing import let_go
+from diskq.storage.file_watch import FileWatch
+from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
+from diskq.storage.lock import Holder, holder_of, read_holder, redo_named_by
+from diskq.storage.overlay import OverlayFS
+from diskq.storage.redo_replay import Redone, RedoSource, is_part_of, replay_redo
+from diskq.storage.write_ahead_logs import was_restarted
+
+__all__ = [
+    "Complete",
+    "LoggedFiles",
+    "RedoLook",
+    "RedoView",
+    "Restored",
+    "as_replayed",
+    "difference",
+    "look_at_redo",
+]
+
+# Far from any file descriptor: handles of files that exist in the view alone.
+_FIRST_HANDLE = 1 << 30
+
+
+class LoggedFiles(Protocol):
+    """The paths of a store with a redo log."""
+
+    @property
+    def lock(self) -> str: ...
+
+    @property
+    def redo(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Bytes of a file that are in the redo log, and not in the file, or not all of them."""
+
+    path: str
+    start: int
+    content: bytes
+    missing: int
+    """How many of them, at the end, are not in the file."""
+    beside: tuple[str, ...] = ()
+    """Of a data file: its checksum file, and others that are not to be believed if other data is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedoLook:
+    """A redo log after a power cut, and what its replay would do."""
+
+    fs: FileSystem
+    """The files as they are after the replay."""
+    redone: Redone
+    restored: tuple[Restored, ...] = ()
+    """What is put into the files, in the order of their paths."""
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of messages that are in the redo log, and not in the files."""
+        displaced = sum(len(its.waiting.records) for its in self.redone.displaced)
+        return displaced + sum(its.missing for its in self.restored if its.beside)
+
+
+SourceOf = Callable[[Holder | None], RedoSource]
+"""Called with the holder that the lock file names."""
+
+Complete = Callable[[FileSystem, Redone, tuple[Restored, ...]], tuple[Restored, ...]]
+"""Adds what an open makes of restored messages. It is called with the files after the replay, and may change
+them."""
+
+
+def as_replayed(
+    fs: FileSystem,
+    files: LoggedFiles,
+    source: SourceOf,
+    complete: Complete | None = None,
+) -> FileSystem:
+    """Return the files of a store as the next open will find them once it has replayed the redo log.
+
+    `fs` itself, if the log holds nothing that the files may lack, or a process has the store open. `source`
+    is called only after a power cut. Raises UnsupportedFormatError for a log of another format version;
+    OSError.
+    """
+    if not fs.size_of(files.redo):
+        return fs
+    look = look_at_redo(fs, files, source, complete)
+    return look.fs if look is not None and look.restored else fs
+
+
+def look_at_redo(
+    fs: FileSystem,
+    files: LoggedFiles,
+    source: SourceOf,
+    complete: Complete | None = None,
+) -> RedoLook | None:
+    """Return what the next open will do with the redo log; None if it does nothing, or the store is open.
+
+    Raises as `as_replayed`.
+    """
+    holder = read_holder(fs, files.lock)
+    named = redo_named_by(holder)
+    if not named or (named < 0 and not fs.size_of(files.redo)) or _shows(fs, files.redo):
+        return None
+    its = source(holder)
+    has_run_on = was_restarted(fs, holder, (staging.path for staging in its.stagings.values())) is False
+    was_displaced = holder is not None and holder.is_displaced
+    if holder_of(fs, files.lock)[1]:
+        return None
+    with OverlayFS(fs) as overlay:
+        redone = replay_redo(
+            overlay, files.redo, its, named=named, has_run_on=has_run_on, was_displaced=was_displaced
+        )
+        restored = tuple(_restored(fs, redone))
+        if complete is not None and redone.in_place:
+            restored = complete(overlay, redone, restored)
+    return RedoLook(RedoView(fs, files.redo, restored), redone, restored)
+
+
+def _shows(fs: FileSystem, log: str) -> bool:
+    """True if the files are seen through a view of this log."""
+    while isinstance(fs, RedoView | OverlayFS):
+        if isinstance(fs, RedoView) and fs.log == log:
+            return True
+        fs = fs.below
+    return False
+
+
+def _restored(fs: FileSystem, redone: Redone) -> Iterator[Restored]:
+    runs: dict[str, _LoggedBytes] = {}
+    beside: dict[str, tuple[str, ...]] = {}
+    for its in redone.in_place:
+        beside[its.data] = (its.checksum_file,)
+        runs.setdefault(its.data, _LoggedBytes(its.position)).add(its.position, its.content)
+        if its.checksums:
+            run = runs.setdefault(its.checksum_file, _LoggedBytes(its.checksums_at))
+            run.add(its.checksums_at, its.checksums)
+    for path, run in sorted(runs.items()):
+        restored = difference(fs, path, run.start, bytes(run.content))
+        if restored is not None:
+            yield replace(restored, beside=beside.get(path, ()))
+
+
+def difference(fs: FileSystem, path: str, start: int, content: bytes) -> Restored | None:
+    """Return what the file at `path` lacks of `content`, which belongs at byte `start`; None: nothing.
+
+    Raises OSError.
+    """
+    there = _content(fs, path, len(content), start)
+    if there == content:
+        return None
+    return Restored(path, start, content, len(content) - _common(there, content))
+
+
+class _LoggedBytes:
+    """Bytes of one file, put together from those of several entries."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.content = bytearray()
+
+    def add(self, position: int, content: bytes) -> None:
+        at = position - self.start
+        self.content[at : at + len(content)] = content
+
+
+def _content(fs: FileSystem, path: str, size: int, start: int) -> bytes:
+    """Return bytes of a file; none if it does not exist."""
+    try:
+        handle = fs.open(path)
+    except FileNotFoundError:
+        return b""
+    try:
+        return fs.pread(handle, size, start)
+    finally:
+        let_go(fs, handle)
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Return how many bytes at their beginning are the same."""
+    if other.startswith(one):
+        return len(one)
+    return next(at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
+
+
+class _Shown:
+    """A file that is shown with other bytes than it has."""
+
+    def __init__(self, its: Restored) -> None:
+        self.path = its.path
+        self.start, self.end = its.start, its.start + len(its.content)
+        self.content = its.content
+        self.beside: list[_Shown] = []  # if other data is there, they are not shown any more either
+        self._is_data = bool(its.beside)
+        self._is_over = False
+        self._seen: tuple[Stamp | None, int | None] | None = None
+
+    def end_here(self) -> None:
+        """Show the file below as it is, from now on."""
+        self._is_over = True
+
+    def is_shown(self, fs: FileSystem) -> bool:
+        """False if the file below is to be shown as it is. Looks at it if it was written to."""
+        if self._is_over:
+            return False
+        now = (fs.stamp_of(self.path), fs.size_of(self.path))
+        if now != self._seen:
+            before, self._seen = self._seen, now
+            there = _content(fs, self.path, len(self.content), self.start)
+            if there == self.content:
+                self._is_over = True  # a writer has replayed the log
+            elif self._is_other(before, now) or not is_part_of(there, self.content):
+                self._is_over = True
+                for other in self.beside:
+                    other.end_here()
+        return not self._is_over
+
+    def _is_other(
+        self, before: tuple[Stamp | None, int | None] | None, now: tuple[Stamp | None, int | None]
+    ) -> bool:
+        """True if there is another file now, or less of it."""
+        stamp, size = now
+        if stamp is None or size is None:
+            return self._is_data
+        is_new = before is not None and before[0] is not None and before[0].file != stamp.file
+        return is_new or size < self.start
+
+
+class RedoView:
+    """The files below, some of them with another end. What is written through it goes to the files below."""
+
+    native = False
+
+    def __init__(self, below: FileSystem, log: str, restored: Iterable[Restored]) -> None:
+        """`log`: the path of the redo log."""
+        self._below = self.below = below
+        self.log = log
+        its = {each.path: each for each in restored}
+        self._shown = {path: _Shown(each) for path, each in its.items()}
+        for path, each in its.items():
+            self._shown[path].beside += (self._shown[other] for other in each.beside if other in its)
+        self._handles: dict[int, _Shown] = {}
+        self._real: dict[int, int] = {}  # handles below of those that began without one
+        self._next = _FIRST_HANDLE
+
+    def _at(self, path: str) -> _Shown | None:
+        shown = self._shown.get(path)
+        return shown if shown is not None and shown.is_shown(self._below) else None
+
+    def _on(self, handle: int) -> _Shown | None:
+        shown = self._handles.get(handle)
+        return shown if shown is not None and shown.is_shown(self._below) else None
+
+    def _handle(self, handle: int) -> int:
+        """Return the handle below; -1 if there is no file yet."""
+        if handle < _FIRST_HANDLE or handle not in self._handles:
+            return handle
+        if handle not in self._real:
+            path = self._handles[handle].path
+            if self._below.size_of(path) is None:
+                return -1
+            self._real[handle] = self._below.open(path)
+        return self._real[handle]
+
+    # --- files that are shown with another end ----------------------------------------------------
+
+    def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
+        shown = None if write or create else self._at(path)
+        if shown is not None and self._below.size_of(path) is None:
+            self._next += 1
+            self._handles[self._next] = shown
+            return self._next
+        handle = self._below.open(path, write=write, create=create, exclusive=exclusive)
+        if shown is not None:
+            self._handles[handle] = shown
+        return handle
+
+    def close(self, handle: int) -> None:
+        shown = self._handles.pop(handle, None)
+        if shown is None or handle < _FIRST_HANDLE:
+            self._below.close(handle)
+        elif handle in self._real:
+            self._below.close(self._real.pop(handle))
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        shown = self._on(handle)
+        below = self._handle(handle)
+        data = b"" if below < 0 else self._below.pread(below, size, offset)
+        if shown is None:
+            return data
+        start, end = max(offset, shown.start), min(offset + size, shown.end)
+        if start >= end or len(data) < start - offset:
+            return data
+        new = shown.content[start - shown.start : end - shown.start]
+        return data[: start - offset] + new + data[end - offset :]
+
+    def size(self, handle: int) -> int:
+        shown = self._on(handle)
+        below = self._handle(handle)
+        size = 0 if below < 0 else self._below.size(below)
+        return size if shown is None else max(size, shown.end)
+
+    def has_name(self, handle: int) -> bool:
+        below = self._handle(handle)
+        return below < 0 or self._below.has_name(below)
+
+    def list_directory(self, path: str) -> list[str]:
+        names = self._below.list_directory(path)
+        more = [shown.path for shown in self._shown.values() if directory_of(shown.path) == path]
+        return names + [base_name(new) for new in more if base_name(new) not in names and self._at(new)]
+
+    def size_of(self, path: str) -> int | None:
+        shown = self._at(path)
+        size = self._below.size_of(path)
+        return size if shown is None else max(size or 0, shown.end)
+
+    def is_link(self, path: str) -> bool:
+        return self._below.is_link(path)
+
+    # --- everything else --------------------------------------------------------------------------
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        return self._below.pwrite(handle, data, offset)
+
+    def truncate(self, handle: int, size: int) -> None:
+        self._below.truncate(handle, size)
+
+    def share_memory(self, handle: int, size: int) -> memoryview:
+        return self._below.share_memory(handle, size)
+
+    def sync_files(self, handles: Sequence[int]) -> None:
+        self._below.sync_files(handles)
+
+    def sync_directory(self, path: str) -> None:
+        self._below.sync_directory(path)
+
+    def sync_file_system(self, handle: int) -> None:
+        self._below.sync_file_system(handle)
+
+    def rename(self, source: str, target: str) -> None:
+        self._below.rename(source, target)
+
+    def link(self, source: str, target: str) -> bool:
+        return self._below.link(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._below.unlink(path)
+
+    def make_directory(self, path: str) -> bool:
+        return self._below.make_directory(path)
+
+    def remove_directory(self, path: str) -> None:
+        self._below.remove_directory(path)
+
+    def stamp_of(self, path: str) -> Stamp | None:
+        return self._below.stamp_of(path)
+
+    def place_of(self, path: str) -> Hashable:
+        return self._below.place_of(path)
+
+    def open_watch(self) -> FileWatch | None:
+        return self._below.open_watch()
+
+    def try_lock(self, handle: int) -> bool:
+        return self._below.try_lock(handle)
+
+    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+        return self._below.is_locked(handle, pid, host)
+
+    def identity(self) -> Identity:
+        return self._below.identity()
+
+    def monotonic(self) -> float:
+        return self._below.monotonic()
+
+    def wall_clock(self) -> float:
+        return self._below.wall_clock()
+
+    def unique_number(self) -> int:
+        return self._below.unique_number()

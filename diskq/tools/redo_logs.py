@@ -1,0 +1,66 @@
+# The redo logs of a store of any kind. Law: nothing is changed; what is in a redo log alone after a power cut
+# is part of the store.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.redo_source import look_at_journal
+from diskq.engine.layouts import queue_names
+from diskq.engine.queue.files import QueueFiles
+from diskq.engine.queue.redo_source import look_at_queue
+from diskq.engine.spool.files import DEAD, SPOOL
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.redo_source import look_at_stream
+from diskq.storage.fs import FileSystem
+from diskq.storage.redo_view import RedoLook
+from diskq.tools.stores import Store
+
+__all__ = ["RedoLogInfo", "RedoLogs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedoLogInfo:
+    """A redo log. Sizes in bytes."""
+
+    path: str
+    size: int
+    waiting: int
+    """Bytes of messages that are in the log alone, after a power cut: the next open puts them into files."""
+
+    def __str__(self) -> str:
+        where = f"{self.size} bytes in {self.path}"
+        if not self.waiting:
+            return where
+        return f"{where}; {self.waiting} bytes of messages are in the redo log, not yet in the files"
+
+
+class RedoLogs:
+    """The redo logs of a store as they are now: a spool has one for each of its queues."""
+
+    def __init__(self, fs: FileSystem, store: Store) -> None:
+        """Raises UnsupportedFormatError for a log of another format version; OSError."""
+        self.fs = fs
+        """The files of the store as they are once the logs are replayed."""
+        self.found: list[RedoLogInfo] = []
+        if store.kind == "stream":
+            stream = StreamFiles(fs, store.path)
+            self._take(stream.redo, look_at_stream(fs, stream))
+        elif store.kind == "journal":
+            journal = JournalFiles(fs, store.path)
+            self._take(journal.redo, look_at_journal(fs, journal))
+        elif store.kind != "jobs":
+            there = queue_names(fs, store.path)
+            names = [name for name in (SPOOL, DEAD) if name in there]
+            for name in names if store.kind == "spool" else [store.name]:
+                queue = QueueFiles(self.fs, store.path, name)
+                self._take(queue.redo, look_at_queue(self.fs, queue))
+
+    def _take(self, path: str, look: RedoLook | None) -> None:
+        size = self.fs.size_of(path)
+        if size:
+            waiting = 0 if look is None else look.waiting
+            self.found.append(RedoLogInfo(path=path, size=size, waiting=waiting))
+        if look is not None:
+            self.fs = look.fs

@@ -1,0 +1,95 @@
+# Stores after a power cut that has left messages in the redo log alone, on a disk in memory.
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from diskq.storage.fs import FileSystem, join
+from diskq.testing import CrashFS
+from diskq.tools.stores import Store, stores_at
+from tests.contract.kinds import ENGINES, Kind, Opened
+
+__all__ = ["KINDS", "PATH", "Lost", "content", "log_of", "lost", "overwrite"]
+
+PATH = "/store"
+KINDS = ("queue", "stream", "journal", "spool")
+"""Those with a redo log."""
+
+_OPTIONS: dict[str, dict[str, Any]] = {"stream": {"partition_count": 2}}
+
+
+@dataclass
+class Lost:
+    """A store that the power was cut from."""
+
+    kind: Kind
+    disk: CrashFS
+    store: Store
+    synced: list[bytes]
+    """Messages that were synced, in the order of their sends."""
+
+    def opened(self) -> Opened:
+        return self.kind.open(PATH, fs=self.disk, **_OPTIONS.get(self.kind.name, {}))
+
+    def after_an_open(self) -> list[bytes]:
+        """All messages, read from a copy of the disk after a writer had it open."""
+        copy = self.disk.copy()
+        self.kind.open(PATH, fs=copy, **_OPTIONS.get(self.kind.name, {})).close()
+        return self.kind.read(PATH, fs=copy)
+
+
+def lost(
+    kind: str,
+    count: int = 20,
+    *,
+    seed: int | None = None,
+    unsynced: int = 0,
+    closed_after: int = 0,
+    **options: Any,
+) -> Lost:
+    """A store to which `count` messages were sent, each synced, and then some that were not.
+
+    Without `seed` the disk has exactly what was durable; each seed is another power cut. After the first
+    `closed_after` messages the store was closed and opened again.
+    """
+    disk = CrashFS()
+    disk.make_directory(PATH)
+    disk.sync_directory("/")
+    engine = ENGINES[kind]
+    opened = engine.open(PATH, fs=disk, **{**_OPTIONS.get(kind, {}), **options})
+    bodies = [b"%04d" % number * (3 + number % 5) for number in range(count + unsynced)]
+    for number, body in enumerate(bodies):
+        if closed_after and number == closed_after:
+            opened.close()
+            opened = engine.open(PATH, fs=disk, **{**_OPTIONS.get(kind, {}), **options})
+        opened.put(body, "synced" if number < count else "written")
+    after = disk.crash(None if seed is None else random.Random(seed))
+    (store,) = stores_at(PATH, fs=after)
+    return Lost(engine, after, store, bodies[:count])
+
+
+def log_of(store: Store) -> str:
+    """The path of its redo log."""
+    name = {"queue": f"{store.name}.redo", "spool": "spool.redo"}.get(store.kind, "redo")
+    return join(store.path, ".diskq", name)
+
+
+def overwrite(disk: FileSystem, path: str, data: bytes, at: int = 0) -> None:
+    """Change bytes of a file."""
+    handle = disk.open(path, write=True)
+    disk.pwrite(handle, data, at)
+    disk.close(handle)
+
+
+def content(disk: CrashFS, path: str = PATH) -> dict[str, bytes]:
+    """All files below `path`, with what is in them."""
+    try:
+        names = disk.list_directory(path)
+    except NotADirectoryError:
+        handle = disk.open(path)
+        found = {path: disk.pread(handle, disk.size(handle), 0)}
+        disk.close(handle)
+        return found
+    return {file: its for name in names for file, its in content(disk, join(path, name)).items()}

@@ -1,0 +1,266 @@
+# What looks at a store sees what is in its redo log alone as part of the store, and changes nothing.
+
+from __future__ import annotations
+
+import base64
+import json
+from itertools import pairwise
+
+import pytest
+
+from diskq.engine.journal.reader import JournalReader
+from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
+from diskq.engine.stream.audit import audit_segment, audit_tasks
+from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.time_lookup import TimeLookup
+from diskq.errors import UnsupportedFormatError
+from diskq.storage.checksums import checksum
+from diskq.storage.fs import FileSystem
+from diskq.tools.convert.sources import entries
+from diskq.tools.info import info
+from diskq.tools.repair.repair import repair
+from diskq.tools.salvage.salvage import salvage
+from diskq.tools.stores import Store
+from diskq.tools.verify.verification import verify
+from diskq.tools.watch.gauge import gauge_of
+from tests.tools.power_cuts import KINDS, content, log_of, lost, overwrite
+
+SEEDS = [None, *range(12)]
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_cut = pytest.mark.parametrize("seed", SEEDS)
+
+
+def read(store: Store, fs: FileSystem) -> list[bytes]:
+    """All messages by the readers that take no lock."""
+    if store.kind == "journal":
+        with JournalReader(store.path, fs=fs) as reader:
+            reader.seek_oldest()
+            return [message.value for message in reader.read_many(1000)]
+    if store.kind == "stream":
+        stream = StreamReader(store.path, fs=fs)
+        found = []
+        for partition in stream.partitions():
+            with stream.open(partition) as of_it:
+                of_it.seek_oldest()
+                found += [message.value for message in of_it.read_many(1000)]
+        return found
+    name = store.name or "spool"
+    ranges = [each for part in FifoSnapshot(store.path, name, fs=fs).plan(3) for each in part]
+    found = []
+    # Each range on its own, as other processes read them.
+    for each in ranges:
+        with SnapshotReader(store.path, name, [each], fs=fs) as snapshot:
+            while (columns := snapshot.columns()) is not None:
+                ends = memoryview(columns[1].value_offsets).cast("i").tolist()
+                values = columns[1].values
+                found += [values[start:end] for start, end in pairwise(ends)]
+    return found
+
+
+@each_cut
+@each_kind
+def test_a_reader_gets_what_an_open_finds(kind, seed):
+    cut = lost(kind, seed=seed, unsynced=3)
+    before = content(cut.disk)
+    expected = cut.after_an_open()
+    assert set(cut.synced) <= set(expected)
+    found = read(cut.store, cut.disk)
+    assert found[: len(expected)] == expected
+    assert content(cut.disk) == before
+
+
+@each_kind
+def test_what_was_durable_in_the_log_alone_is_read(kind):
+    cut = lost(kind)
+    assert sorted(read(cut.store, cut.disk)) == sorted(cut.synced)
+
+
+@each_kind
+def test_without_the_view_messages_would_be_missing(kind):
+    """So these tests show something: the files alone do not have all of them."""
+    cut = lost(kind)
+    overwrite(cut.disk, log_of(cut.store), bytes(65536))
+    assert len(read(cut.store, cut.disk)) < len(cut.synced)
+
+
+@each_cut
+@each_kind
+def test_a_conversion_reads_them(kind, seed):
+    cut = lost(kind, seed=seed)
+    before = content(cut.disk)
+    assert [each.value for each in entries(cut.store, fs=cut.disk)] == cut.after_an_open()
+    assert content(cut.disk) == before
+
+
+@each_cut
+@each_kind
+def test_verify_counts_them_and_reports_them_as_a_note(kind, seed):
+    cut = lost(kind, seed=seed)
+    before = content(cut.disk)
+    found = verify(cut.store, fs=cut.disk)
+    assert (found.verdict, found.messages, found.lost) == ("clean", len(cut.synced), 0), found.findings
+    assert content(cut.disk) == before
+    if seed is None:
+        notes = [each for each in found.findings if each.path == log_of(cut.store)]
+        assert notes
+        assert all(each.severity == "note" and "not yet in" in each.what for each in notes)
+
+
+@each_kind
+def test_info_shows_the_log_and_how_much_waits_in_it(kind):
+    cut = lost(kind)
+    before = content(cut.disk)
+    found = info(cut.store, fs=cut.disk)
+    (log,) = found.redo_logs
+    assert (log.path, log.size) == (log_of(cut.store), 65536)
+    assert 0 < len(b"".join(cut.synced[1:])) < log.waiting
+    assert "in the redo log, not yet in the files" in str(log)
+    if found.is_exact:
+        assert found.messages == len(cut.synced)
+    assert content(cut.disk) == before
+
+
+@each_kind
+def test_info_after_an_open_shows_that_nothing_waits(kind):
+    cut = lost(kind)
+    with cut.opened():
+        assert all(log.waiting == 0 for log in info(cut.store, fs=cut.disk).redo_logs)
+    assert info(cut.store, fs=cut.disk).redo_logs == []
+
+
+@each_kind
+def test_a_killed_process_leaves_a_log_in_which_nothing_waits(kind):
+    cut = lost(kind)
+    with cut.opened() as store:
+        store.put(b"one more", "synced")
+        killed = cut.disk.kill()
+    found = info(cut.store, fs=killed)
+    assert [log.waiting for log in found.redo_logs] == [0]
+    assert verify(cut.store, fs=killed).messages == len(cut.synced) + 1
+
+
+@each_cut
+@each_kind
+def test_watch_counts_them(kind, seed):
+    cut = lost(kind, seed=seed)
+    before = content(cut.disk)
+    assert gauge_of(cut.store, fs=cut.disk).sample().depth == len(cut.synced)
+    assert content(cut.disk) == before
+
+
+@each_cut
+@each_kind
+def test_salvage_writes_them(kind, seed):
+    cut = lost(kind, seed=seed)
+    before = content(cut.disk)
+    lines: list[bytes] = []
+    found = salvage(cut.store, lines.append, fs=cut.disk)
+    assert found.messages == len(cut.synced)
+    values = [base64.b64decode(json.loads(line)["value"]) for line in b"".join(lines).splitlines()]
+    assert sorted(values) == sorted(cut.synced)
+    assert content(cut.disk) == before
+
+
+@each_cut
+@each_kind
+def test_the_plan_of_a_repair_loses_none_of_them(kind, seed):
+    cut = lost(kind, seed=seed)
+    before = content(cut.disk)
+    assert repair(cut.store, fs=cut.disk).lost == 0
+    assert content(cut.disk) == before
+
+
+@each_cut
+@each_kind
+def test_a_repair_puts_them_into_the_files_and_empties_the_log(kind, seed):
+    cut = lost(kind, seed=seed)
+    if not repair(cut.store, apply=True, fs=cut.disk).repairs:
+        with cut.opened():
+            pass  # nothing was to be repaired, so nothing was touched
+    assert cut.disk.size_of(log_of(cut.store)) == 0
+    after = cut.disk.crash()
+    assert sorted(cut.kind.read("/store", fs=after)) == sorted(cut.synced)
+
+
+@each_kind
+def test_a_repair_of_damage_before_them_keeps_them(kind):
+    cut = lost(kind, closed_after=5)
+    files = content(cut.disk)
+    data = next(path for path, its in files.items() if cut.synced[0] in its and not path.endswith("redo"))
+    overwrite(cut.disk, data, b"\xff", 12)
+    repair(cut.store, apply=True, fs=cut.disk)
+    assert verify(cut.store, fs=cut.disk).verdict == "clean"
+    # Nothing is left that a later open would write over the repaired files.
+    for after in (cut.disk.crash(), cut.disk.kill()):
+        found = cut.kind.read(cut.store.path, fs=after)
+        assert sorted(found) == sorted(cut.synced[-len(found) :])
+        assert len(found) >= 15
+        assert verify(cut.store, fs=after).verdict == "clean"
+
+
+def test_a_message_is_found_by_its_time():
+    cut = lost("stream")
+    stream = StreamReader(cut.store.path, fs=cut.disk)
+    for partition in stream.partitions():
+        with stream.open(partition) as reader, TimeLookup(stream.fs, stream.files.partition(partition)) as by:
+            reader.seek_oldest()
+            messages = reader.read_many(100)
+            assert [by.offset_at_or_after(its.timestamp_ns) for its in messages] == [
+                next(other.offset for other in messages if other.timestamp_ns >= its.timestamp_ns)
+                for its in messages
+            ]
+
+
+def test_the_audit_of_a_stream_counts_them():
+    cut = lost("stream")
+    tasks = audit_tasks(cut.store.path, cut.disk)
+    audits = [audit_segment(cut.store.path, task, cut.disk) for task in tasks]
+    assert sum(audit.records for audit in audits if audit is not None) == len(cut.synced)
+    assert all(audit is None or audit.problem is None for audit in audits)
+
+
+# --- a log that cannot be used ----------------------------------------------------------------------------
+
+
+@each_kind
+def test_an_unreadable_log_is_damage(kind):
+    cut = lost(kind)
+    overwrite(cut.disk, log_of(cut.store), bytes(4096))
+    found = verify(cut.store, fs=cut.disk)
+    assert found.verdict == "damaged"
+    (finding,) = [each for each in found.findings if each.path == log_of(cut.store)]
+    assert (finding.severity, "its header is unreadable" in finding.what) == ("damage", True)
+
+
+@each_kind
+def test_a_log_that_is_gone_is_damage(kind):
+    cut = lost(kind)
+    cut.disk.unlink(log_of(cut.store))
+    found = verify(cut.store, fs=cut.disk)
+    assert found.verdict == "damaged"
+    assert any("is gone: messages that were synced" in each.what for each in found.findings)
+
+
+@each_kind
+def test_a_log_of_another_format_version_is_refused_by_all(kind):
+    cut = lost(kind)
+    _raise_version(cut.disk, log_of(cut.store))
+    before = content(cut.disk)
+    for look in (verify, info, repair, gauge_of, lambda store, fs: read(store, fs)):
+        with pytest.raises(UnsupportedFormatError, match="a redo log of format version '2'"):
+            look(cut.store, fs=cut.disk)
+    with pytest.raises(UnsupportedFormatError):
+        cut.opened()
+    # An open makes the directories of its own files before it looks.
+    assert content(cut.disk).keys() >= before.keys()
+
+
+def _raise_version(disk: FileSystem, path: str) -> None:
+    handle = disk.open(path)
+    head = bytearray(disk.pread(handle, 28, 0))
+    disk.close(handle)
+    head[7:8] = b"2"
+    head[24:28] = checksum(bytes(head[:24])).to_bytes(4, "little")
+    for at in (0, 2048):
+        overwrite(disk, path, bytes(head), at)
