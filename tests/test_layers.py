@@ -43,10 +43,11 @@ TABLE = """
   module                            may import beyond its layer
   diskq._native.core.file_calls     libc.errno
   diskq._native.core.inotify        libc.errno <errno.h> <unistd.h> <sys/inotify.h>
-  diskq._native.core.platform       POSIX_C <errno.h> <windows.h> <intrin.h>
+  diskq._native.core.platform       POSIX_C <errno.h> <windows.h> <intrin.h> <sys/eventfd.h>
   diskq._native.core.crc32c         <nmmintrin.h> <arm_acle.h>
   diskq.storage.fs                  os.* fcntl mmap socket threading time portalocker.*
   diskq.channels.core.cancellation  diskq._native.core.cancellation
+  diskq.channels.core.sync_pool     diskq._native.core.sync_queue
   diskq.storage.file_watch          diskq._native.core.inotify
   diskq.storage.forks               os.* diskq._native.core.thread_guard
   diskq.storage.budget              threading

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import trio
 
-from diskq.channels.core.barrier_thread import in_a_thread
+from diskq.channels.core.closing import in_a_thread
 from diskq.channels.core.opening import Opening
 from diskq.hub.access import Tls, Tokens, is_loopback
 from diskq.hub.service import Patience, handlers

@@ -60,6 +60,11 @@ class Barrier:
             self.directories or self.installs or self.asides or self.removals or self.emptied or self.closing
         )
 
+    @property
+    def is_of_files(self) -> bool:
+        """True if it syncs open files, and nothing else."""
+        return bool(self.files) and self.is_plain and not self.replacements
+
     def execute(self, fs: FileSystem) -> bool:
         """Return when all of it is durable.
 

@@ -2,8 +2,9 @@
 #
 # A `FileSystem` has the operations that a store needs, on paths and integer handles. The real one is
 # here; `diskq.testing` has one that forgets what was not synced and one that fails on demand.
-# If `native` is true, a handle is a file descriptor, and compiled code calls pread(2) and pwrite(2) on it
-# itself; otherwise compiled code uses these operations, too, so that a test can replace the disk for it.
+# If `native` is true, a handle is a file descriptor, and compiled code calls pread(2), pwrite(2) and
+# fdatasync(2) on it itself; otherwise compiled code uses these operations, too, so that a test can replace
+# the disk for it.
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from diskq._native.core.file_calls import has_name, size_at, size_of_file, start_writeback, sync_file_system
+from diskq._native.core.file_calls import has_name, size_at, size_of_file, sync_file_system, sync_files
 from diskq.errors import ForkedError, NotAFileError
 from diskq.storage.file_watch import FileWatch, open_inotify
 from diskq.storage.forks import notify_on_fork
@@ -42,6 +43,7 @@ __all__ = [
     "base_name",
     "directory_of",
     "join",
+    "syncs_natively",
 ]
 
 # The kernel's errors for "no space": the disk, the quota, the process's file size limit.
@@ -90,10 +92,9 @@ if sys.platform == "darwin":
     from diskq._native.core.file_calls import full_sync
 
     # Its fsync leaves the bytes in the disk's own cache.
-    _datasync = _fsync = full_sync
+    _fsync = full_sync
 else:
-    # Not every system has fdatasync.
-    _datasync, _fsync = getattr(os, "fdatasync", os.fsync), os.fsync
+    _fsync = os.fsync
 
 base_name = os.path.basename
 
@@ -302,12 +303,7 @@ class PosixFileSystem:
         return has_name(handle)
 
     def sync_files(self, handles: Sequence[int]) -> None:
-        # Start the write-back of all before waiting for the first: the disk then flushes its cache once
-        # for most of them, which makes a barrier of two files about a fifth faster.
-        for handle in handles[1:]:
-            start_writeback(handle)
-        for handle in handles:
-            _datasync(handle)
+        sync_files(tuple(handles))
 
     def sync_directory(self, path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -571,6 +567,11 @@ IS_PORTABLE = sys.platform == "win32" or os.environ.get("DISKQ_PORTABLE", "") no
 OsFileSystem = PosixFileSystem
 if not TYPE_CHECKING and IS_PORTABLE:
     OsFileSystem = PortableFileSystem
+
+
+def syncs_natively(fs: FileSystem) -> bool:
+    """True if compiled code may sync the files of `fs` itself: nothing else is to hear of it."""
+    return fs.native and getattr(type(fs), "sync_files", None) is PosixFileSystem.sync_files
 
 
 def _is_alive(pid: int) -> bool | None:

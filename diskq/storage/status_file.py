@@ -73,7 +73,7 @@ def read_status(fs: FileSystem, path: str) -> StatusNote | None:
 
 
 class StatusBoard:
-    """Writes one writer's status file. For the thread of its barriers; `is_due` and `bound` for any."""
+    """Writes one writer's status file, in the thread of a barrier. What does not write is for any thread."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
@@ -90,9 +90,12 @@ class StatusBoard:
         """True if a note follows the next barrier."""
         return self._fs.monotonic() >= self._due
 
-    def executed(self, now: float, seconds: float, counter: DurationCounter) -> None:
-        """Note a barrier that ended at `now` (`fs.monotonic`), took `seconds`, and is in `counter`."""
+    def note(self, seconds: float) -> None:
+        """Note that a barrier took so long."""
         self._longest = max(self._longest, seconds)
+
+    def write_if_due(self, now: float, counter: DurationCounter) -> None:
+        """Write the durations in `counter` if a note is due at `now` (`fs.monotonic`), after a barrier."""
         if now >= self._due:
             self._due = now + _PERIOD
             # On a full disk, or with too many open files, the note is left out.

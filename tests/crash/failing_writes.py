@@ -43,4 +43,4 @@ def _late(source: str) -> Mutation:
 
 
 LATE_WRITES = (_late(_FILES), _late(_LOG))
-"""Gathered messages are written after the sync was prepared that should cover them: of the files, of the log."""
+"""Gathered messages are written after the sync was prepared that should cover them: files, or log."""

@@ -29,7 +29,8 @@ def execute(board: StatusBoard, clock: Clock, *seconds: float) -> None:
     counter = DurationCounter()
     for each in seconds:
         counter.note(each)
-        board.executed(clock.now, each, counter)
+        board.note(each)
+        board.write_if_due(clock.now, counter)
 
 
 def test_a_writer_open_for_a_moment_makes_no_file(clock: Clock, path: str) -> None:

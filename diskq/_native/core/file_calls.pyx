@@ -7,8 +7,9 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno, PyErr_SetFromErrnoWithFilenameObject
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.errno cimport EINTR, ENOENT, errno
-from libc.string cimport memcpy, strlen
+from libc.string cimport memcpy, strerror, strlen
 
 cdef extern from "Python.h":
     bytes PyUnicode_EncodeFSDefault(str path)
@@ -19,6 +20,7 @@ cdef extern from "platform.h" nogil:
     int diskq_stat_open(int fd, int64_t* size, int64_t* links)
     int diskq_stat_path(const char* path, int64_t* size)
     int diskq_full_sync(int fd)
+    int diskq_data_sync(int fd)
     int diskq_sync_file_system(int fd)
     int diskq_boot_id(char* into, size_t size)
     void diskq_start_writeback(int fd)
@@ -96,6 +98,37 @@ def full_sync(int fd):
         if errno != EINTR:
             PyErr_SetFromErrno(OSError)
         PyErr_CheckSignals()
+
+
+cdef int sync_handles(const int* handles, Py_ssize_t count) noexcept nogil:
+    cdef Py_ssize_t i
+    # Start the write-back of all before waiting for the first: the disk then flushes its cache once for most of
+    # them, which makes a barrier of two files about a fifth faster.
+    for i in range(1, count):
+        diskq_start_writeback(handles[i])
+    for i in range(count):
+        while diskq_data_sync(handles[i]):
+            if errno != EINTR:
+                return errno
+    return 0
+
+
+def sync_files(tuple handles not None):
+    """Return when the bytes and the size of each open file are on stable storage. Raises OSError."""
+    cdef Py_ssize_t count = len(handles), i
+    cdef int failed
+    cdef int* copies = <int*> PyMem_Malloc(max(count, 1) * sizeof(int))
+    if copies is NULL:
+        raise MemoryError
+    try:
+        for i in range(count):
+            copies[i] = handles[i]
+        with nogil:
+            failed = sync_handles(copies, count)
+    finally:
+        PyMem_Free(copies)
+    if failed:
+        raise OSError(failed, strerror(failed).decode("utf-8", "replace"))
 
 
 def sync_file_system(int fd):

@@ -22,9 +22,14 @@ static inline int diskq_unsupported(void) { errno = ENOSYS; return -1; }
 #define diskq_stat_open(fd, size, links) diskq_unsupported()
 #define diskq_stat_path(path, size) diskq_unsupported()
 #define diskq_full_sync(fd) diskq_unsupported()
+#define diskq_data_sync(fd) diskq_unsupported()
 #define diskq_sync_file_system(fd) diskq_unsupported()
 #define diskq_boot_id(into, size) diskq_unsupported()
 #define diskq_start_writeback(fd) ((void) 0)
+#define diskq_open_signal(ends) diskq_unsupported()
+#define diskq_send_signal(fd) ((void) (fd))
+#define diskq_clear_signal(fd) ((void) (fd))
+#define diskq_close_signal(fd) ((void) (fd))
 
 static inline int64_t diskq_monotonic_ns(void) {
     LARGE_INTEGER ticks, per_second;
@@ -53,6 +58,9 @@ static inline int64_t diskq_wall_clock_ns(void) {
 #ifdef __APPLE__
 #include <sys/sysctl.h>
 #include <sys/types.h>
+#endif
+#ifdef __linux__
+#include <sys/eventfd.h>
 #endif
 
 
@@ -97,6 +105,13 @@ static inline int diskq_full_sync(int fd) {
 static inline int diskq_full_sync(int fd) { return fsync(fd); }
 #endif
 
+/* The same without attributes that no reader needs, where the system makes that difference. */
+#if defined(__APPLE__) || !defined(_POSIX_SYNCHRONIZED_IO) || _POSIX_SYNCHRONIZED_IO <= 0
+#define diskq_data_sync(fd) diskq_full_sync(fd)
+#else
+static inline int diskq_data_sync(int fd) { return fdatasync(fd); }
+#endif
+
 /* Sync everything written to the file system of the file, names too. Only Linux has a call for one file system. */
 static inline int diskq_sync_file_system(int fd) {
 #ifdef __linux__
@@ -117,6 +132,34 @@ static inline int diskq_boot_id(char *into, size_t size) {
     errno = ENOSYS;
     return -1;
 #endif
+}
+
+/* A signal from one thread to another that waits for descriptors. ends[0] is readable once it was sent, until it
+ * is cleared; it is sent to ends[1], which may be the same. */
+#ifdef __linux__
+static inline int diskq_open_signal(int ends[2]) {
+    return ends[0] = ends[1] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+}
+static inline void diskq_send_signal(int fd) { (void) !write(fd, &(uint64_t) {1}, sizeof(uint64_t)); }
+static inline void diskq_clear_signal(int fd) { uint64_t count; (void) !read(fd, &count, sizeof(count)); }
+#else
+static inline int diskq_open_signal(int ends[2]) {
+    if (pipe(ends)) return -1;
+    for (int end = 0; end < 2; end++) {
+        fcntl(ends[end], F_SETFL, O_NONBLOCK);
+        fcntl(ends[end], F_SETFD, FD_CLOEXEC);
+    }
+    return 0;
+}
+static inline void diskq_send_signal(int fd) { (void) !write(fd, "", 1); } /* a full pipe is readable anyway */
+static inline void diskq_clear_signal(int fd) {
+    char bytes[64];
+    while (read(fd, bytes, sizeof(bytes)) == sizeof(bytes)) {}
+}
+#endif
+static inline void diskq_close_signal(const int ends[2]) {
+    close(ends[0]);
+    if (ends[1] != ends[0]) close(ends[1]);
 }
 
 static inline int64_t diskq_clock_ns(clockid_t clock) {

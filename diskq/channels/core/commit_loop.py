@@ -25,9 +25,10 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 import outcome
 import trio
 
-from diskq.channels.core.barrier_thread import BarrierThread, in_a_thread
+from diskq.channels.core.closing import in_a_thread
 from diskq.channels.core.own_thread import OwnThread, OwnThreadGuard
 from diskq.channels.core.slices import TimedGate, share_clock
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import NOTHING, Line
 from diskq.engine.log.sync import Sync
 from diskq.errors import DiskFullError, DiskqError, ForkedError, StorageFailedError
@@ -140,13 +141,13 @@ class CommitLoop(ABC, Generic[E]):
     subject: Subject
     """The subject of its log records."""
 
-    def __init__(self, engine: E, thread: BarrierThread, lines: Iterable[Line[Any]] = ()) -> None:
+    def __init__(self, engine: E, executor: SyncExecutor, lines: Iterable[Line[Any]] = ()) -> None:
         self.engine = engine
         self._writer: Writer = engine.log
         self.is_strict = engine.options.checkpoint_slice == 0
         self.open_handles = 0
         self.is_closing = False
-        self._thread = thread
+        self._executor = executor
         self._log = Log(self.subject)
         self._gates = tuple(engine.log.gates)
         self._clock = share_clock(self._gates)
@@ -181,7 +182,7 @@ class CommitLoop(ABC, Generic[E]):
     @property
     def barrier_seconds(self) -> Durations:
         """How long its barriers took on the disk."""
-        return self._thread.executed.now()
+        return self._executor.executed.now()
 
     @property
     def title(self) -> str:
@@ -344,7 +345,7 @@ class CommitLoop(ABC, Generic[E]):
                 await self._bell.wait()
             if isinstance(self._failure, ForkedError):
                 return
-            self._thread.stop()
+            self._executor.stop()
             self.own_thread.let_go()
             try:
                 await in_a_thread(self._close_engine)
@@ -421,7 +422,7 @@ class CommitLoop(ABC, Generic[E]):
             return False
         self.syncs_prepared += 1
         self._log_in_flight = _Flight(sync, self.syncs_prepared)
-        self._thread.execute_log(sync, self._note_log_executed)
+        self._executor.execute_log(sync, self._note_log_executed)
         return True
 
     def _begin_sync(self) -> None:
@@ -433,10 +434,10 @@ class CommitLoop(ABC, Generic[E]):
         self.syncs_prepared += 1
         self._in_flight = _Flight(sync, self.syncs_prepared)
         self._note_flushed(sync.left_out)
-        board = self._thread.board
+        board = self._executor.board
         if board is not None and board.is_due:
             board.bound = self._bound()
-        self._thread.execute(sync, self._note_executed)
+        self._executor.execute(sync, self._note_executed)
 
     # --- in Trio's thread, after the execution of a sync; not in the loop's task -------------------
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.commit_loop import CommitLoop, Engine
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.engine.log.committed_offset import CommittedOffset
 from diskq.engine.log.sync import Sync
 from diskq.errors import DiskFullError
@@ -19,9 +19,9 @@ E = TypeVar("E", bound=Engine)
 class OffsetLoop(CommitLoop[E]):
     """Committed offsets, and the task that syncs them."""
 
-    def __init__(self, engine: E, thread: BarrierThread, path: str) -> None:
+    def __init__(self, engine: E, executor: SyncExecutor, path: str) -> None:
         self._path = path
-        super().__init__(engine, thread)
+        super().__init__(engine, executor)
 
     def move(self, committed_offset: CommittedOffset, offset: int | None, *, seek: bool = False) -> None:
         """Commit `offset`; the next sync makes it durable. Raises what `CommittedOffset.move` does."""

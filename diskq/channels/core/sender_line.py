@@ -12,8 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import outcome
 import trio
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.commit_loop import CommitLoop, Engine
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.options import Durability
 
@@ -64,12 +64,12 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
     def __init__(
         self,
         engine: E,
-        thread: BarrierThread,
+        executor: SyncExecutor,
         senders: Iterable[Line[S]] = (),
         others: Iterable[Line[Any]] = (),
     ) -> None:
         self._sender_lines = tuple(senders)
-        super().__init__(engine, thread, (*self._sender_lines, *others))
+        super().__init__(engine, executor, (*self._sender_lines, *others))
 
     # --- for the subclass -------------------------------------------------------------------------
 

@@ -12,11 +12,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.commit_loop import Engine
 from diskq.channels.core.gathering import Gathered
 from diskq.channels.core.notifier import Notifier
 from diskq.channels.core.sender_line import AdmittingLoop, Sending, SendingOptions
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.errors import DiskqError, StorageFailedError
@@ -84,7 +84,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
     def __init__(
         self,
         engine: E,
-        thread: BarrierThread,
+        executor: SyncExecutor,
         notifier: Notifier,
         fs: FileSystem,
         fast_append: FastAppend,
@@ -104,7 +104,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         self._has_asked = False  # the loop was asked to write the rest
         self.gathered: GatheredMessages[P] | None = None
         """Messages to be written before the next barrier. No message passes a gate meanwhile."""
-        super().__init__(engine, thread, (self._senders,))
+        super().__init__(engine, executor, (self._senders,))
         notifier.writer_comes(self)
 
     def _note_slice(self) -> None:

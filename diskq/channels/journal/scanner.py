@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.committing import CommittingReceiver
 from diskq.channels.core.notifier import notifier_of
 from diskq.channels.core.offset_loop import OffsetLoop
 from diskq.channels.core.receiving import End, OpeningReceiver, checked_end
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.tail import Tail, TailPart
 from diskq.engine.journal.files import checked_offset_name
 from diskq.engine.journal.reader import JournalReader
@@ -203,7 +203,7 @@ class OpeningScanner(OpeningReceiver[S]):
         """Return the loop of the named reader; None: it has no name."""
         if self._offsets is None:
             return None
-        return ScannerLoop(self._offsets, BarrierThread(self._fs, f"reader {self._reader}"), path)
+        return ScannerLoop(self._offsets, SyncExecutor(self._fs), path)
 
 
 class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as a function)

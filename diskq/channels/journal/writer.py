@@ -14,7 +14,6 @@ from typing import Any
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.handle import chosen_durability
 from diskq.channels.core.notifier import Notifier, notifier_of
 from diskq.channels.core.opening import OpeningEngine
@@ -22,6 +21,7 @@ from diskq.channels.core.receiving import End
 from diskq.channels.core.sender import Sender, SenderStatistics
 from diskq.channels.core.sender_line import Sending
 from diskq.channels.core.sending_loop import GatheredMessages, SendingLoop
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.journal.scanner import open_scanner
 from diskq.engine.journal.journal import Item, Journal, Key, Value, When
 from diskq.engine.journal.segment import JournalSegment
@@ -89,9 +89,9 @@ class JournalLoop(SendingLoop[JournalSteps, int]):
     subject = "journal"
 
     def __init__(
-        self, engine: JournalSteps, thread: BarrierThread, notifier: Notifier, fs: FileSystem
+        self, engine: JournalSteps, executor: SyncExecutor, notifier: Notifier, fs: FileSystem
     ) -> None:
-        super().__init__(engine, thread, notifier, fs, engine.buffer)
+        super().__init__(engine, executor, notifier, fs, engine.buffer)
 
     def live(self, partition: int) -> JournalSegment:
         return self.engine.live
@@ -241,6 +241,6 @@ class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is 
 
     def _handle_on(self, engine: Journal) -> tuple[JournalLoop, JournalWriter]:
         notifier = notifier_of(self._fs, engine.path)  # before there is a thread: it may fail
-        thread = BarrierThread(self._fs, engine.name, engine.files.status)
-        loop = JournalLoop(engine.steps, thread, notifier, self._fs)
+        executor = SyncExecutor(self._fs, engine.files.status)
+        loop = JournalLoop(engine.steps, executor, notifier, self._fs)
         return loop, JournalWriter(loop)

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import outcome
 import trio
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED
 from diskq.channels.core.sender_line import AdmittingLoop, Sending
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.channels.priority.gathering import write_batch
 from diskq.channels.priority.snapshots import Snapshots
@@ -59,7 +59,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     subject = "priority"
     options: PriorityOptions
 
-    def __init__(self, engine: PrioritySteps, thread: BarrierThread, fs: FileSystem) -> None:
+    def __init__(self, engine: PrioritySteps, executor: SyncExecutor, fs: FileSystem) -> None:
         self.options = engine.options
         self._queues: dict[StoredQueue, QueueLines] = {}
         # The queues with tasks in line, and some whose line has become empty.
@@ -68,7 +68,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         self._arrivals = count()
         self._waits_for_sync = False  # senders wait for the space that a sync frees
         self.snapshots = Snapshots(engine, fs, self._ring, self._ask_for_barrier)
-        super().__init__(engine, thread)
+        super().__init__(engine, executor)
 
     def _ring(self) -> None:
         self._bell.ring()

@@ -15,7 +15,7 @@ from typing import Any
 
 import outcome
 
-from diskq.channels.core.barrier_thread import BarrierThread
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.engine.priority.snapshot import SnapshotStopped, StateSnapshot
 from diskq.engine.priority.steps import PrioritySteps
@@ -43,7 +43,7 @@ class Snapshots:
         self._ring = ring
         self._ask_for_barrier = ask_for_barrier
         self.line: Line[int] = Line()  # each waits for the snapshot of this number, or a later one
-        self._thread: BarrierThread | None = None
+        self._executor: SyncExecutor | None = None
         self._snapshot: StateSnapshot | None = None  # that is under way
         self._begun = 0
         self._is_written = self._is_installing = False
@@ -77,8 +77,8 @@ class Snapshots:
     def _begin(self) -> None:
         self._begun += 1
         try:
-            if self._thread is None:
-                self._thread = BarrierThread(self._fs, f"{self._engine.name}, for snapshots")
+            if self._executor is None:
+                self._executor = SyncExecutor(self._fs)
         except RuntimeError as failure:
             # No thread can be started: it is tried again at the next call of `take`.
             self._engine.put_off_snapshots()
@@ -95,7 +95,7 @@ class Snapshots:
             self._wake(lambda: outcome.Value(False))
             return
         self._snapshot = snapshot
-        self._thread.do(snapshot.write, self._note)
+        self._executor.do(snapshot.write, self._note)
 
     def _note(self, ended: outcome.Outcome[Any]) -> None:
         self._ended = ended
@@ -126,13 +126,13 @@ class Snapshots:
 
     def _install(self) -> None:
         assert self._snapshot is not None
-        assert self._thread is not None
+        assert self._executor is not None
         if not self._engine.is_durable(self._snapshot.lsn):
             self._ask_for_barrier()
             return
         barrier = self._engine.snapshot_barrier(self._snapshot)
         self._is_installing = True
-        self._thread.do(lambda: barrier.execute(self._fs), self._note)
+        self._executor.do(lambda: barrier.execute(self._fs), self._note)
 
     # --- waiting tasks ----------------------------------------------------------------------------
 
@@ -177,5 +177,5 @@ class Snapshots:
         """End the thread, and wait for it. Not to be called in Trio's thread."""
         if self._snapshot is not None:
             self._snapshot.stop()
-        if self._thread is not None:
-            self._thread.stop()
+        if self._executor is not None:
+            self._executor.stop()

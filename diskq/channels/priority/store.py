@@ -12,9 +12,9 @@ from typing import Any
 
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.handle import Calls, chosen_durability
 from diskq.channels.core.opening import OpeningEngine
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.priority.loop import PriorityLoop
 from diskq.channels.priority.queue import DiskPriorityQueue
 from diskq.engine.priority.state import DEFAULT, KeyRange, StoredQueue
@@ -192,6 +192,6 @@ class open_priority_store(OpeningEngine[DiskPriorityStore, PriorityStore]):  # n
         super().__init__(engine, checked.checkpoint_slice, fs)
 
     def _handle_on(self, engine: PriorityStore) -> tuple[PriorityLoop, DiskPriorityStore]:
-        thread = BarrierThread(self._fs, engine.name, engine.files.status)
-        loop = PriorityLoop(engine.steps, thread, self._fs)
+        executor = SyncExecutor(self._fs, engine.files.status)
+        loop = PriorityLoop(engine.steps, executor, self._fs)
         return loop, DiskPriorityStore(loop)

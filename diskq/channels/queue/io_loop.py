@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 import outcome
 import trio
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
 from diskq.channels.core.sender_line import Sending
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.engine.queue.steps import FifoSteps
 from diskq.engine.queue.work import FifoWork
@@ -56,7 +56,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
     subject = "queue"
     options: QueueOptions
 
-    def __init__(self, engine: FifoSteps, thread: BarrierThread) -> None:
+    def __init__(self, engine: FifoSteps, executor: SyncExecutor) -> None:
         self.options = engine.options
         self._senders: Line[Sending] = Line()
         self._receivers: Line[Callable[[], Any]] = Line()  # each is handed what this returns
@@ -68,7 +68,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         self.on_empty: Callable[[], None] | None = None
         """Called when a task looked for a message and found none."""
         self._place = BudgetPlace(engine.quota.share, self._on_budget_change)
-        super().__init__(engine, thread, (self._senders,), (self._receivers, self._lingering))
+        super().__init__(engine, executor, (self._senders,), (self._receivers, self._lingering))
 
     # --- the writing arm --------------------------------------------------------------------------
 

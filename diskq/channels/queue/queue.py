@@ -16,9 +16,9 @@ from typing import Any
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.handle import MANY_BYTES, Iterated, SendingHandle
 from diskq.channels.core.opening import OpeningEngine
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.queue.fast_path import CLOSED, FastPath, fast_path
 from diskq.channels.queue.io_loop import Fetch, QueueLoop
 from diskq.channels.queue.work import DiskWork
@@ -351,5 +351,5 @@ class open_queue(OpeningEngine[DiskQueue, FifoQueue]):  # noqa: N801 (it is used
         super().__init__(engine, checked.checkpoint_slice, fs)
 
     def _handle_on(self, engine: FifoQueue) -> tuple[QueueLoop, DiskQueue]:
-        loop = QueueLoop(engine.steps, BarrierThread(self._fs, engine.name, engine.steps.status_path))
+        loop = QueueLoop(engine.steps, SyncExecutor(self._fs, engine.steps.status_path))
         return loop, DiskQueue(loop)

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.barrier_thread import BarrierThread, in_a_thread
+from diskq.channels.core.closing import in_a_thread
 from diskq.channels.core.leaving import Leaving
 from diskq.channels.core.opening import Opening
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.queue.io_loop import QueueLoop
 from diskq.channels.queue.queue import DiskQueue
 from diskq.channels.spool.dead_letters import SpoolDeadLetters
@@ -343,7 +344,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         with ExitStack() as opened:  # everything is closed again if a step fails
             for part in parts:
                 opened.callback(part.close)
-            loop = QueueLoop(engine.steps, BarrierThread(self._fs, self._path, engine.steps.status_path))
+            loop = QueueLoop(engine.steps, SyncExecutor(self._fs, engine.steps.status_path))
             opened.pop_all()
         return loop, Spool(
             loop, self._cursor, self._dead_letter_files, self._deliver, self._options, self._fs

@@ -16,10 +16,10 @@ from typing import Any
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.committing import CommittingReceiver
 from diskq.channels.core.notifier import notifier_of
 from diskq.channels.core.receiving import End, OpeningReceiver, checked_end
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.tail import Tail, TailPart
 from diskq.channels.stream.group_loop import GroupLoop
 from diskq.engine.log.start import Start, checked_start
@@ -208,8 +208,8 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
                     tail.watch_for_partitions(stream.files.parts)
             loop = None
             if self._membership is not None:
-                thread = BarrierThread(self._fs, f"group {self._group}")
-                loop = GroupLoop(self._membership, thread, stream.path, self._try_to_add_more)
+                executor = SyncExecutor(self._fs)
+                loop = GroupLoop(self._membership, executor, stream.path, self._try_to_add_more)
             consumer = StreamConsumer(stream, tail, loop, self._options)
             opened.pop_all()
         return loop, consumer

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import trio
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.offset_loop import OffsetLoop
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.engine.stream.membership import Membership
 
 __all__ = ["GroupLoop"]
@@ -23,10 +23,10 @@ class GroupLoop(OffsetLoop[Membership]):
     subject = "offsets"
 
     def __init__(
-        self, engine: Membership, thread: BarrierThread, path: str, claim_more: Callable[[], None]
+        self, engine: Membership, executor: SyncExecutor, path: str, claim_more: Callable[[], None]
     ) -> None:
         self._claim_more = claim_more
-        super().__init__(engine, thread, path)
+        super().__init__(engine, executor, path)
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:

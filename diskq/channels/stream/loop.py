@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 import outcome
 import trio
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
 from diskq.channels.core.notifier import Notifier
 from diskq.channels.core.sender_line import Sending
 from diskq.channels.core.sending_loop import GatheredMessages, SendingLoop
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.engine.log.tail import BufferedEnd
 from diskq.engine.stream.retention import RetentionReport
 from diskq.engine.stream.steps import StreamSteps, new_key
@@ -83,12 +83,12 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
     subject = "stream"
 
     def __init__(
-        self, engine: StreamSteps, thread: BarrierThread, notifier: Notifier, fs: FileSystem
+        self, engine: StreamSteps, executor: SyncExecutor, notifier: Notifier, fs: FileSystem
     ) -> None:
         self._rows = engine.router
         self._is_dropping = False  # old segments are being removed
         self._place = BudgetPlace(engine.share, self._on_budget_change)
-        super().__init__(engine, thread, notifier, fs, engine.router)
+        super().__init__(engine, executor, notifier, fs, engine.router)
 
     def live(self, partition: int) -> BufferedEnd | None:
         return self.engine.live(partition)
@@ -122,7 +122,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
         if not self._is_dropping:
             self._is_dropping = True
             wanted = self.engine.missing
-            self._thread.do(lambda: self.engine.make_room(wanted), self._note_dropped)
+            self._executor.do(lambda: self.engine.make_room(wanted), self._note_dropped)
 
     def _note_dropped(self, dropped: outcome.Outcome[RetentionReport]) -> None:
         self._is_dropping = False

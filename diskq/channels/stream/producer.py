@@ -13,11 +13,11 @@ from typing import Any
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.barrier_thread import BarrierThread
 from diskq.channels.core.handle import chosen_durability
 from diskq.channels.core.notifier import notifier_of
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.sender import Sender, SenderStatistics
+from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.stream.loop import StreamLoop
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.stream.retention import RetentionReport
@@ -177,6 +177,6 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
 
     def _handle_on(self, engine: Stream) -> tuple[StreamLoop, StreamProducer]:
         notifier = notifier_of(self._fs, engine.path)  # before there is a thread: it may fail
-        thread = BarrierThread(self._fs, engine.name, engine.files.status)
-        loop = StreamLoop(engine.steps, thread, notifier, self._fs)
+        executor = SyncExecutor(self._fs, engine.files.status)
+        loop = StreamLoop(engine.steps, executor, notifier, self._fs)
         return loop, StreamProducer(loop)

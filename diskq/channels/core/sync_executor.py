@@ -1,0 +1,161 @@
+# What executes the syncs of one store. Law: they are executed in threads, which the store shares with the
+# others of its Trio run (sync_pool.py); those of one lane one after the other.
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import outcome
+
+from diskq.channels.core.sync_pool import SyncPool
+from diskq.engine.log.sync import Sync
+from diskq.storage.barrier import Barrier
+from diskq.storage.durations import DurationCounter
+from diskq.storage.fs import FileSystem, syncs_natively
+from diskq.storage.status_file import StatusBoard
+
+__all__ = ["SyncExecutor"]
+
+OnExecuted = Callable[[outcome.Outcome[bool]], None]
+OnDone = Callable[[outcome.Outcome[Any]], None]
+
+_SECOND = 10**9
+
+
+class SyncExecutor:
+    """Executes syncs, one of the files at a time. Made in a Trio task, used by its run."""
+
+    def __init__(self, fs: FileSystem, status: str | None = None) -> None:
+        """`status` is the path of the status file for other processes (storage/status_file.py).
+
+        Raises RuntimeError if the system can start no thread.
+        """
+        self._fs = fs
+        self._is_native = syncs_natively(fs)
+        self.board = None if status is None else StatusBoard(fs, status)
+        self.executed = DurationCounter()
+        """How long barriers took on the disk, without those that failed."""
+        self._counting = threading.Lock()
+        self._pool = SyncPool.join()
+        self._files = _Lane(self._pool, self._count)
+        self._log = _Lane(self._pool, self._count)
+
+    def execute(self, sync: Sync, on_executed: OnExecuted) -> None:
+        """Call `on_executed` in Trio's thread with what `Barrier.execute` returned or raised."""
+        barrier = sync.barrier
+        board = self.board
+        is_noted = board is not None and board.is_due
+        if is_noted or not self._sync(self._files, barrier, on_executed):
+            self._files.run(lambda: self._execute(barrier, board), on_executed)
+
+    def execute_log(self, sync: Sync, on_executed: OnExecuted) -> None:
+        """Do the same with a sync of the redo log, at the same time as one of the files."""
+        barrier = sync.barrier
+        if not self._sync(self._log, barrier, on_executed):
+            self._log.run(lambda: self._execute(barrier, None), on_executed)
+
+    def _sync(self, lane: _Lane, barrier: Barrier, on_executed: OnExecuted) -> bool:
+        """Execute the barrier without Python, if it is of files alone."""
+        return self._is_native and barrier.is_of_files and lane.sync(barrier.files, on_executed)
+
+    def do(self, job: Callable[[], Any], on_done: OnDone) -> None:
+        """Run `job` after all earlier work, and call `on_done` in Trio's thread with its outcome."""
+        self._files.run(job, on_done, is_long=True)
+
+    def stop(self) -> None:
+        """Wait for the end of the last job. No sync may be left to execute."""
+        self._files.wait()
+        self._log.wait()
+        if self.board is not None:
+            with contextlib.suppress(OSError):  # other processes only display it
+                self.board.close()
+        self._pool.leave()
+
+    def _execute(self, barrier: Barrier, board: StatusBoard | None) -> bool:
+        began = self._fs.monotonic()
+        is_replaced = barrier.execute(self._fs)
+        now = self._fs.monotonic()
+        self._count(now - began)
+        if board is not None:
+            board.write_if_due(now, self.executed)
+        return is_replaced
+
+    def _count(self, seconds: float) -> None:
+        with self._counting:  # two lanes may end at the same time
+            self.executed.note(seconds)
+            if self.board is not None:
+                self.board.note(seconds)
+
+
+class _Lane:
+    """Work that is done one after the other. All but `wait` is for Trio's thread."""
+
+    def __init__(self, pool: SyncPool, count: Callable[[float], None]) -> None:
+        """`count` is called with the seconds that each successful `sync` took."""
+        self._pool = pool
+        self._count = count
+        self._waiting: deque[tuple[Callable[[], Any], OnDone]] = deque()
+        self._is_working = False  # a thread takes what is waiting
+        self._unreported = 0  # jobs
+        self._change = threading.Condition()
+        self._on_executed: OnExecuted | None = None  # a sync is being executed
+
+    def sync(self, handles: tuple[int, ...], on_executed: OnExecuted) -> bool:
+        """Sync files, as `SyncPool.sync`. False: it cannot be done so, or something else is done now."""
+        if self._on_executed is not None or self._is_working:
+            return False
+        self._on_executed = on_executed
+        if not self._pool.sync(handles, self):
+            self._on_executed = None
+            return False
+        return True
+
+    def executed(self, failure: OSError | None, nanoseconds: int) -> None:
+        on_executed, self._on_executed = self._on_executed, None
+        assert on_executed is not None
+        if self._waiting:
+            self._begin(is_long=True)
+        if failure is None:
+            self._count(nanoseconds / _SECOND)
+            on_executed(outcome.Value(True))
+        else:
+            on_executed(outcome.Error(failure))
+
+    def run(self, job: Callable[[], Any], on_done: OnDone, *, is_long: bool = False) -> None:
+        """Run `job` in a thread, and call `on_done` in Trio's with its outcome."""
+        with self._change:
+            self._unreported += 1
+            self._waiting.append((job, on_done))
+            if self._is_working or self._on_executed is not None:
+                return
+        self._begin(is_long=is_long)
+
+    def _begin(self, *, is_long: bool) -> None:
+        self._is_working = True
+        (self._pool.run_long if is_long else self._pool.run)(self._work)
+
+    def _work(self) -> Callable[[], None]:
+        while True:
+            job, on_done = self._waiting.popleft()
+            result = outcome.capture(job)
+            with self._change:
+                if not self._waiting:
+                    self._is_working = False
+                    return lambda: self._report(on_done, result)
+            self._report(on_done, result)
+
+    def _report(self, on_done: OnDone, result: outcome.Outcome[Any]) -> None:
+        self._pool.report(on_done, result)
+        with self._change:
+            self._unreported -= 1
+            self._change.notify_all()
+
+    def wait(self) -> None:
+        """Return when all jobs are done, in any thread but theirs."""
+        assert self._on_executed is None, "a sync is being executed"
+        with self._change:
+            self._change.wait_for(lambda: not self._unreported)

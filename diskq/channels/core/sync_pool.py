@@ -1,0 +1,189 @@
+# The threads that wait for the disk, so that the event loop never does. Law: a Trio run has few of them,
+# however many stores are open in it; they are started when needed, and end with the last store.
+#
+# Syncs of open files are executed without the interpreter's lock, and one task listens for their ends
+# (_native/core/sync_queue.pyx). All other work is Python.
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import trio
+
+from diskq._native.core.sync_queue import SyncQueue
+from diskq.storage.forks import notify_on_fork
+
+__all__ = ["MOST_THREADS", "Executed", "SyncPool", "Work"]
+
+Work = Callable[[], Callable[[], None]]
+"""Called in a thread; what it returns is called when the thread is free again. Neither raises."""
+
+MOST_THREADS = 8
+"""The most threads of a Trio run."""
+# So many of them at most do work that may take seconds, such as writing a snapshot: syncs go on beside it.
+_MOST_LONG = MOST_THREADS // 2
+
+_pool: trio.lowlevel.RunVar[SyncPool | None] = trio.lowlevel.RunVar("diskq sync pool", None)
+
+
+class Executed(Protocol):
+    """Gets the report of a sync."""
+
+    def executed(self, failure: OSError | None, nanoseconds: int, /) -> None:
+        """Called in Trio's thread. Never raises."""
+
+
+class SyncPool:
+    """The threads of one Trio run. `join` it, and `leave` it."""
+
+    def __init__(self) -> None:
+        self._queue = SyncQueue()
+        self._token = trio.lowlevel.current_trio_token()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()  # a user may leave in any thread
+        self._users = 0
+        self._listening: trio.CancelScope | None = None
+        self._is_left = False  # this is a child of the process that made it
+        self._has_ended = False
+        self._long: deque[Work] = deque()
+        self._long_running = 0
+        notify_on_fork(self)
+
+    # --- its users --------------------------------------------------------------------------------
+
+    @classmethod
+    def join(cls) -> SyncPool:
+        """Return the pool of this Trio run. Raises RuntimeError if the system can start no thread."""
+        pool = _pool.get()
+        if pool is None or not pool._enter():
+            pool = cls()
+            pool._start_thread()
+            pool._users = 1
+            _pool.set(pool)
+        return pool
+
+    def _enter(self) -> bool:
+        if self._is_left:
+            return False  # and nobody will ever release the lock, if a thread of the parent held it
+        with self._lock:
+            if self._users:
+                self._users += 1
+            return self._users > 0
+
+    def leave(self) -> None:
+        """Leave it, in any thread but its own, with nothing left to do. The last user ends the threads."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+        self._queue.end()
+        for thread in self._threads:
+            thread.join()
+        self._has_ended = True
+        self.report(self._forget)
+
+    def leave_to_parent(self, pid: int) -> None:
+        """In a child of a fork, do nothing any more: the threads are the parent's."""
+        self._is_left = True
+
+    # --- work -------------------------------------------------------------------------------------
+
+    def sync(self, handles: tuple[int, ...], owner: Executed) -> bool:
+        """Sync the bytes and sizes of files, and report to `owner`. Handles are file descriptors.
+
+        For Trio's thread. False: it cannot be done so, and nothing was begun.
+        """
+        if self._listening is None and not self._listen():
+            return False
+        if self._queue.add_sync(handles, owner):
+            self._start_thread_if_possible()
+        return True
+
+    def run(self, work: Work) -> None:
+        """Call `work`, which takes about as long as a sync, in one of the threads."""
+        if self._queue.add(work):
+            self._start_thread_if_possible()
+
+    def run_long(self, work: Work) -> None:
+        """Call `work`, which may take seconds, in one of the threads."""
+        with self._lock:
+            self._long.append(work)
+            if self._long_running >= _MOST_LONG:
+                return
+            self._long_running += 1
+        self.run(self._run_long)
+
+    def report(self, act: Callable[..., object], *args: object) -> None:
+        """Call `act` in Trio's thread; if the run has ended, not at all."""
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(act, *args)
+
+    # --- threads ----------------------------------------------------------------------------------
+
+    def _start_thread(self) -> None:
+        name = f"diskq sync {len(self._threads) + 1}"
+        thread = threading.Thread(target=_serve, args=(self._queue,), name=name, daemon=True)
+        self._queue.expect(1)
+        try:
+            thread.start()
+        except BaseException:
+            self._queue.expect(-1)
+            raise
+        self._threads.append(thread)
+
+    def _start_thread_if_possible(self) -> None:
+        if len(self._threads) < MOST_THREADS:
+            with contextlib.suppress(RuntimeError):  # those that there are do it later
+                self._start_thread()
+
+    def _run_long(self) -> Callable[[], None]:
+        while True:
+            with self._lock:
+                work = self._long.popleft()
+            report = work()
+            with self._lock:
+                if not self._long:
+                    self._long_running -= 1
+                    return report
+            report()
+
+    # --- reports ----------------------------------------------------------------------------------
+
+    def _listen(self) -> bool:
+        """Begin to listen for the ends of syncs. False: no descriptor is left for that."""
+        try:
+            descriptor = self._queue.open()
+        except OSError:
+            return False
+        self._listening = trio.CancelScope()
+        trio.lowlevel.spawn_system_task(self._report_all, descriptor, self._listening, name="diskq syncs")
+        return True
+
+    async def _report_all(self, descriptor: int, scope: trio.CancelScope) -> None:
+        try:
+            with scope:
+                while True:
+                    await trio.lowlevel.wait_readable(descriptor)
+                    for owner, failure, nanoseconds in self._queue.executed():
+                        owner.executed(failure, nanoseconds)
+        finally:
+            self._queue.end()  # if the run has ended, nobody else does it
+            if self._has_ended:
+                self._queue.close()
+
+    def _forget(self) -> None:
+        if _pool.get() is self:
+            _pool.set(None)
+        if self._listening is not None:
+            self._listening.cancel()
+
+
+def _serve(queue: SyncQueue) -> None:
+    while (work := queue.serve()) is not None:
+        report = work()
+        queue.finished()
+        report()
