@@ -5,8 +5,9 @@ exit code.
 
 0    done
 1    not possible: one line says why, and what to do; `verify`: something is torn or damaged;
-     `repair`: something has to be repaired, or is left
-2    invalid command line; `verify`, `info` and `repair`: something could not be read, or not be done
+     `repair`: something has to be repaired, or is left; `checkpoint`: a store was refused
+2    invalid command line; `verify`, `info`, `repair` and `checkpoint`: something could not be read, or not be
+     done
 70   an unexpected error: a bug in diskq
 130  interrupted (Ctrl-C); nothing is lost
 """
@@ -22,7 +23,7 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from diskq.cli import completion, convert, info, repair, verify
+from diskq.cli import checkpoint, completion, convert, info, repair, verify
 from diskq.cli.bench import bench
 from diskq.cli.core.parsing import CommandError, CommandParser, UsageError, add_commands, described, parse
 from diskq.cli.core.terminal import note, sentence, warnings_on_stderr
@@ -49,6 +50,7 @@ COMMANDS = (
     info,
     verify,
     repair,
+    checkpoint,
     convert,
     top,
     bench,
@@ -61,7 +63,7 @@ Disk queues and streams at the command line: a noun and a verb, or a verb and a 
 exit codes:
   0    done
   1    not possible: one line on stderr says why, and what to do; or what was read is damaged
-  2    invalid command line; `info`, `verify`, `repair`, `audit`: something could not be read
+  2    invalid command line; `info`, `verify`, `repair`, `checkpoint`, `audit`: something could not be read
   70   a bug in diskq: --debug shows where the error comes from
   130  interrupted (Ctrl-C, SIGTERM); nothing is lost
 """
@@ -81,6 +83,7 @@ EXAMPLES = """
   diskq info data clicks                           what is there: size, age, open in which process
   diskq verify data clicks spool/metrics           check every file, of any kind
   diskq repair clicks --apply                      repair what is damaged; --salvage saves what can be read
+  diskq checkpoint data clicks                     put everything into the files that other programs read
   diskq convert data journals/events --to sej      messages of one format into another
   diskq top data clicks spool/metrics              watch rates, depths, lags, syncs, bytes on disk
   diskq bench                                      measure the speed on this disk

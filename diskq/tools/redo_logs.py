@@ -13,11 +13,13 @@ from diskq.engine.queue.redo_source import look_at_queue
 from diskq.engine.spool.files import DEAD, SPOOL
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.redo_source import look_at_stream
+from diskq.errors import DiskFullError
 from diskq.storage.fs import FileSystem
-from diskq.storage.redo_view import RedoLook
+from diskq.storage.lock import read_holder, redo_named_by
+from diskq.storage.redo_view import LoggedFiles, RedoLook
 from diskq.tools.stores import Store
 
-__all__ = ["RedoLogInfo", "RedoLogs"]
+__all__ = ["RedoLogInfo", "RedoLogs", "check_log_empty", "is_log_empty"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +66,17 @@ class RedoLogs:
             self.found.append(RedoLogInfo(path=path, size=size, waiting=waiting))
         if look is not None:
             self.fs = look.fs
+
+
+def is_log_empty(fs: FileSystem, files: LoggedFiles) -> bool:
+    """True if no redo log is left that the next open would replay. Raises OSError."""
+    named = redo_named_by(read_holder(fs, files.lock))
+    return not named or (named < 0 and not fs.size_of(files.redo))
+
+
+def check_log_empty(fs: FileSystem, files: LoggedFiles) -> None:
+    """Check that the open before a repair has emptied the redo log: a later one must not replay it over
+    repaired files. Raises DiskFullError if there was no space for that, OSError.
+    """
+    if not is_log_empty(fs, files):
+        raise DiskFullError(files.redo, "the redo log is in the files, but could not be emptied")

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from diskq.storage.checksums import checksum
 from diskq.storage.fs import FileSystem, join
 from diskq.testing import CrashFS
 from diskq.tools.stores import Store, stores_at
 from tests.contract.kinds import ENGINES, Kind, Opened
 
-__all__ = ["KINDS", "PATH", "Lost", "content", "log_of", "lost", "overwrite"]
+__all__ = [
+    "KINDS",
+    "PATH",
+    "Lost",
+    "as_version_2",
+    "content",
+    "lock_of",
+    "log_of",
+    "lost",
+    "on_disk",
+    "overwrite",
+]
 
 PATH = "/store"
 KINDS = ("queue", "stream", "journal", "spool")
@@ -76,6 +89,23 @@ def log_of(store: Store) -> str:
     return join(store.path, ".diskq", name)
 
 
+def lock_of(store: Store) -> str:
+    """The path of its lock file."""
+    names = {"queue": f".diskq/{store.name}.lock", "spool": ".diskq/spool.lock", "journal": "jnl.lck"}
+    return join(store.path, *names.get(store.kind, ".diskq/stream.lock").split("/"))
+
+
+def as_version_2(disk: FileSystem, path: str) -> None:
+    """Let a redo log be of a format that no version of diskq has written yet."""
+    handle = disk.open(path)
+    head = bytearray(disk.pread(handle, 28, 0))
+    disk.close(handle)
+    head[7:8] = b"2"
+    head[24:28] = checksum(bytes(head[:24])).to_bytes(4, "little")
+    for at in (0, 2048):
+        overwrite(disk, path, bytes(head), at)
+
+
 def overwrite(disk: FileSystem, path: str, data: bytes, at: int = 0) -> None:
     """Change bytes of a file."""
     handle = disk.open(path, write=True)
@@ -93,3 +123,12 @@ def content(disk: CrashFS, path: str = PATH) -> dict[str, bytes]:
         disk.close(handle)
         return found
     return {file: its for name in names for file, its in content(disk, join(path, name)).items()}
+
+
+def on_disk(cut: Lost, path: Path) -> Store:
+    """The same store on the real disk, at `path`: the machine was restarted since."""
+    for file, its in content(cut.disk).items():
+        target = path / file.removeprefix(f"{PATH}/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(its)
+    return cut.store._replace(path=str(path))

@@ -8,22 +8,23 @@ from itertools import pairwise
 
 import pytest
 
+from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
 from diskq.engine.stream.audit import audit_segment, audit_tasks
 from diskq.engine.stream.reader import StreamReader
 from diskq.engine.stream.time_lookup import TimeLookup
-from diskq.errors import UnsupportedFormatError
-from diskq.storage.checksums import checksum
+from diskq.errors import DiskFullError, UnsupportedFormatError
 from diskq.storage.fs import FileSystem
 from diskq.tools.convert.sources import entries
 from diskq.tools.info import info
+from diskq.tools.redo_logs import check_log_empty
 from diskq.tools.repair.repair import repair
 from diskq.tools.salvage.salvage import salvage
 from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from diskq.tools.watch.gauge import gauge_of
-from tests.tools.power_cuts import KINDS, content, log_of, lost, overwrite
+from tests.tools.power_cuts import KINDS, as_version_2, content, log_of, lost, overwrite
 
 SEEDS = [None, *range(12)]
 
@@ -199,6 +200,14 @@ def test_a_repair_of_damage_before_them_keeps_them(kind):
         assert verify(cut.store, fs=after).verdict == "clean"
 
 
+def test_no_file_is_replaced_while_a_log_could_be_replayed_over_it():
+    cut = lost("journal")
+    with pytest.raises(DiskFullError, match="could not be emptied"):
+        check_log_empty(cut.disk, JournalFiles(cut.disk, cut.store.path))
+    cut.opened().close()
+    check_log_empty(cut.disk, JournalFiles(cut.disk, cut.store.path))
+
+
 def test_a_message_is_found_by_its_time():
     cut = lost("stream")
     stream = StreamReader(cut.store.path, fs=cut.disk)
@@ -245,7 +254,7 @@ def test_a_log_that_is_gone_is_damage(kind):
 @each_kind
 def test_a_log_of_another_format_version_is_refused_by_all(kind):
     cut = lost(kind)
-    _raise_version(cut.disk, log_of(cut.store))
+    as_version_2(cut.disk, log_of(cut.store))
     before = content(cut.disk)
     for look in (verify, info, repair, gauge_of, lambda store, fs: read(store, fs)):
         with pytest.raises(UnsupportedFormatError, match="a redo log of format version '2'"):
@@ -254,13 +263,3 @@ def test_a_log_of_another_format_version_is_refused_by_all(kind):
         cut.opened()
     # An open makes the directories of its own files before it looks.
     assert content(cut.disk).keys() >= before.keys()
-
-
-def _raise_version(disk: FileSystem, path: str) -> None:
-    handle = disk.open(path)
-    head = bytearray(disk.pread(handle, 28, 0))
-    disk.close(handle)
-    head[7:8] = b"2"
-    head[24:28] = checksum(bytes(head[:24])).to_bytes(4, "little")
-    for at in (0, 2048):
-        overwrite(disk, path, bytes(head), at)

@@ -10,7 +10,7 @@ from diskq.cli.core.terminal import shown
 from diskq.storage import directories
 from diskq.storage.fs import OsFileSystem
 
-__all__ = ["check_directory", "make_directories", "make_room", "remove_directory"]
+__all__ = ["check_directory", "is_empty_directory", "make_directories", "make_room", "remove_directory"]
 
 
 def check_directory(path: str, advice: str = "") -> None:
@@ -18,6 +18,10 @@ def check_directory(path: str, advice: str = "") -> None:
     if not os.path.isdir(path):
         what = "not a directory" if os.path.exists(path) else "no such directory"
         raise CommandError(f"{path}: {what}{advice}")
+
+
+def is_empty_directory(path: str) -> bool:
+    return os.path.isdir(path) and not os.listdir(path)
 
 
 def make_directories(path: str) -> None:

@@ -19,6 +19,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.repairs import Repair
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import gaps_as, known_gaps, unknown_parts
+from diskq.tools.redo_logs import check_log_empty
 from diskq.tools.repair.log import FoundMessages, MessageRun, as_repairs, gaps_between, left_out, read_segment
 from diskq.tools.repair.rewriting import copied, sej_blocks, sums
 
@@ -34,6 +35,7 @@ def repair_journal(fs: FileSystem, path: str, *, is_dry: bool) -> list[Repair]:
         repairs = list(journal.repairs)
         next_offset = journal.next_offset
     files = JournalFiles(fs, path)
+    check_log_empty(fs, files)
     lock = Lock(fs, files.lock, f"journal {path}")
     try:
         swap = Swap(fs, path, files.swap)

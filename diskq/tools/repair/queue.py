@@ -19,6 +19,7 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.repairs import Repair
 from diskq.storage.swap import Swap
+from diskq.tools.redo_logs import check_log_empty
 from diskq.tools.repair.rewriting import RecordRange, between, copied, moved, nsq_blocks, size_of, sums
 
 __all__ = ["repair_queue"]
@@ -35,6 +36,7 @@ def repair_queue(fs: FileSystem, directory: str, name: str, *, is_dry: bool) -> 
     with FifoQueue(directory, name, _ANY_SIZE, fs=fs) as queue:
         repairs = list(queue.repairs)
     files = QueueFiles(fs, directory, name)
+    check_log_empty(fs, files)
     lock = Lock(fs, files.lock, files.what)
     try:
         swap = Swap(fs, directory, files.swap)

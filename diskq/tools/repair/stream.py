@@ -30,6 +30,7 @@ from diskq.storage.repairs import Repair
 from diskq.storage.small_file import read_small
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import Gap, gaps_as, known_gaps, unknown_parts
+from diskq.tools.redo_logs import check_log_empty
 from diskq.tools.repair.log import FoundMessages, MessageRun, as_repairs, gaps_between, left_out, read_segment
 from diskq.tools.repair.rewriting import copied, indexed, sums, triplet_blocks
 
@@ -49,6 +50,7 @@ def repair_stream(fs: FileSystem, path: str, *, is_dry: bool, take_over: bool) -
     repairs = _repair_settings(fs, files, take_over)
     with Stream(path, fs=fs, take_over=take_over) as stream:
         repairs += stream.repairs
+    check_log_empty(fs, files)
     lock = Lock(fs, files.lock, f"stream {path}")
     try:
         owner = OwnerFile(fs, files)

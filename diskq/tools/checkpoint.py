@@ -1,0 +1,117 @@
+# Puts everything that diskq keeps beside a peer's files into those files. Law: it does what an open and a
+# close do, and no more; a store that was closed is not touched.
+#
+# After a crash messages may be in the write-ahead log or in the redo log, and the marks of a producer may be
+# left. A peer does not know these files: so a checkpoint comes before its program is started.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diskq._native.queue.codec import MAX_BODY
+from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.journal import Journal
+from diskq.engine.layouts import queue_names
+from diskq.engine.log.recovery_points import read_points
+from diskq.engine.priority.files import StoreFiles, StorePoint
+from diskq.engine.priority.store import PriorityStore
+from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.files import QueueFiles
+from diskq.engine.spool.files import DEAD, SPOOL
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.owner import owner_state
+from diskq.engine.stream.stream import Stream
+from diskq.options import JournalOptions, QueueOptions, StreamOptions
+from diskq.storage.fs import FileSystem, OsFileSystem
+from diskq.storage.lock import read_holder
+from diskq.storage.repairs import Repair
+from diskq.storage.write_ahead_log import holds_nothing
+from diskq.tools.redo_logs import RedoLogs, is_log_empty
+from diskq.tools.stores import Store
+
+__all__ = ["Checkpoint", "checkpoint"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What a checkpoint has done."""
+
+    store: Store
+    was_needed: bool
+    """False if the store had been closed: all was in its files already."""
+    restored: int = 0
+    """Bytes of messages that were in the redo log alone, and are in the files now."""
+    repairs: tuple[Repair, ...] = ()
+    """What an open found wrong, and did about it."""
+
+
+def checkpoint(store: Store, *, take_over: bool = False, fs: FileSystem | None = None) -> Checkpoint:
+    """Put all messages of the store durably into its files, as an open and a close do.
+
+    `take_over`: a stream's owner file was left by a go-diskq producer that does not run any more. Raises
+    LockedError if a process has the store open: its own close does the same. Raises DiskFullError,
+    DamagedStoreError and other DiskqErrors as an open does, and OSError.
+    """
+    disk = fs or OsFileSystem()
+    if _was_closed(disk, store):
+        return Checkpoint(store=store, was_needed=False)
+    restored = sum(log.waiting for log in RedoLogs(disk, store).found)
+    return Checkpoint(
+        store=store,
+        was_needed=True,
+        restored=restored,
+        repairs=tuple(_opened_and_closed(disk, store, take_over)),
+    )
+
+
+def _opened_and_closed(fs: FileSystem, store: Store, take_over: bool) -> list[Repair]:
+    """Return the repairs of the open."""
+    if store.kind == "jobs":
+        with PriorityStore(store.path, fs=fs, takes_snapshots=False) as jobs:
+            return list(jobs.repairs)
+    if store.kind == "stream":
+        with Stream(store.path, StreamOptions(sync_to="files"), fs=fs, take_over=take_over) as stream:
+            return list(stream.repairs)
+    if store.kind == "journal":
+        with Journal(store.path, JournalOptions(sync_to="files"), fs=fs) as journal:
+            return list(journal.repairs)
+    repairs: list[Repair] = []
+    for files in _queues(fs, store):
+        # Whatever the limits with which they were sent, messages may have to be appended again.
+        options = QueueOptions(max_message_size=MAX_BODY, sync_to="files")
+        with FifoQueue(files.directory, files.name, options, fs=fs) as queue:
+            repairs += queue.repairs
+    return repairs
+
+
+def _queues(fs: FileSystem, store: Store) -> list[QueueFiles]:
+    names = [store.name]
+    if store.kind == "spool":
+        there = queue_names(fs, store.path)
+        names = [name for name in (SPOOL, DEAD) if name in there]
+    return [QueueFiles(fs, store.path, name) for name in names]
+
+
+# --- what is left of an open ------------------------------------------------------------------------------
+
+
+def _was_closed(fs: FileSystem, store: Store) -> bool:
+    """True if everything is in the store's files: a diskq process has closed it, or none ever had it."""
+    if store.kind == "jobs":
+        jobs = StoreFiles.existing(fs, store.path)
+        point = StorePoint.read(fs, jobs)
+        return fs.size_of(jobs.point) is None or (point is not None and point.closed is not None)
+    if store.kind == "stream":
+        stream = StreamFiles(fs, store.path)
+        is_left = owner_state(fs, stream) == "ours" or fs.size_of(stream.intent) is not None
+        return read_points(fs, stream).is_closed and not is_left and is_log_empty(fs, stream)
+    if store.kind == "journal":
+        journal = JournalFiles(fs, store.path)
+        return read_points(fs, journal).is_closed and is_log_empty(fs, journal)
+    return all(_was_queue_closed(fs, files) for files in _queues(fs, store))
+
+
+def _was_queue_closed(fs: FileSystem, files: QueueFiles) -> bool:
+    holder = read_holder(fs, files.lock)
+    is_left = holder is not None and not holder.is_closed
+    return not is_left and holds_nothing(fs, files.wal) and is_log_empty(fs, files)
