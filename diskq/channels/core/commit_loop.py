@@ -212,6 +212,9 @@ class CommitLoop(ABC, Generic[E]):
     def _narrow_gates(self) -> None:
         """Shut the gates for which tasks wait. Called after each opening, and when a task gets in line."""
 
+    def _after_turn(self) -> None:
+        """Called at the end of each turn of the loop, and after a sync was completed."""
+
     def _write_gathered(self) -> None:
         """Write the messages that were gathered for the next sync."""
 
@@ -401,16 +404,23 @@ class CommitLoop(ABC, Generic[E]):
     def _turn(self) -> None:
         if self._wants_flush or trio.current_time() >= self._flush_at:
             self._flush_held()
+        self._begin_syncs()
+        if trio.current_time() >= self._alarm_at:
+            self._alarm_at = math.inf
+            self._after()
+        self._open_gates()
+        self._after_turn()
+
+    def _begin_syncs(self) -> bool:
+        """Begin the syncs that are due. True if one of the files has begun, which opens the gates."""
         has_waiting = bool(self._unsynced) and not self._lets_join
         if has_waiting:
             self._begin_log_sync()
         needs_files = has_waiting and self._log_in_flight is None
         if self._in_flight is None and (needs_files or self._wants_barrier or self._syncing):
             self._begin_sync()
-        if trio.current_time() >= self._alarm_at:
-            self._alarm_at = math.inf
-            self._after()
-        self._open_gates()
+            return True
+        return False
 
     def _begin_log_sync(self) -> bool:
         """Begin a sync of the redo log, if none is in flight and the log takes what was written."""
@@ -426,7 +436,7 @@ class CommitLoop(ABC, Generic[E]):
         return True
 
     def _begin_sync(self) -> None:
-        """Begin a sync of the files. None is in flight."""
+        """Begin a sync of the files. None is in flight. Opens the gates: narrow them."""
         self._write_gathered()
         with_metadata = self._writer.note() or self._wants_metadata
         self._wants_barrier = self._wants_metadata = False
@@ -452,11 +462,13 @@ class CommitLoop(ABC, Generic[E]):
         self._go_on(lambda: self._complete(flight, executed))
 
     def _go_on(self, complete: Callable[[], None]) -> None:
-        """Complete a sync and do what is due, as in a turn of the loop. A failure breaks the channel."""
+        """Complete a sync, and begin those that are due now. A failure breaks the channel."""
         if self._failure is None:
             try:
                 complete()
-                self._turn()
+                if self._begin_syncs():
+                    self._narrow_gates()
+                self._after_turn()
                 self._set_deadline()
             except BaseException as failure:
                 self._break(failure)

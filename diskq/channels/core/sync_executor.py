@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -39,10 +37,9 @@ class SyncExecutor:
         self.board = None if status is None else StatusBoard(fs, status)
         self.executed = DurationCounter()
         """How long barriers took on the disk, without those that failed."""
-        self._counting = threading.Lock()
         self._pool = SyncPool.join()
         self._files = _Lane(self._pool, self._count)
-        self._log = _Lane(self._pool, self._count)
+        self._log: _Lane | None = None
 
     def execute(self, sync: Sync, on_executed: OnExecuted) -> None:
         """Call `on_executed` in Trio's thread with what `Barrier.execute` returned or raised."""
@@ -54,6 +51,8 @@ class SyncExecutor:
 
     def execute_log(self, sync: Sync, on_executed: OnExecuted) -> None:
         """Do the same with a sync of the redo log, at the same time as one of the files."""
+        if self._log is None:
+            self._log = _Lane(self._pool, self._count)
         barrier = sync.barrier
         if not self._sync(self._log, barrier, on_executed):
             self._log.run(lambda: self._execute(barrier, None), on_executed)
@@ -69,7 +68,8 @@ class SyncExecutor:
     def stop(self) -> None:
         """Wait for the end of the last job. No sync may be left to execute."""
         self._files.wait()
-        self._log.wait()
+        if self._log is not None:
+            self._log.wait()
         if self.board is not None:
             with contextlib.suppress(OSError):  # other processes only display it
                 self.board.close()
@@ -85,7 +85,7 @@ class SyncExecutor:
         return is_replaced
 
     def _count(self, seconds: float) -> None:
-        with self._counting:  # two lanes may end at the same time
+        with self._pool.changed:  # two lanes may end at the same time
             self.executed.note(seconds)
             if self.board is not None:
                 self.board.note(seconds)
@@ -94,14 +94,15 @@ class SyncExecutor:
 class _Lane:
     """Work that is done one after the other. All but `wait` is for Trio's thread."""
 
+    __slots__ = ("_count", "_is_working", "_on_executed", "_pool", "_unreported", "_waiting")
+
     def __init__(self, pool: SyncPool, count: Callable[[float], None]) -> None:
         """`count` is called with the seconds that each successful `sync` took."""
         self._pool = pool
         self._count = count
-        self._waiting: deque[tuple[Callable[[], Any], OnDone]] = deque()
+        self._waiting: list[tuple[Callable[[], Any], OnDone]] = []  # jobs
         self._is_working = False  # a thread takes what is waiting
         self._unreported = 0  # jobs
-        self._change = threading.Condition()
         self._on_executed: OnExecuted | None = None  # a sync is being executed
 
     def sync(self, handles: tuple[int, ...], on_executed: OnExecuted) -> bool:
@@ -127,7 +128,7 @@ class _Lane:
 
     def run(self, job: Callable[[], Any], on_done: OnDone, *, is_long: bool = False) -> None:
         """Run `job` in a thread, and call `on_done` in Trio's with its outcome."""
-        with self._change:
+        with self._pool.changed:
             self._unreported += 1
             self._waiting.append((job, on_done))
             if self._is_working or self._on_executed is not None:
@@ -140,9 +141,9 @@ class _Lane:
 
     def _work(self) -> Callable[[], None]:
         while True:
-            job, on_done = self._waiting.popleft()
+            job, on_done = self._waiting.pop(0)
             result = outcome.capture(job)
-            with self._change:
+            with self._pool.changed:
                 if not self._waiting:
                     self._is_working = False
                     return lambda: self._report(on_done, result)
@@ -150,12 +151,12 @@ class _Lane:
 
     def _report(self, on_done: OnDone, result: outcome.Outcome[Any]) -> None:
         self._pool.report(on_done, result)
-        with self._change:
+        with self._pool.changed:
             self._unreported -= 1
-            self._change.notify_all()
+            self._pool.changed.notify_all()
 
     def wait(self) -> None:
         """Return when all jobs are done, in any thread but theirs."""
         assert self._on_executed is None, "a sync is being executed"
-        with self._change:
-            self._change.wait_for(lambda: not self._unreported)
+        with self._pool.changed:
+            self._pool.changed.wait_for(lambda: not self._unreported)

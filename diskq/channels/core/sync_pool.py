@@ -44,6 +44,8 @@ class SyncPool:
         self._queue = SyncQueue()
         self._token = trio.lowlevel.current_trio_token()
         self._threads: list[threading.Thread] = []
+        self.changed = threading.Condition(threading.Lock())
+        """For what the stores that use it share with its threads. Held for a moment."""
         self._lock = threading.Lock()  # a user may leave in any thread
         self._users = 0
         self._listening: trio.CancelScope | None = None

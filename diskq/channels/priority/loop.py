@@ -307,8 +307,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         self.engine.batch = None  # its senders wait for a barrier, and get the error
         super()._break(failure)
 
-    def _turn(self) -> None:
-        super()._turn()
+    def _after_turn(self) -> None:
         self.snapshots.go_on()
 
     # --- the end ----------------------------------------------------------------------------------
