@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import outcome
 import trio
 
+from diskq.channels.core.sleeping import sleep
+
 __all__ = ["NOTHING", "Line"]
 
 Tag = TypeVar("Tag")
@@ -50,7 +52,7 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
     async def wait_to_the_end(self, tag: Tag) -> Any:
         """Do the same, but not cancellable: what the task waits for cannot be undone."""
         self[trio.lowlevel.current_task()] = tag
-        return await trio.lowlevel.wait_task_rescheduled(_stay)
+        return await sleep()
 
     @property
     def first(self) -> Tag:
@@ -83,7 +85,3 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
         """Wake every task, each with a result of its own: two tasks must not raise one exception object."""
         while self:
             self.wake_first(make())
-
-
-def _stay(_: object) -> trio.lowlevel.Abort:
-    return trio.lowlevel.Abort.FAILED

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -16,6 +17,7 @@ import trio
 
 from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED
 from diskq.channels.core.sender_line import AdmittingLoop, Sending
+from diskq.channels.core.sleeping import wake_tasks
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.channels.priority.gathering import write_batch
@@ -66,6 +68,8 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         self._sending: dict[QueueLines, None] = {}
         self._receiving: dict[QueueLines, None] = {}
         self._arrivals = count()
+        # For each written batch, the number of the sync that covers it, and its senders without the first.
+        self._covered: deque[tuple[int, list[trio.lowlevel.Task]]] = deque()
         self._waits_for_sync = False  # senders wait for the space that a sync frees
         self.snapshots = Snapshots(engine, fs, self._ring, self._ask_for_barrier)
         super().__init__(engine, executor)
@@ -124,7 +128,8 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     ) -> AddBatch | None:
         """Begin a batch with a synced message, whose sender then waits for a `barrier` at once.
 
-        None: the message is not simple; `deliver` it. Raises StorageFailedError.
+        The senders of the batch's other messages sleep, and are woken with it. None: the message is not
+        simple; `deliver` it. Raises StorageFailedError.
         """
         if self._failure is not None or self.is_closing or self._waits_for_sync or lines.senders:
             return None
@@ -138,9 +143,26 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     def _write_gathered(self) -> None:
         """Write the gathered messages before anything else. Raises StorageFailedError."""
         batch, self.engine.batch = self.engine.batch, None
-        if batch is not None:
-            for task, failure in write_batch(self.engine, batch):
+        if batch is None:
+            return
+        followers = batch.tasks[1:]
+        if followers:
+            self._covered.append((self.syncs_prepared + 1, followers))
+        for task, failure in write_batch(self.engine, batch):
+            if task is not batch.tasks[0]:
+                followers.remove(task)
+                trio.lowlevel.reschedule(task, outcome.Error(failure))
+            else:
                 self._refuse_gathered(task, failure)
+                self._ask_for_barrier()  # for the others: this was the one that waited for it
+
+    def _wake_unsynced(self, number: int) -> None:
+        super()._wake_unsynced(number)
+        while self._covered and self._covered[0][0] <= number:
+            _, followers = self._covered.popleft()
+            if followers:
+                self._is_lone = False
+                wake_tasks(followers)
 
     def sending(
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], level: Durability
@@ -304,8 +326,13 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
             self._shut_gates()
 
     def _break(self, failure: BaseException) -> None:
-        self.engine.batch = None  # its senders wait for a barrier, and get the error
-        super()._break(failure)
+        batch, self.engine.batch = self.engine.batch, None
+        waiting = [task for _, followers in self._covered for task in followers]
+        waiting += batch.tasks[1:] if batch is not None else []
+        self._covered.clear()
+        super()._break(failure)  # their first senders wait for a barrier
+        for task in waiting:
+            trio.lowlevel.reschedule(task, outcome.Error(self._broken()))
 
     def _after_turn(self) -> None:
         self.snapshots.go_on()
@@ -314,7 +341,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     @property
     def _is_done(self) -> bool:
-        return super()._is_done and not self.snapshots.is_busy
+        return super()._is_done and not (self._covered or self.snapshots.is_busy)
 
     def begin_to_close(self) -> None:
         if self.engine.batch is not None:
@@ -327,6 +354,12 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         super()._close_engine()
 
     # --- for statistics ---------------------------------------------------------------------------
+
+    @property
+    def tasks_waiting_send(self) -> int:
+        batch = self.engine.batch
+        followers = sum(len(tasks) for _, tasks in tuple(self._covered))
+        return super().tasks_waiting_send + followers + max(0, len(batch or ()) - 1)
 
     def _waiting_for_room(self) -> int:
         return sum(len(lines.senders) for lines in tuple(self._sending))

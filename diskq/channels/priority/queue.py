@@ -17,6 +17,7 @@ from trio.lowlevel import current_task, enable_ki_protection
 
 from diskq.channels.core.handle import SendingHandle, chosen_durability
 from diskq.channels.core.leasing import LeasingHandle
+from diskq.channels.core.sleeping import sleep
 from diskq.channels.priority.loop import PriorityLoop, QueueLines, Want
 from diskq.engine.priority.store import Payload, PriorityRecord, QueueInfo
 from diskq.errors import DiskqError, QueueNotFoundError
@@ -86,7 +87,10 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
                 batch = self._doing(self._loop.gather, self._lines, payload, priority, task)
             if batch is not None:
                 number = len(batch) - 1
-                await self._loop.barrier(with_metadata=False)
+                if number:
+                    await sleep()  # it is woken with the first one
+                else:
+                    await self._loop.barrier(with_metadata=False)
                 return batch.id_of(number)
         await self._loop.schedule_point()
         self._check()

@@ -247,6 +247,53 @@ async def test_what_waits_to_be_written_is_written_before_what_comes_after_it(ac
         assert tasks["waits"] == 2
 
 
+@pytest.mark.parametrize("refused", [0, 1, 2])
+async def test_of_messages_that_share_a_write_one_may_be_refused_and_the_others_need_no_other_call(refused):
+    disk = PatientDisk()
+    async with opened(disk, sync_timeout=3600.0) as store, trio.open_nursery() as nursery:
+        queue = store.queue()
+        await queue.send(b"first", -1)
+        record = await queue.receive()
+        tasks = Tasks(nursery)
+        disk.hold()
+        began = trio.current_time()
+        await tasks.start("holds", store.sync)
+        for number in range(3):
+            await tasks.start(number, lambda: queue.send(b"waits", durability="synced"))
+        # The write of all fails; then that of one, after the end marker was written again for each before it.
+        disk.fail("pwrite", path="*.log")
+        disk.fail("pwrite", 3 + refused, path="*.log")
+        queue.ack_nowait(record)
+        disk.let_go()
+        await until(lambda: len(tasks.ended) == 4)
+        results = [tasks[number] for number in range(3)]
+        assert isinstance(results.pop(refused), OSError)
+        assert results == [2, 3]
+        assert trio.current_time() < began + 60
+        assert store.statistics().tasks_waiting_send == 0
+        assert len(left_in(disk.inner.crash())) == 2
+
+
+async def test_a_failed_sync_breaks_the_store_for_all_that_gathered_for_it():
+    disk = PatientDisk()
+    with pytest.raises(trio.BrokenResourceError):  # noqa: PT012
+        async with opened(disk) as store, trio.open_nursery() as nursery:
+            queue, mail = store.queue(), await store.create_queue("mail")
+            tasks = Tasks(nursery)
+            disk.hold()
+            for number in range(6):  # one waits for the first sync, the others for the next one
+                of = (queue, mail)[number % 2]
+                await tasks.start(number, lambda of=of: of.send(b"x", durability="synced"))
+            assert store.statistics().tasks_waiting_send == 6
+            disk.fail("sync_files")
+            disk.let_go()
+            await until(lambda: len(tasks.ended) == 6)
+            failures = [tasks[number] for number in range(6)]
+            assert all(isinstance(failure, trio.BrokenResourceError) for failure in failures)
+            assert len({*map(id, failures)}) == 6
+            assert store.statistics().tasks_waiting_send == 0
+
+
 async def test_a_large_message_does_not_keep_small_ones_out():
     disk = fault_disk()
     async with opened(disk, durability="synced") as store:
