@@ -182,9 +182,19 @@ static inline int diskq_lowest_bit(uint64_t word) {
     return (int) bit;
 }
 #define diskq_store(where, value) ((void) _InterlockedExchange64((volatile long long *) (where), value))
+#define diskq_load_pointer(where) (*(void *volatile *) (where))
+#define diskq_pause() YieldProcessor()
 #else
 #define diskq_lowest_bit(word) __builtin_ctzll(word)
 #define diskq_store(where, value) __atomic_store_n(where, value, __ATOMIC_RELEASE)
+#define diskq_load_pointer(where) __atomic_load_n((void **) (where), __ATOMIC_ACQUIRE)
+#if defined(__x86_64__) || defined(__i386__)
+#define diskq_pause() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define diskq_pause() __asm__ volatile("yield")
+#else
+#define diskq_pause() ((void) 0)
+#endif
 #endif
 
 #endif

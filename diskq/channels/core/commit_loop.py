@@ -260,12 +260,23 @@ class CommitLoop(ABC, Generic[E]):
             self._bell.ring()
             await self._syncing.wait_to_the_end(self.syncs_prepared + 1)
         elif self._is_lone and not (self._unsynced or self._syncing) and self._begin_alone():
-            await self._unsynced.wait_to_the_end(self.syncs_prepared)
+            number = self.syncs_prepared
+            self._executor.spin()
+            if self._is_complete(number):
+                return  # in the same slice: the next call lets others run
+            await self._unsynced.wait_to_the_end(number)
         else:
             if not self._unsynced:  # else the loop is awake, and sees this task
                 self._bell.ring()
             await self._unsynced.wait_to_the_end(self.syncs_prepared + 1)
         self.new_slice()
+
+    def _is_complete(self, number: int) -> bool:
+        """True if the sync with this number is. Raises BrokenResourceError if it has failed."""
+        if self._failure is not None:
+            raise self._broken()
+        files, log = self._in_flight, self._log_in_flight
+        return (files is None or files.number != number) and (log is None or log.number != number)
 
     def _begin_alone(self) -> bool:
         """Begin a sync for the running task, and spare a turn of the loop. False: it has to wait for another.

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from typing import Any
 
 import outcome
+import trio
 
 from diskq.channels.core.sync_pool import SyncPool
 from diskq.engine.log.sync import Sync
@@ -22,6 +24,12 @@ OnExecuted = Callable[[outcome.Outcome[bool]], None]
 OnDone = Callable[[outcome.Outcome[Any]], None]
 
 _SECOND = 10**9
+
+# A sync that has not ended after so many nanoseconds is waited for asleep: two slices.
+_LONGEST_SPIN = 200_000
+_MOST_MISSES = 10
+# The thread that syncs, or the disk's driver, needs a processor, too.
+_CAN_SPIN = len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)) > 1
 
 
 class SyncExecutor:
@@ -40,6 +48,7 @@ class SyncExecutor:
         self._pool = SyncPool.join()
         self._files = _Lane(self._pool, self._count)
         self._log: _Lane | None = None
+        self._misses = self._spins_left_out = 0
 
     def execute(self, sync: Sync, on_executed: OnExecuted) -> None:
         """Call `on_executed` in Trio's thread with what `Barrier.execute` returned or raised."""
@@ -56,6 +65,24 @@ class SyncExecutor:
         barrier = sync.barrier
         if not self._sync(self._log, barrier, on_executed):
             self._log.run(lambda: self._execute(barrier, None), on_executed)
+
+    def spin(self) -> None:
+        """Wait a short time for the sync of the redo log, without sleeping. It may be completed then.
+
+        For a task that has nothing else to wait for, while no other can run. After a sync that took longer
+        it is not tried again for a while, twice as long each time.
+        """
+        if not _CAN_SPIN or self._log is None or not self._log.is_syncing:
+            return
+        if self._spins_left_out:
+            self._spins_left_out -= 1
+        elif trio.lowlevel.current_statistics().tasks_runnable:
+            pass
+        elif self._pool.spin(_LONGEST_SPIN):
+            self._misses = 0
+        else:
+            self._misses = min(self._misses + 1, _MOST_MISSES)
+            self._spins_left_out = 1 << self._misses
 
     def _sync(self, lane: _Lane, barrier: Barrier, on_executed: OnExecuted) -> bool:
         """Execute the barrier without Python, if it is of files alone."""
@@ -114,6 +141,11 @@ class _Lane:
             self._on_executed = None
             return False
         return True
+
+    @property
+    def is_syncing(self) -> bool:
+        """True if a sync is being executed that another thread will report."""
+        return self._on_executed is not None
 
     def executed(self, failure: OSError | None, nanoseconds: int) -> None:
         on_executed, self._on_executed = self._on_executed, None

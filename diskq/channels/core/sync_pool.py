@@ -105,6 +105,15 @@ class SyncPool:
             self._start_thread_if_possible()
         return True
 
+    def spin(self, nanoseconds: int) -> bool:
+        """Wait up to so long for the end of a sync, without sleeping; and report it. False: there was none.
+
+        For Trio's thread.
+        """
+        executed = self._queue.spin(nanoseconds)
+        self._report(executed)
+        return bool(executed)
+
     def run(self, work: Work) -> None:
         """Call `work`, which takes about as long as a sync, in one of the threads."""
         if self._queue.add(work):
@@ -170,12 +179,16 @@ class SyncPool:
             with scope:
                 while True:
                     await trio.lowlevel.wait_readable(descriptor)
-                    for owner, failure, nanoseconds in self._queue.executed():
-                        owner.executed(failure, nanoseconds)
+                    self._report(self._queue.executed())
         finally:
             self._queue.end()  # if the run has ended, nobody else does it
             if self._has_ended:
                 self._queue.close()
+
+    @staticmethod
+    def _report(executed: list[tuple[Executed, OSError | None, int]]) -> None:
+        for owner, failure, nanoseconds in executed:
+            owner.executed(failure, nanoseconds)
 
     def _forget(self) -> None:
         if _pool.get() is self:
