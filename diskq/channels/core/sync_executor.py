@@ -69,8 +69,9 @@ class SyncExecutor:
     def spin(self) -> None:
         """Wait a short time for the sync of the redo log, without sleeping. It may be completed then.
 
-        For a task that has nothing else to wait for, while no other can run. After a sync that took longer
-        it is not tried again for a while, twice as long each time.
+        For a task that has nothing else to wait for, and not if Trio has others to run; those of the same
+        pass of its loop, and input and output, wait as long. After a sync that took longer it is not tried
+        again for a while, twice as long each time.
         """
         if not _CAN_SPIN or self._log is None or not self._log.is_syncing:
             return

@@ -7,6 +7,7 @@ import os
 import select
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,3 +164,41 @@ def test_one_that_is_dropped_keeps_nothing_and_closes_its_descriptor(handle: int
     assert sys.getrefcount(owner) == before
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_a_spin_ends_with_the_sync_and_leaves_no_signal(queue: SyncQueue, handle: int) -> None:
+    threads = Threads(queue, 1)
+    for number in range(200):
+        queue.add_sync((handle,), number)
+        found: list[tuple[Any, OSError | None, int]] = []
+        while not found:
+            found = queue.spin(10**9)
+        ((owner, failure, _),) = found
+        assert (owner, failure) == (number, None)
+        assert queue.executed() == []
+    threads.end()
+
+
+def test_a_spin_ends_after_its_time_and_later_syncs_are_signalled(queue: SyncQueue, handle: int) -> None:
+    threads = Threads(queue, 1)
+    began = time.monotonic()
+    assert queue.spin(20_000_000) == []
+    assert 0.02 <= time.monotonic() - began < 5
+    queue.add_sync((handle,), "later")
+    ((owner, _, _),) = reported(queue, 1)
+    assert owner == "later"
+    threads.end()
+
+
+def test_other_threads_run_during_a_spin(queue: SyncQueue) -> None:
+    ran = threading.Event()
+    thread = threading.Thread(target=ran.set)
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(100)  # the interpreter's lock changes hands only where it is given up
+    try:
+        thread.start()
+        queue.spin(50_000_000)
+        assert ran.is_set()
+    finally:
+        sys.setswitchinterval(switch)
+        thread.join()
