@@ -40,6 +40,8 @@ def opened(
 class Closing(ABC):
     """An object with `close`, which a `with` block calls at its end."""
 
+    __slots__ = ()
+
     @abstractmethod
     def close(self) -> None:
         """Close it. Idempotent."""

@@ -568,6 +568,15 @@ OsFileSystem = PosixFileSystem
 if not TYPE_CHECKING and IS_PORTABLE:
     OsFileSystem = PortableFileSystem
 
+_of_process: list[FileSystem] = []
+
+
+def os_file_system() -> FileSystem:
+    """Return the `OsFileSystem` of this process. A child of a fork gets another one."""
+    if not _of_process or isinstance(_of_process[0], _InheritedFileSystem):
+        _of_process[:] = [OsFileSystem()]
+    return _of_process[0]
+
 
 def syncs_natively(fs: FileSystem) -> bool:
     """True if compiled code may sync the files of `fs` itself: nothing else is to hear of it."""

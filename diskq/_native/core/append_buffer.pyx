@@ -25,6 +25,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.string cimport memcpy, memmove
 
 from diskq._native.core.crc32c cimport crc32c_of
+from diskq._native.core.file_calls cimport calls_of
 from diskq._native.core.read_ahead cimport ReadAhead
 from diskq._native.core.thread_guard cimport check_guard, give_turn, take_turn
 
@@ -57,7 +58,7 @@ cdef class AppendBuffer:
     """
 
     def __cinit__(self, fs, framing, Gate gate not None, on_block):
-        self.file_calls = FileCalls(fs)  # the subclass uses the framing
+        self.file_calls = calls_of(fs)  # the subclass uses the framing
         self.gate = gate
         self.on_block = on_block
         self.handle = -1

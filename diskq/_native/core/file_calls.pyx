@@ -34,7 +34,7 @@ cdef class FileCalls:
     """pread and pwrite for compiled code, on the handles of one file system."""
 
     def __cinit__(self, fs):
-        self.fs = None if fs.native else fs
+        self.fs = None if fs is None or fs.native else fs
 
     cdef Py_ssize_t pwrite(self, int handle, const char* data, Py_ssize_t size, int64_t offset) except -1:
         """Write, and return the number of bytes written, 0 < n <= size. Raises OSError."""
@@ -79,6 +79,14 @@ cdef class FileCalls:
             else:
                 PyErr_CheckSignals()
         return total
+
+
+cdef FileCalls _of_system = FileCalls.__new__(FileCalls, None)
+
+
+cdef FileCalls calls_of(fs):
+    """Return the calls for handles of that file system. Those that go to the kernel are one object."""
+    return _of_system if fs.native else FileCalls(fs)
 
 
 def start_writeback(int fd):

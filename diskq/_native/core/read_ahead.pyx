@@ -11,6 +11,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcpy
 
+from diskq._native.core.file_calls cimport calls_of
 from diskq._native.core.framing cimport ANY_OFFSET, CORRUPT, END, TORN, Extent, Record
 from diskq._native.core.thread_guard cimport NOT_OURS, check_guard
 
@@ -25,7 +26,7 @@ cdef class ReadAhead:
     """
 
     def __cinit__(self, fs, Framing framing not None, Gate gate not None, Framing of_verified=None):
-        self.file_calls = FileCalls(fs)
+        self.file_calls = calls_of(fs)
         self.framing = self.current = framing
         self.of_verified = framing if of_verified is None else of_verified
         self.gate = gate

@@ -33,6 +33,8 @@ def shared_bound(share: BudgetShare | None) -> DiskBound:
 class BudgetPlace:
     """A place in the budget's line, one for each loop. Without a budget it does nothing."""
 
+    __slots__ = ("_is_taken", "_share", "is_wanted")
+
     def __init__(self, share: BudgetShare | None, on_news: Callable[[], None]) -> None:
         """`on_news` is called in this Trio run when space was freed, or when other loops want some."""
         self._share = share
@@ -80,6 +82,8 @@ class BudgetedLoop(AdmittingLoop[E, Sending]):
     A subclass makes its `_place` with `_on_budget_change` before it calls `__init__`; sets `_place.is_wanted`
     when it looks for an obstacle; and calls `_place.stand_for` in `_narrow_gates`.
     """
+
+    __slots__ = ("_place",)
 
     _place: BudgetPlace
 

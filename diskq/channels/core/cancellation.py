@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import trio
 
@@ -24,11 +25,17 @@ def cancellation_test() -> Callable[[], bool]:
     try:
         from trio._core._run import GLOBAL_RUN_CONTEXT
 
-        is_cancelled = CancellationTest(GLOBAL_RUN_CONTEXT)
+        if _latest.get("context") is not GLOBAL_RUN_CONTEXT:
+            _latest.update(context=GLOBAL_RUN_CONTEXT, test=CancellationTest(GLOBAL_RUN_CONTEXT))
+        is_cancelled: CancellationTest = _latest["test"]
         return is_cancelled if is_cancelled() in (True, False) else always
     except (AttributeError, ImportError, RuntimeError):
         trio.lowlevel.current_task()  # outside a run it is this that raises
         return always
+
+
+# All handles have one test, also those of other threads: Trio's context differs by thread.
+_latest: dict[str, Any] = {}
 
 
 def always() -> bool:

@@ -141,6 +141,42 @@ class CommitLoop(ABC, Generic[E]):
     subject: Subject
     """The subject of its log records."""
 
+    # A dict of more than 30 attributes takes 1.5 KB.
+    __slots__ = (
+        "__weakref__",
+        "_alarm_at",
+        "_bell",
+        "_clock",
+        "_executor",
+        "_failure",
+        "_flush_at",
+        "_gates",
+        "_has_deadline",
+        "_in_flight",
+        "_is_full",
+        "_is_lone",
+        "_is_over",
+        "_lets_join",
+        "_log",
+        "_log_in_flight",
+        "_missed",
+        "_own_lines",
+        "_refusal",
+        "_sleep",
+        "_syncing",
+        "_unsynced",
+        "_wants_barrier",
+        "_wants_flush",
+        "_wants_metadata",
+        "_writer",
+        "engine",
+        "is_closing",
+        "is_strict",
+        "open_handles",
+        "own_thread",
+        "syncs_prepared",
+    )
+
     def __init__(self, engine: E, executor: SyncExecutor, lines: Iterable[Line[Any]] = ()) -> None:
         self.engine = engine
         self._writer: Writer = engine.log
@@ -637,6 +673,8 @@ class _Flight:
 
 class _Bell:
     """Wakes one task. A ring while no task waits wakes the next `wait` at once."""
+
+    __slots__ = ("_listener", "_was_rung")
 
     def __init__(self) -> None:
         self._was_rung = False

@@ -70,6 +70,9 @@ class Channel(Protocol):
 class Calls:
     """The first steps of every call on a channel, and the handling of storage failures."""
 
+    # Handles have slots: a call then looks at the handle alone, and not at a dict elsewhere in memory.
+    __slots__ = ("_channel", "_first_point", "_needs_point")
+
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
@@ -98,13 +101,15 @@ class Calls:
 class Handle(Calls, Leaving, Closing):
     """One handle on a channel, which is closed separately."""
 
+    __slots__ = ("__weakref__", "_is_closed", "_tasks")
+
     _closed_text = "this handle was closed"
     """The error text for calls on a closed handle."""
 
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
         self._is_closed = False
-        self._tasks: set[trio.lowlevel.Task] = set()  # those that may be waiting, on this handle
+        self._tasks: set[trio.lowlevel.Task] | None = None  # those that may be waiting, on this handle
 
     def _check(self) -> None:
         if self._is_closed:
@@ -114,13 +119,16 @@ class Handle(Calls, Leaving, Closing):
     async def _waiting(self, call: Awaitable[T]) -> T:
         """Await a call that may wait, so that closing this handle ends it. Check the handle first."""
         task = current_task()
-        self._tasks.add(task)
+        tasks = self._tasks
+        if tasks is None:
+            tasks = self._tasks = set()
+        tasks.add(task)
         try:
             return await call
         except StorageFailedError as failure:
             self._channel.broke(failure)
         finally:
-            self._tasks.discard(task)
+            tasks.discard(task)
 
     def close(self) -> None:
         """Close this handle, and wake the tasks that wait on it with ClosedResourceError. Idempotent."""
@@ -128,7 +136,7 @@ class Handle(Calls, Leaving, Closing):
             self._channel.own_thread.check()
             self._is_closed = True
             self._shut()
-            self._channel.dismiss(self._tasks, self._closed_text)
+            self._channel.dismiss(self._tasks or (), self._closed_text)
             self._let_go()
 
     # --- for the subclass -------------------------------------------------------------------------
@@ -142,6 +150,8 @@ class Handle(Calls, Leaving, Closing):
 
 class SendingHandle(Handle):
     """A handle that messages are sent through."""
+
+    __slots__ = ("_durability", "_loop")
 
     def __init__(self, loop: AdmittingLoop[Any, Any]) -> None:
         super().__init__(loop)
@@ -173,6 +183,8 @@ class SendingHandle(Handle):
 
 class Iterated(trio.abc.ReceiveChannel[T_co]):
     """Adds `async for` without a coroutine of its own: one layer between the user and Trio is enough."""
+
+    __slots__ = ()
 
     def __aiter__(self) -> Any:
         return self

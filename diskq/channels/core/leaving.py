@@ -15,6 +15,8 @@ __all__ = ["Leaving"]
 class Leaving(trio.abc.AsyncResource):
     """A resource whose `aclose` is its `close` and a checkpoint."""
 
+    __slots__ = ()
+
     def close(self) -> None:
         raise NotImplementedError
 

@@ -15,7 +15,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.storage.closing import Closing
-from diskq.storage.fs import FileSystem, OsFileSystem
+from diskq.storage.fs import FileSystem, os_file_system
 
 __all__ = ["Opening", "OpeningEngine"]
 
@@ -90,7 +90,7 @@ class OpeningEngine(Opening[H], Generic[H, E]):
         """`engine` opens the engine, given `fs`, `clock` (Trio's) and `time_slice` (seconds)."""
         self._open_engine = engine
         self._time_slice = time_slice
-        self._fs = fs or OsFileSystem()
+        self._fs = fs or os_file_system()
 
     @abstractmethod
     def _handle_on(self, engine: E) -> tuple[_Loop, H]:

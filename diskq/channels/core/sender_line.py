@@ -59,6 +59,8 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
     A subclass makes the lines, defines the obstacles, and calls `_admit` in `_after`.
     """
 
+    __slots__ = ("_sender_lines", "options")
+
     options: SendingOptions
 
     def __init__(

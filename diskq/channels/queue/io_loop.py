@@ -52,6 +52,17 @@ class Fetch:
 class QueueLoop(BudgetedLoop[FifoSteps]):
     """One open queue: the engine, the waiting tasks, and the task that writes and syncs."""
 
+    __slots__ = (
+        "_has_executed_again",
+        "_is_leased",
+        "_lingering",
+        "_receivers",
+        "_senders",
+        "on_empty",
+        "take_one",
+        "work",
+    )
+
     kind = "queue"
     subject = "queue"
     options: QueueOptions

@@ -53,6 +53,18 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     schedule point once per `checkpoint_slice`; if one raises `Cancelled`, nothing was sent or taken.
     """
 
+    __slots__ = (
+        "_engine",
+        "_passes_on",
+        "_put",
+        "_put_all",
+        "_put_now",
+        "_put_through",
+        "_take",
+        "_take_now",
+        "_take_some",
+    )
+
     _loop: QueueLoop
 
     def __init__(self, loop: QueueLoop) -> None:

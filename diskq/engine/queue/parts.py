@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.append_buffer import NsqBuffer
 from diskq._native.queue.codec import MAX_BODY, NsqFraming
@@ -18,6 +20,9 @@ from diskq.storage.fs import FileSystem
 __all__ = ["FifoParts"]
 
 
+_framing = functools.cache(NsqFraming)  # it has no state: many queues may have one
+
+
 class FifoParts:
     """The parts of one queue."""
 
@@ -28,8 +33,8 @@ class FifoParts:
         self.log = log
         gate_in = self.gate_in = log.new_gate()
         self.gate_out = log.new_gate()
-        framing = self.framing = NsqFraming(options.min_message_size, options.max_message_size)
-        self.any_size = NsqFraming(0, MAX_BODY)
+        framing = self.framing = _framing(options.min_message_size, options.max_message_size)
+        self.any_size = _framing(0, MAX_BODY)
         """The framing of what diskq certainly wrote: the limits may have changed since."""
         self.append = AppendFile(fs, gate_in, lambda on_block: NsqBuffer(fs, framing, gate_in, on_block))
         self.buffer = self.append.buffer

@@ -86,6 +86,12 @@ async def test_the_second_messages_of_a_slice_are_written_when_the_task_yields(q
     assert sum(queue.statistics().sent for queue in queues) == 3 * QUEUES
 
 
+async def test_what_has_no_state_of_its_own_is_shared_and_no_handle_has_a_dict(queues):
+    assert len({queue._needs_point for queue in queues}) == 1
+    assert len({queue._loop.engine._parts.framing for queue in queues}) == 1
+    assert not [queue for queue in queues if hasattr(queue, "__dict__") or hasattr(queue._loop, "__dict__")]
+
+
 async def test_runs_in_two_threads_have_a_clock_each(tmp_path):
     def run(name: str) -> object:
         async def main() -> object:
