@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -27,6 +27,7 @@ import trio
 
 from diskq.channels.core.closing import in_a_thread
 from diskq.channels.core.own_thread import OwnThread, OwnThreadGuard
+from diskq.channels.core.sleeping import return_at_once
 from diskq.channels.core.slices import TimedGate, share_clock
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import NOTHING, Line
@@ -282,30 +283,30 @@ class CommitLoop(ABC, Generic[E]):
 
     # --- requests to the loop ---------------------------------------------------------------------
 
-    async def barrier(self, *, with_metadata: bool) -> None:
-        """Return when all that is written by now is on stable storage. Not cancellable: it is already in.
+    def barrier(self, *, with_metadata: bool) -> Awaitable[None]:
+        """Wait until all that is written by now is on stable storage. Not cancellable: it is already in.
 
-        With metadata, return when all that is accepted by now is. Raises DiskFullError if it cannot be.
+        With metadata, until all that is accepted by now is. The caller awaits what this returns at once. It
+        is no coroutine: all frames of a task are passed each time it is resumed. Raises DiskFullError if it
+        cannot be, and BrokenResourceError.
         """
         if self._failure is not None:
             raise self._broken()
         if self._is_over:
             raise trio.ClosedResourceError(f"the {self.kind} was closed")
+        line, number = self._unsynced, self.syncs_prepared + 1
         if with_metadata:
+            line = self._syncing
             self._wants_metadata = True
             self._bell.ring()
-            await self._syncing.wait_to_the_end(self.syncs_prepared + 1)
         elif self._is_lone and not (self._unsynced or self._syncing) and self._begin_alone():
             number = self.syncs_prepared
             self._executor.spin()
             if self._is_complete(number):
-                return  # in the same slice: the next call lets others run
-            await self._unsynced.wait_to_the_end(number)
-        else:
-            if not self._unsynced:  # else the loop is awake, and sees this task
-                self._bell.ring()
-            await self._unsynced.wait_to_the_end(self.syncs_prepared + 1)
-        self.new_slice()
+                return return_at_once()  # in the same slice: the next call lets others run
+        elif not self._unsynced:  # else the loop is awake, and sees this task
+            self._bell.ring()
+        return line.wait_to_the_end(number, self._clock.restart)
 
     def _is_complete(self, number: int) -> bool:
         """True if the sync with this number is. Raises BrokenResourceError if it has failed."""

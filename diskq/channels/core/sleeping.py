@@ -15,7 +15,14 @@ import outcome
 import trio
 from trio.lowlevel import Abort, Task, reschedule, wait_task_rescheduled
 
-__all__ = ["message_to_run_loop", "sleep", "sleep_as_trio_does", "wake_tasks"]
+__all__ = [
+    "message_to_run_loop",
+    "return_at_once",
+    "sleep",
+    "sleep_and",
+    "sleep_as_trio_does",
+    "wake_tasks",
+]
 
 _WOKEN: outcome.Outcome[Any] = outcome.Value(None)  # it is never unwrapped, so it serves any number of times
 
@@ -47,6 +54,31 @@ def _sleep() -> Generator[object, outcome.Outcome[Any], Any]:
 async def sleep_as_trio_does() -> Any:
     """Do as `sleep`, with Trio's function."""
     return await wait_task_rescheduled(_stay)
+
+
+@types.coroutine
+def _sleep_and(on_wake: Callable[[], object]) -> Generator[object, outcome.Outcome[Any], Any]:
+    woken = yield _MESSAGE
+    on_wake()
+    return None if woken is _WOKEN else woken.unwrap()
+
+
+async def _sleep_as_trio_does_and(on_wake: Callable[[], object]) -> Any:
+    try:
+        return await wait_task_rescheduled(_stay)
+    finally:
+        on_wake()
+
+
+sleep_and = _sleep_as_trio_does_and if _MESSAGE is None else _sleep_and
+"""Do as `sleep`, and call `on_wake`, which does not raise, when the task runs again."""
+
+
+@types.coroutine
+def return_at_once() -> Generator[object, None, None]:
+    """Return without a pause, for a caller that is to await something."""
+    return
+    yield  # it is a generator
 
 
 sleep = sleep_as_trio_does if _MESSAGE is None else _sleep

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import outcome
 import trio
 
-from diskq.channels.core.sleeping import sleep
+from diskq.channels.core.sleeping import sleep_and
 
 __all__ = ["NOTHING", "Line"]
 
@@ -49,10 +49,14 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
 
         return await trio.lowlevel.wait_task_rescheduled(leave)
 
-    async def wait_to_the_end(self, tag: Tag) -> Any:
-        """Do the same, but not cancellable: what the task waits for cannot be undone."""
+    def wait_to_the_end(self, tag: Tag, on_wake: Callable[[], object]) -> Awaitable[Any]:
+        """Put the task in line; it has to await what this returns at once, and sleeps until it is woken.
+
+        Not cancellable: what it waits for cannot be undone. `on_wake`, which does not raise, is called when
+        it runs again.
+        """
         self[trio.lowlevel.current_task()] = tag
-        return await sleep()
+        return sleep_and(on_wake)
 
     @property
     def first(self) -> Tag:
