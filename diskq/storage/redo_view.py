@@ -1,5 +1,5 @@
 # The files of a store as they are once its redo log is replayed, for those who only look. Law: nothing is
-# changed; and what the next open puts into a file is shown only until somebody has written to that file.
+# changed; and what the next open puts into a file is shown only until a program has written to that file.
 #
 # After a power cut a part of the messages that were synced is in the redo log alone, until a writer opens the
 # store. A reader does not wait for that: it reads the files through this view. A writer may come at any time,

@@ -261,6 +261,15 @@ class CommandParser(argparse.ArgumentParser):
             "(survives a killed process), or nothing (default: written)",
         )
 
+    def add_sync_to(self) -> None:
+        self.add_argument(
+            "--sync-to",
+            choices=["log", "files"],
+            default="log",
+            help="what --durability synced syncs for a batch: the redo log, which costs one sync, or the "
+            "files, for other programs that open them after a power cut (default: log)",
+        )
+
     def add_sending(self, into: str) -> None:
         """Add --durability, --batch and --create."""
         self.add_durability()

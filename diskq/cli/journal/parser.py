@@ -45,6 +45,7 @@ def add_parser(nouns: Commands) -> None:
     send.add_argument("--timestamp", type=moment, metavar="TIME", help=f"{MOMENTS} (default: now)")
     send.add_framing("from stdin", IN)
     send.add_sending("the journal")
+    send.add_sync_to()
     send.add_wait("journal")
     send.set_defaults(run=journal_verbs.send)
     verbs.add_old_name("put", send)

@@ -35,7 +35,7 @@ def send(args: argparse.Namespace) -> None:
 
 
 async def _send_all(args: argparse.Namespace) -> None:
-    options = JournalOptions()
+    options = JournalOptions(sync_to=args.sync_to)
     key = None if args.key is None else os.fsencode(args.key)
     sent = Sent()
 

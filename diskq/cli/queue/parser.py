@@ -150,6 +150,7 @@ def add_send(parser: CommandParser) -> None:
     parser.add_messages()
     parser.add_framing("from stdin", IN)
     parser.add_sending("DIR")
+    parser.add_sync_to()
     _add_bounds(parser)
 
 

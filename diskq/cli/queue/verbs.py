@@ -45,6 +45,7 @@ def send(args: argparse.Namespace) -> None:
 def _options(args: argparse.Namespace) -> QueueOptions:
     return QueueOptions(
         durability=args.durability,
+        sync_to=args.sync_to,
         max_bytes=args.max_bytes,
         on_full=args.on_full,
         max_bytes_per_file=args.max_bytes_per_file,

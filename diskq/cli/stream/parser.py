@@ -250,6 +250,7 @@ def _add_send(parser: CommandParser) -> None:
         "--timestamp", type=moment, metavar="TIME", help=f"the messages' time: {MOMENTS} (default: now)"
     )
     parser.add_sending("the stream")
+    parser.add_sync_to()
     parser.add_max_message_size(options.max_message_size)
     parser.add_size(
         "--min-message-size",

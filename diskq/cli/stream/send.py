@@ -75,6 +75,7 @@ def send(args: argparse.Namespace) -> None:
     check_source(args)
     options = _options(
         durability=args.durability,
+        sync_to=args.sync_to,
         min_message_size=args.min_message_size,
         max_message_size=args.max_message_size,
     )
