@@ -30,6 +30,7 @@ class TwoLanes(FaultFS[CrashFS]):
         super().__init__(crash_disk())
         self.held: dict[str, threading.Event] = {}
         self.waiting: list[str] = []
+        self.is_stuck = False
 
     def hold(self, pattern: str) -> None:
         self.held[pattern] = threading.Event()
@@ -45,7 +46,7 @@ class TwoLanes(FaultFS[CrashFS]):
         for pattern, event in list(self.held.items()):
             if fnmatch.filter(paths, pattern):
                 self.waiting.append(pattern)
-                assert event.wait(60), "held for ever"
+                self.is_stuck |= not event.wait(10)
                 self.waiting.remove(pattern)
         super().sync_files(handles)
 
@@ -57,6 +58,7 @@ async def with_a_log(disk: TwoLanes, **options: Any) -> AsyncIterator[tuple[disk
         for body in (b"0", b"1"):
             await queue.send(body, durability="synced")
         yield queue, Tasks(nursery)
+    assert not disk.is_stuck, "nobody let it go"
 
 
 async def synced(tasks: Tasks, queue: diskq.DiskQueue, body: bytes) -> None:
@@ -94,6 +96,60 @@ async def test_a_sync_of_the_files_wakes_those_that_wait_for_the_log_too():
         disk.let_go(LOG)
         await until(lambda: b"4" in tasks)
         assert left_in(disk.inner.crash())[-1] == b"4"
+
+
+async def test_a_sync_of_the_files_wakes_nobody_who_came_after_it():
+    disk = TwoLanes()
+    async with with_a_log(disk) as (queue, tasks):
+        disk.hold(FILES)
+        await tasks.start("sync", queue.sync)
+        await until(lambda: disk.is_waiting(FILES))
+        disk.hold(LOG)
+        await synced(tasks, queue, b"2")
+        await until(lambda: disk.is_waiting(LOG))
+        disk.let_go(FILES)
+        await until(lambda: "sync" in tasks)
+        await blocked()
+        assert b"2" not in tasks
+        disk.let_go(LOG)
+        await until(lambda: b"2" in tasks)
+
+
+async def test_a_sync_of_the_log_wakes_nobody_who_came_after_it():
+    disk = TwoLanes()
+    async with with_a_log(disk) as (queue, tasks):
+        disk.hold(LOG)
+        await synced(tasks, queue, b"2")
+        await until(lambda: disk.is_waiting(LOG))
+        await synced(tasks, queue, LARGE)
+        disk.hold(FILES)
+        await tasks.start("sync", queue.sync)
+        await until(lambda: disk.is_waiting(FILES))
+        disk.let_go(LOG)
+        await until(lambda: b"2" in tasks)
+        await blocked()
+        assert len(tasks.ended) == 1
+        disk.let_go(FILES)
+        await until(lambda: len(tasks.ended) == 3)
+
+
+async def test_who_waits_for_everything_waits_for_a_sync_that_began_later():
+    disk = TwoLanes()
+    async with with_a_log(disk) as (queue, tasks):
+        disk.hold(FILES)
+        await tasks.start("first", queue.sync)
+        await until(lambda: disk.is_waiting(FILES))
+        await queue.send(b"2")
+        await tasks.start("second", queue.sync)
+        disk.let_go(FILES)
+        disk.hold(FILES)
+        await until(lambda: "first" in tasks)
+        await until(lambda: disk.is_waiting(FILES))
+        await blocked()
+        assert "second" not in tasks
+        disk.let_go(FILES)
+        await until(lambda: "second" in tasks)
+        assert left_in(disk.inner.crash()) == [b"0", b"1", b"2"]
 
 
 async def test_a_message_that_the_log_does_not_take_waits_for_the_files_and_no_longer():
@@ -208,6 +264,7 @@ async def test_a_failed_sync_of_one_lane_breaks_the_queue_and_its_end_waits_for_
         with pytest.raises(ExceptionGroup) as raised:
             await use()
     assert raised.group_contains(trio.BrokenResourceError, depth=1)
+    assert not disk.is_stuck, "its end held up Trio's thread"
     assert not disk.inner.open_files()
     assert left_in(disk.inner)[:2] == [b"0", b"1"]
 
