@@ -111,7 +111,7 @@ MUTATIONS = [
     Mutation(GATHERING, "if not batch.id_of(number):", "if True:"),
     Mutation(GATHERING, "batch.set_id(number, ", "max(0, "),
     # The write comes behind the barrier that was to cover it.
-    LATE_WRITES[0],
+    LATE_WRITES[1],
 ]
 
 

@@ -96,8 +96,18 @@ class Format(Protocol):
     def state(self) -> Any:
         """Return what `completed` needs to know of this moment."""
 
+    @property
+    def is_log(self) -> bool:
+        """True if its files are a log themselves: `log_handles` stands in for a redo log."""
+
+    def log_handles(self) -> tuple[int, ...] | None:
+        """Return what to sync for all records that are written, beside a sync of the files in flight.
+
+        None: the files must be synced. Called while no such sync is in flight, and only if `is_log`.
+        """
+
     def logged(self, state: Any) -> None:
-        """Note that all records written at `state` are durable: in the redo log, not yet in their files."""
+        """Note that all records written at `state` are durable, perhaps in the redo log only."""
 
     def completed(self, state: Any, is_replaced: bool) -> None:
         """Note that all written at `state` is durable; the metadata, too, if `is_replaced`."""

@@ -25,6 +25,13 @@ class LogSteps:
         """The repairs since the open began: what was found wrong, and what was done about it."""
         return tuple(self.log.repairs)
 
+    @property
+    def is_log(self) -> bool:
+        return False
+
+    def log_handles(self) -> tuple[int, ...] | None:
+        return None
+
     def logged(self, state: Any) -> None:
         """Do nothing: what is durable in the redo log alone is of no interest to this format."""
 

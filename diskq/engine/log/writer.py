@@ -387,11 +387,19 @@ class LogWriter(Synced):
         return self.run(self._freeze(handles, tuple(metadata), None))
 
     @property
+    def has_log_in_flight(self) -> bool:
+        """True while a sync of `prepare_log` is being executed."""
+        return self._log_in_flight is not None
+
+    @property
     def is_log_ready(self) -> bool:
         """True if `prepare_log` is worth a call, and worth writing messages for that were held back."""
         redo, in_flight = self.redo, self._in_flight
-        if redo is None or not redo.is_there:
-            return redo is not None and redo.is_due
+        if redo is None:
+            if not self._format.is_log:
+                return False
+        elif not redo.is_there:
+            return redo.is_due
         is_idle = self._log_in_flight is None and not self.pending
         return is_idle and (in_flight is None or in_flight.barrier.is_plain)
 
@@ -399,13 +407,15 @@ class LogWriter(Synced):
     def prepare_log(self) -> Sync | None:
         """Prepare a sync of the redo log, which makes all durable that was accepted, as `prepare` does.
 
-        None: it cannot, and the files must be synced; this one may be in flight beside such a sync. Raises
-        StorageFailedError.
+        So does a sync of the active file alone, in a format that is a log itself. None: it cannot, and the
+        files must be synced; this one may be in flight beside such a sync. Raises StorageFailedError.
         """
         self.check_usable()
-        if self.redo is None:
+        redo = self.redo
+        if redo is not None:
+            redo.begin(self.pending)
+        elif not self._format.is_log:
             return None
-        self.redo.begin(self.pending)
         in_flight = self._in_flight
         if (
             self._log_in_flight is not None
@@ -419,7 +429,7 @@ class LogWriter(Synced):
         except (DiskFullError, OSError):
             return None  # a sync of the files meets the same, and judges it
         try:
-            handles = self.redo.add(self.pending)
+            handles = self._format.log_handles() if redo is None else redo.add(self.pending)
         except OSError as failure:
             self.fail(failure)
         if handles is None:

@@ -617,6 +617,8 @@ class PrioritySteps(DirectorySteps):
             self.log.flush()
         if not segment.is_open or segment.is_full:
             self.log.roll(self._segments)
+            if not self.log.has_log_in_flight:
+                segment.close_second(unless_active=True)
 
     def _write(self, data: bytes, records: int) -> None:
         self._buffer.write(data, records)
@@ -805,14 +807,30 @@ class PrioritySteps(DirectorySteps):
         reveals = tuple((table, table.last_id) for table in self._hiding)
         return _Durable(self._segment.next_offset - 1, reveals, self._next_point())
 
+    @property
+    def is_log(self) -> bool:
+        return True
+
+    def log_handles(self) -> tuple[int, ...] | None:
+        handle = self._segment.second_handle()
+        return None if handle is None else (handle,)
+
+    def logged(self, state: _Durable) -> None:
+        self._segment.close_second(unless_active=True)
+        self._reveal(state)
+
     def completed(self, state: _Durable, is_replaced: bool) -> None:
-        self._synced_lsn = state.lsn
+        self._reveal(state)
+        if is_replaced:
+            self._point = state.point
+
+    def _reveal(self, state: _Durable) -> None:
+        """Note what is durable; of two syncs at the same time, either may end first."""
+        self._synced_lsn = max(self._synced_lsn, state.lsn)
         for table, last_id in state.reveals:
             table.reveal(last_id)
             if not table.hidden:
                 self._hiding.pop(table, None)
-        if is_replaced:
-            self._point = state.point
 
     def finish(self) -> None:
         self.log.sync()
