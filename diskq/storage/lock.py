@@ -49,6 +49,8 @@ class Holder:
     """The numbers of its write-ahead logs in use: after a kill they should exist."""
     recovering_since: int = 0
     """The Unix time at which it began a recovery after a kill that is not finished; 0: none."""
+    has_restarted: bool = False
+    """True if that recovery came after a restart of the machine, so that files may be missing."""
     newest: int = -1
     """For a priority store: the number of the segment of its log that was written to last; -1: unknown."""
     never_empty: bool = False
@@ -140,14 +142,20 @@ class Lock:
         """Record the write-ahead logs in use from now on, and change nothing else. Raises OSError."""
         self._note(replace(self._holder, staged=tuple(staged)))
 
-    def note_recovering(self) -> None:
-        """Record that a recovery after a kill begins. Raises OSError."""
-        since = self._holder.recovering_since or int(self._fs.wall_clock())
-        self._note(replace(self._holder, recovering_since=since))
+    @property
+    def has_restarted(self) -> bool:
+        """True if an unfinished recovery came after a restart of the machine."""
+        return self._holder.has_restarted
+
+    def note_recovering(self, *, has_restarted: bool) -> None:
+        """Record that a recovery after a kill begins; or `has_restarted` after a restart. Raises OSError."""
+        its = self._holder
+        since = its.recovering_since or int(self._fs.wall_clock())
+        self._note(replace(its, recovering_since=since, has_restarted=its.has_restarted or has_restarted))
 
     def note_ready(self, staged: Sequence[int]) -> None:
         """Record that recovery is over, and the write-ahead logs in use. Raises OSError."""
-        self._note(replace(self._holder, staged=tuple(staged), recovering_since=0))
+        self._note(replace(self._holder, staged=tuple(staged), recovering_since=0, has_restarted=False))
 
     def note_never_empty(self) -> None:
         """Record that no message of the queue is empty. Raises OSError."""
@@ -186,8 +194,12 @@ class Lock:
 
     def _note(self, holder: Holder) -> None:
         if holder != self._holder:
-            self._holder = holder
-            self._write()
+            before, self._holder = self._holder, holder
+            try:
+                self._write()
+            except OSError:
+                self._holder = before
+                raise
 
     def _write(self) -> None:
         its = self._holder
@@ -197,6 +209,8 @@ class Lock:
             content["staged"] = as_bits(its.staged)
         if its.recovering_since:
             content["recovering_since"] = its.recovering_since
+        if its.has_restarted:
+            content["has_restarted"] = 1
         if its.newest >= 0:
             content["newest"] = its.newest
         if its.never_empty:
@@ -240,6 +254,7 @@ def parse_holder(data: bytes) -> Holder | None:
             str(content["boot_id"]),
             bits_in(content.get("staged", 0)),
             int(content.get("recovering_since", 0)),
+            bool(content.get("has_restarted", 0)),
             int(content.get("newest", -1)),
             bool(content.get("never_empty", 0)),
             bool(content.get("is_closed", 0)),

@@ -8,9 +8,13 @@
 # power cut the next open writes to the files what they may lack (redo_replay.py).
 #
 # The file has a header in its first 4 KiB, twice, and two halves. An entry is written after the one before
-# it; when a half is full, the other one is used, if all of it is durable elsewhere. Sequence numbers tell the
-# order, and an entry that is left from an earlier round. A log is made under another name and renamed, so
-# that it never has a header that is not whole.
+# it, once that one is durable; when a half is full, the other one is used. Sequence numbers tell the order,
+# and an entry that is left from an earlier round. A log is made under another name and renamed, so that it
+# never has a header that is not whole.
+#
+# Each entry says which ones are still needed. What the last durable entry says is true of the bytes there
+# until a later one is durable: so a power cut may tear the entry that is being written, and nothing that is
+# needed. Anything else that cannot be read is damage, and is reported.
 #
 # After a kill it is not needed: the page cache has all that was written to the files.
 # Format: docs/format/redo.md.
@@ -61,9 +65,10 @@ _SIZE = struct.Struct("<I")
 _HEADER_CHECKED_FROM = 8
 _ALIGNMENT = 8
 _USED = 1  # in the size, which is a multiple of _ALIGNMENT: its first byte is 0 only if nothing is here
+# Left at the end of each half, for an entry that says that nothing is needed.
+_RESERVE = _ENTRY.size
 # group, what it is of, file, position, bytes
 _PART = struct.Struct("<IIqqI4x")
-_NO_ENTRY = b"\0"  # one byte, which cannot be torn
 _LARGEST = 1024 * 1024 * 1024
 
 
@@ -103,7 +108,9 @@ class RedoLog:
         self._at = 0  # in the half
         self._next = sequence
         self._floor = sequence  # entries before this are durable in their files
+        self._noted = sequence  # so many of them are, by an entry that is durable before the next one
         self._last = [0, 0]  # the sequence of the last entry in each half
+        self._is_marked = True  # no entry is needed, and the log says so
         self.handle = fs.open(path, write=True, create=True)
         try:
             if fs.size(self.handle):
@@ -145,40 +152,51 @@ class RedoLog:
         size = _ENTRY.size + len(content)
         if not self._find_space(size):
             return False
-        entry = _header(size, self.number, self._next, self._floor, checksum(content)) + content
-        write_all(self._fs, self.handle, entry, self._place)
+        self._write(content, self._floor)
         self._at += size
         self._last[self._half] = self._next
         self._next += 1
+        self._noted = self._floor
+        self._is_marked = False
+        return True
+
+    def _write(self, content: bytes, floor: int) -> None:
+        size = _ENTRY.size + len(content)
+        entry = _header(size, self.number, self._next, floor, checksum(content)) + content
+        write_all(self._fs, self.handle, entry, _HALVES_AT + self._half * self._half_size + self._at)
+
+    def _find_space(self, size: int) -> bool:
+        if self._at + size + _RESERVE <= self._half_size:
+            return True
+        other = 1 - self._half
+        # A power cut may tear what is written there: the entry before it must not need anything of it.
+        if size + _RESERVE > self._half_size or self._last[other] >= self._noted:
+            return False
+        if self._is_marked:
+            self._next += 1  # the mark has this number
+            self._floor = self._next
+        self._half, self._at = other, 0
         return True
 
     @property
-    def _place(self) -> int:
-        return _HALVES_AT + self._half * self._half_size + self._at
+    def needs_sync(self) -> bool:
+        """True if there is space, once the mark that nothing is needed is durable: see `note_synced`."""
+        return self._is_marked and self._noted < self._floor
 
-    def _find_space(self, size: int) -> bool:
-        if self._at and self._last[self._half] < self._floor:
-            self._at = 0  # nothing here is needed: the same pages again
-        if self._at + size <= self._half_size:
-            return True
-        other = 1 - self._half
-        if size > self._half_size or self._last[other] >= self._floor:
-            return False
-        self._half, self._at = other, 0
-        return True
+    def note_synced(self, floor: int) -> None:
+        """Note that the mark is durable which was there when `floor` was the next sequence."""
+        self._noted = max(self._noted, floor)
 
     def release(self, sequence: int) -> None:
         """Note that all entries before `sequence` are durable in their files.
 
-        If these are all, the log reads as empty from now on; until a sync, only if the machine runs on.
-        Raises OSError.
+        If these are all, an entry says so that the next one will replace. It is not synced: after a power cut
+        entries may be read that are not needed. Raises OSError.
         """
         self._floor = max(self._floor, sequence)
-        if not self.is_needed and any(self._last):
-            self._last = [0, 0]
-            for half in (0, 1):
-                write_all(self._fs, self.handle, _NO_ENTRY, _HALVES_AT + half * self._half_size)
-            self._at = 0
+        if not self.is_needed and not self._is_marked:
+            self._write(b"", self._next + 1)  # it is not needed itself
+            self._is_marked = True
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -283,21 +301,18 @@ def _content(number: int, halves: Sequence[bytes], half_size: int) -> RedoConten
     found = RedoContent(number)
     chains = [_chain(number, half) for half in halves]
     older, latest = sorted(chains, key=lambda chain: chain.last)
-    entries = latest.entries
-    if entries and older.last + 1 == entries[0].sequence:
-        entries = older.entries + entries
-    found.entries = [entry for entry in entries if entry.sequence >= latest.floor]
-    if entries and entries[0].sequence > latest.floor:
-        found.unreadable += half_size  # the other half has them
+    found.entries = [entry for entry in older.entries + latest.entries if entry.sequence >= latest.floor]
+    if [entry.sequence for entry in found.entries] != list(range(latest.floor, latest.last + 1)):
+        found.unreadable += half_size - older.end
     for half, chain in zip(halves, chains, strict=True):
-        if len(half) < half_size or _is_followed(number, half, chain):
+        if len(half) < half_size or _needs_more(number, half, chain.end, latest.last):
             found.unreadable += half_size - chain.end
     return found
 
 
 def _chain(number: int, half: bytes) -> _Chain:
     entries: list[RedoEntry] = []
-    at = floor = 0
+    at, floor = 0, 1
     while (header := _header_at(number, half, at)) is not None:
         entry = _entry_at(header, half, at)
         if entry is None or (entries and entry.sequence != entries[-1].sequence + 1):
@@ -339,25 +354,18 @@ def _parts(content: bytes) -> Iterator[Part]:
         at += size
 
 
-def _is_followed(number: int, half: bytes, chain: _Chain) -> bool:
-    """True if the entry after the chain cannot be read, and a later one follows: it was durable once.
+def _needs_more(number: int, half: bytes, start: int, last: int) -> bool:
+    """True if a whole entry after byte `start` is later than `last`: the one before it was durable then.
 
-    The one that was being written when the power failed may be torn; none is written before the sync of the
-    one before it has ended. Entries from an earlier round may follow.
+    None is written before the one before it is durable, so only the last one may be torn. Only the mark that
+    nothing is needed may come earlier.
     """
-    torn = _header_at(number, half, chain.end)
-    if torn is not None and _entry_at(torn, half, chain.end) is not None:
-        return False  # it is whole, and from an earlier round
-    if torn is not None:
-        due = torn.sequence
-    elif chain.entries:
-        due = chain.last + 1
-    else:
-        return False  # nothing was written here yet, or its sequence cannot be known
     mark = number.to_bytes(8, "little")
-    at = chain.end + _HEADER_CHECKED_FROM
+    is_needed = False
+    at = start + _HEADER_CHECKED_FROM - 1
     while (at := half.find(mark, at + 1)) >= 0:
-        header = _header_at(number, half, at - _HEADER_CHECKED_FROM)
-        if header is not None and header.sequence > due:
-            return _entry_at(header, half, at - _HEADER_CHECKED_FROM) is not None
-    return False
+        place = at - _HEADER_CHECKED_FROM
+        header = _header_at(number, half, place)
+        if header is not None and header.sequence > last and _entry_at(header, half, place):
+            last, is_needed = header.sequence, header.floor <= header.sequence
+    return is_needed

@@ -96,11 +96,14 @@ def replay_redo(
         return done
     if content is None:
         if named > 0:
+            done.number = named  # named until it is cleared: the next open reports it, too, if this is killed
             done.repairs.append(_not_there(fs, path, has_run_on=has_run_on))
         return done
     if content.number is not None and named > 0 and content.number != named:
+        done.number = named
         reason = "it is another store's, or an older one: "
-        done.repairs.append(_keep_log(fs, path, reason, content.unreadable, has_run_on=has_run_on))
+        size = fs.size_of(path) or 0
+        done.repairs.append(_keep_log(fs, path, reason, size, has_run_on=has_run_on, is_ours=False))
         return done
     done.number = named if content.number is None else content.number
     if content.unreadable:
@@ -122,11 +125,13 @@ def _not_there(fs: FileSystem, path: str, *, has_run_on: bool) -> Repair:
     return Repair(path=path, kept=0, dropped=0, reason=reason, records=0 if has_run_on else None)
 
 
-def _keep_log(fs: FileSystem, path: str, reason: str, dropped: int, *, has_run_on: bool) -> Repair:
+def _keep_log(
+    fs: FileSystem, path: str, reason: str, dropped: int, *, has_run_on: bool, is_ours: bool = True
+) -> Repair:
     """Keep a copy of a log that cannot be used as a whole, if messages may be lost with it."""
     reason += _NONE_LOST if has_run_on else _MAY_BE_LOST
     aside = None
-    if not has_run_on:
+    if not (is_ours and has_run_on):
         with opened(fs, path) as handle:
             try:
                 aside = keep_copy(fs, handle, path)
@@ -147,7 +152,7 @@ class _Replay:
         self._in_place = source.in_place
         # If another program may have written, what was recorded as durable may have been overwritten.
         self._is_covered = source.is_covered if source.in_place else lambda *_: False
-        self._handles: dict[str, int] = {}  # of files that were written to
+        self._handles: dict[str, int] = {}  # of the files that hold it now
         self._displaced: dict[tuple[int, int], list[Part]] = {}  # by group and file
 
     def run(self, content: RedoContent) -> None:
@@ -192,19 +197,18 @@ class _Replay:
             return False
         with opened(self._fs, path) as handle:
             there = self._fs.pread(handle, len(part.content), part.position)
-        if there == part.content:
-            return True
-        if not self._in_place or not is_part_of(there, part.content):
+        if there != part.content and not (self._in_place and is_part_of(there, part.content)):
             return False
         self._put(path, part, create=False)
         return True
 
     def _put(self, path: str, part: Part, *, create: bool) -> None:
+        """Have the bytes there, durably. They may be in the page cache alone, if a replay was killed."""
         handle = self._handles.get(path)
         if handle is None:
             handle = self._handles[path] = self._fs.open(path, write=True, create=create)
-        if self._fs.pread(handle, len(part.content), part.position) != part.content:
-            write_all(self._fs, handle, part.content, part.position)
+        # Also over equal bytes: after a failed sync the kernel takes pages that it did not write for written.
+        write_all(self._fs, handle, part.content, part.position)
 
     def _displace(self, group: int, file: int, parts: list[Part]) -> None:
         """Have records appended again if their file is there, and keep them aside if not."""

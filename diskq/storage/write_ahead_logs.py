@@ -77,6 +77,8 @@ class WriteAheadLogs:
         """
         self.was_killed = False
         """True if a write-ahead log was in use when its process ended, or a later recovery was killed."""
+        self.is_resumed = False
+        """True if it was a recovery after a restart of the machine that was killed: files may be missing."""
         self._was_restarted = was_restarted(fs, lock.previous, (its.path for its in stagings.values()))
         self.was_restarted = self._was_restarted is True
         """True if the machine was restarted, as `was_restarted` decides."""
@@ -109,8 +111,9 @@ class WriteAheadLogs:
         )
         if (since := self._lock.recovering_since) and not self.was_restarted:
             self.unreported = kept_aside_since(self._fs, since, self._stagings.values())
+        self.is_resumed = self._lock.has_restarted and not self.was_restarted
         if self.was_killed and previous is not None:
-            self._lock.note_recovering()
+            self._lock.note_recovering(has_restarted=self.was_restarted)
         # The one with the reserve comes first: each frees space for the next.
         sizes = {number: self._fs.size_of(its.path) or 0 for number, its in self._stagings.items()}
         for number in sorted(sizes, key=sizes.__getitem__, reverse=True):

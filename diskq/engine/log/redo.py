@@ -52,6 +52,8 @@ class RedoMark(NamedTuple):
     """All entries before this."""
     written: tuple[tuple[AppendFile[Any], Written], ...]
     makes_log: bool
+    noted: int = 0
+    """The log then says durably that no entry before this is needed; 0: only a later entry will say it."""
 
 
 class Redo:
@@ -82,6 +84,7 @@ class Redo:
         self._current: RedoLog | None = None
         self._new: RedoLog | None = None  # it is made by a sync of the files
         self._is_full = False  # it had no space
+        self._is_noting = False  # the next sync of the files makes it durable that nothing in it is needed
         self._retry_at = -math.inf
         self._is_named = False  # durably, in the lock file
 
@@ -93,15 +96,16 @@ class Redo:
         Raises as `replay_redo`.
         """
         lock = self._lock
+        has_run_on = wals.has_run_on and not lock.is_displaced
         done = replay_redo(
             self._fs,
             self.path,
             source,
             named=lock.redo,
-            has_run_on=wals.has_run_on,
+            has_run_on=has_run_on,
             was_displaced=lock.is_displaced,
         )
-        is_displaced = done.number != 0 and (lock.is_displaced or not source.in_place)
+        is_displaced = done.number != 0 and not has_run_on and (lock.is_displaced or not source.in_place)
         lock.plan_redo(max(0, done.number), is_displaced=is_displaced)
         return done
 
@@ -187,7 +191,11 @@ class Redo:
                 raise
             return None
         if not is_added:
-            self._is_full = True
+            if log.needs_sync:
+                self._is_noting = True
+                pending.files.append(log.handle)
+            else:
+                self._is_full = True
             return None
         for _, append in appends:
             append.note_logged(append.accepted)
@@ -208,6 +216,8 @@ class Redo:
         number = self._fs.unique_number() or 1 if old is None else old.number
         path = redo_path(self.path)
         try:
+            if old is None and self._lock.names_redo:
+                self._forget()  # the open found no space to do so
             new = RedoLog(
                 self._fs,
                 path,
@@ -242,7 +252,8 @@ class Redo:
         log = self._new or self._current
         sequence = 0 if log is None else log.next_sequence
         written = tuple((append, append.written) for _, append in self._appends())
-        return RedoMark(sequence, written, self._new is not None)
+        noted, self._is_noting = sequence if self._is_noting else 0, False
+        return RedoMark(sequence, written, self._new is not None, noted)
 
     def release(self, mark: RedoMark) -> None:
         """Note that the sync of the files for which `mark` was taken is complete. Raises OSError."""
@@ -256,6 +267,7 @@ class Redo:
             elif not self._name():
                 return
         if self._current is not None:
+            self._current.note_synced(mark.noted)
             with _full_disk_ignored():  # the next open may find entries that are not needed, and no harm
                 self._current.release(mark.sequence)
 

@@ -89,7 +89,7 @@ class QueueUse:
     was_restarted: bool
     """True if the machine was restarted since then."""
     was_killed: bool
-    """True if a process that staged messages ended without closing it."""
+    """True if a process that staged messages ended without closing it, and the machine ran on until then."""
     has_all_checksums: bool
     """True if checksums cover all that was written, except what was staged."""
     staged: Waiting | None = None
@@ -98,11 +98,12 @@ class QueueUse:
     @classmethod
     def before(cls, previous: Holder | None, wals: WriteAheadLogs, *, never_empty: bool) -> QueueUse:
         """Return it for an open, after what was staged was put back. `never_empty`: no message is empty."""
-        are_complete = never_empty or (wals.was_killed and not wals.repairs)
+        was_killed = wals.was_killed and not wals.is_resumed
+        are_complete = never_empty or (was_killed and not wals.repairs)
         return cls(
             was_ours=previous is not None,
             was_restarted=wals.was_restarted,
-            was_killed=wals.was_killed,
+            was_killed=was_killed,
             has_all_checksums=are_complete or (previous is not None and previous.is_closed),
             staged=wals.restored.get(0),
         )
@@ -114,12 +115,14 @@ class QueueUse:
         `is_free`: certainly no process has the queue, so that its write-ahead log is complete.
         """
         holder = read_holder(fs, lock)
+        is_restarted = was_restarted(fs, holder, [wal]) is True
+        is_resumed = holder is not None and holder.has_restarted and not is_restarted
         is_named = holder is not None and bool(holder.staged or holder.recovering_since)
         are_complete = holder is not None and (holder.is_closed or holder.never_empty)
         return cls(
             was_ours=holder is not None,
-            was_restarted=was_restarted(fs, holder, [wal]) is True,
-            was_killed=is_named or not holds_nothing(fs, wal),
+            was_restarted=is_restarted,
+            was_killed=(is_named or not holds_nothing(fs, wal)) and not is_resumed,
             has_all_checksums=are_complete or (is_free and holds_all(fs, wal)),
         )
 
