@@ -30,8 +30,8 @@ Run it before you start a Go or C# program on the files. A store that was closed
 
 A store that a process has open is refused: when that process closes it, everything is in the files.
 
-The exit code is 0 if all messages of all stores are in their files, also for an empty directory; 1 if a store
-was refused; 2 if a path could not be read, or has no store.
+The exit code is 0 if everything that can be read is in the files of all stores, also for an empty directory;
+1 if a store was refused; 2 if a path could not be read, or has no store.
 """
 
 EXAMPLES = """

@@ -77,6 +77,7 @@ def info(store: Store, *, fs: FileSystem | None = None) -> Info:
     logs = RedoLogs(fs or OsFileSystem(), store)
     found = Info(store=store, format=FORMATS[store.kind], redo_logs=logs.found)
     _LOOKS[store.kind](logs.fs, store, found)
+    found.next_open += (f"{repair.path}: {repair.reason}" for repair in logs.repairs)
     return found
 
 

@@ -17,6 +17,7 @@ from diskq.errors import DiskFullError
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import read_holder, redo_named_by
 from diskq.storage.redo_view import LoggedFiles, RedoLook
+from diskq.storage.repairs import Repair
 from diskq.tools.stores import Store
 
 __all__ = ["RedoLogInfo", "RedoLogs", "check_log_empty", "is_log_empty"]
@@ -46,6 +47,8 @@ class RedoLogs:
         self.fs = fs
         """The files of the store as they are once the logs are replayed."""
         self.found: list[RedoLogInfo] = []
+        self.repairs: list[Repair] = []
+        """What the next open reports of them."""
         if store.kind == "stream":
             stream = StreamFiles(fs, store.path)
             self._take(stream.redo, look_at_stream(fs, stream))
@@ -66,6 +69,7 @@ class RedoLogs:
             self.found.append(RedoLogInfo(path=path, size=size, waiting=waiting))
         if look is not None:
             self.fs = look.fs
+            self.repairs += look.redone.repairs
 
 
 def is_log_empty(fs: FileSystem, files: LoggedFiles) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +76,32 @@ def test_a_log_of_another_version_is_refused(run, tmp_path):
         done = run(command, tmp_path)
         assert done.code == (1 if command == "checkpoint" else 2)
         assert "a redo log of format version '2'" in done.notes[0]
+
+
+@pytest.mark.parametrize(
+    "put, what",
+    [
+        (lambda path: path.symlink_to("/etc/hostname"), "a symbolic link where a file should be"),
+        (lambda path: path.mkdir(), "a directory where a file should be"),
+    ],
+)
+def test_something_else_in_place_of_the_log_is_refused(run, tmp_path, put, what):
+    log = Path(log_of(on_disk(lost("journal"), tmp_path)))
+    log.unlink()
+    put(log)
+    for command in ("checkpoint", "verify", "info", "repair"):
+        done = run(command, tmp_path)
+        assert done.code in (1, 2)
+        assert f"{log}: {what}" in done.notes[0]
+
+
+def test_a_pipe_in_place_of_the_log_is_not_waited_for(run, tmp_path):
+    log = Path(log_of(on_disk(lost("journal"), tmp_path)))
+    log.unlink()
+    os.mkfifo(log)
+    assert run("verify", tmp_path).code == 1
+    done = run("checkpoint", tmp_path)
+    assert (done.code, b"messages that were synced just before" in done.out) == (0, True)
 
 
 def test_a_path_that_is_not_there_is_an_error(run, tmp_path):

@@ -17,6 +17,7 @@ __all__ = [
     "KINDS",
     "PATH",
     "Lost",
+    "as_another",
     "as_version_2",
     "content",
     "lock_of",
@@ -97,13 +98,22 @@ def lock_of(store: Store) -> str:
 
 def as_version_2(disk: FileSystem, path: str) -> None:
     """Let a redo log be of a format that no version of diskq has written yet."""
+    _change_header(disk, path, 7, b"2")
+
+
+def as_another(disk: FileSystem, path: str) -> None:
+    """Let a redo log be one that no store here has written."""
+    _change_header(disk, path, 8, b"another\0")
+
+
+def _change_header(disk: FileSystem, path: str, at: int, new: bytes) -> None:
     handle = disk.open(path)
     head = bytearray(disk.pread(handle, 28, 0))
     disk.close(handle)
-    head[7:8] = b"2"
+    head[at : at + len(new)] = new
     head[24:28] = checksum(bytes(head[:24])).to_bytes(4, "little")
-    for at in (0, 2048):
-        overwrite(disk, path, bytes(head), at)
+    for copy_at in (0, 2048):
+        overwrite(disk, path, bytes(head), copy_at)
 
 
 def overwrite(disk: FileSystem, path: str, data: bytes, at: int = 0) -> None:

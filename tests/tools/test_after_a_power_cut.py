@@ -16,6 +16,7 @@ from diskq.engine.stream.reader import StreamReader
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.errors import DiskFullError, UnsupportedFormatError
 from diskq.storage.fs import FileSystem
+from diskq.testing import CrashFS
 from diskq.tools.convert.sources import entries
 from diskq.tools.info import info
 from diskq.tools.redo_logs import check_log_empty
@@ -24,7 +25,7 @@ from diskq.tools.salvage.salvage import salvage
 from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from diskq.tools.watch.gauge import gauge_of
-from tests.tools.power_cuts import KINDS, as_version_2, content, log_of, lost, overwrite
+from tests.tools.power_cuts import KINDS, PATH, as_another, as_version_2, content, log_of, lost, overwrite
 
 SEEDS = [None, *range(12)]
 
@@ -229,26 +230,77 @@ def test_the_audit_of_a_stream_counts_them():
     assert all(audit is None or audit.problem is None for audit in audits)
 
 
+# --- another program was faster ---------------------------------------------------------------------------
+
+
+def go_wrote_metadata(disk: CrashFS) -> None:
+    """go-diskqueue has opened the queue, and closed it."""
+    size = disk.size_of(f"{PATH}/events.diskqueue.000000.dat")
+    disk.unlink(f"{PATH}/events.diskqueue.meta.dat")
+    disk.write_durably(f"{PATH}/events.diskqueue.meta.dat", b"1\n0,0\n0,%d\n" % size)
+
+
+FASTER = {
+    "queue": go_wrote_metadata,
+    "stream": lambda disk: disk.unlink(f"{PATH}/owner"),  # as go-diskq needs it
+    "journal": lambda disk: disk.write_durably(f"{PATH}/jnl.lck", b""),  # as sej's writer leaves it
+}
+
+
+@pytest.mark.parametrize("kind, came", FASTER.items(), ids=FASTER)
+def test_messages_that_the_next_open_appends_are_counted(kind, came):
+    cut = lost(kind)
+    came(cut.disk)
+    before = content(cut.disk)
+    found = verify(cut.store, fs=cut.disk)
+    assert found.messages == len(cut.synced) == len(cut.after_an_open())
+    assert found.verdict != "damaged"
+    assert any("another program may have written" in each.what for each in found.findings)
+    assert info(cut.store, fs=cut.disk).redo_logs[0].waiting > 0
+    assert content(cut.disk) == before
+    assert sorted(cut.after_an_open()) == sorted(cut.synced)
+
+
 # --- a log that cannot be used ----------------------------------------------------------------------------
 
 
-@each_kind
-def test_an_unreadable_log_is_damage(kind):
-    cut = lost(kind)
-    overwrite(cut.disk, log_of(cut.store), bytes(4096))
-    found = verify(cut.store, fs=cut.disk)
-    assert found.verdict == "damaged"
-    (finding,) = [each for each in found.findings if each.path == log_of(cut.store)]
-    assert (finding.severity, "its header is unreadable" in finding.what) == ("damage", True)
+def cut_to(size: int):
+    def act(disk: CrashFS, path: str) -> None:
+        handle = disk.open(path, write=True)
+        disk.truncate(handle, size)
+        disk.close(handle)
+
+    return act
 
 
+HARMED = {
+    "gone": (lambda disk, path: disk.unlink(path), "it is gone"),
+    "emptied": (cut_to(0), "it is empty"),
+    "cut in its header": (cut_to(20), "its header is unreadable"),
+    "cut before its entries": (cut_to(4096), "parts of it are unreadable"),
+    "cut in its entries": (cut_to(5000), "parts of it are unreadable"),
+    "zeroed": (lambda disk, path: overwrite(disk, path, bytes(65536)), "its header is unreadable"),
+    "another store's": (as_another, "it is another store's, or an older one"),
+}
+
+
+@pytest.mark.parametrize("harm, reason", HARMED.values(), ids=HARMED)
 @each_kind
-def test_a_log_that_is_gone_is_damage(kind):
-    cut = lost(kind)
-    cut.disk.unlink(log_of(cut.store))
+def test_a_log_that_was_harmed_is_damage_and_costs_nothing_else(kind, harm, reason):
+    cut = lost(kind, closed_after=5)
+    harm(cut.disk, log_of(cut.store))
+    before = content(cut.disk)
     found = verify(cut.store, fs=cut.disk)
     assert found.verdict == "damaged"
-    assert any("is gone: messages that were synced" in each.what for each in found.findings)
+    (finding,) = [each for each in found.findings if each.severity == "damage"]
+    assert finding.path == log_of(cut.store)
+    assert finding.what == f"{reason}: messages that were synced just before the power failed may be lost"
+    assert any(finding.what in line for line in info(cut.store, fs=cut.disk).next_open)
+    assert content(cut.disk) == before
+    expected = cut.after_an_open()
+    assert len(expected) >= 6
+    assert read(cut.store, cut.disk) == expected == cut.synced[: len(expected)]
+    assert found.messages == len(expected)
 
 
 @each_kind

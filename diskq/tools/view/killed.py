@@ -49,7 +49,9 @@ def report_redo(
     for displaced in look.redone.displaced:
         count = counted(displaced.waiting.records)
         report.messages += count
-        what = f"{count} messages for {displaced.path} are in the redo log, but their place is taken"
+        what = (
+            f"{count} messages of {displaced.path} are in the redo log, and another program may have written"
+        )
         report.note(files.redo, None, f"{what}: the next open appends them at the end")
     for its in look.restored:
         if its.beside:
