@@ -49,10 +49,9 @@ def report_redo(
     for displaced in look.redone.displaced:
         count = counted(displaced.waiting.records)
         report.messages += count
-        what = (
-            f"{count} messages of {displaced.path} are in the redo log, and another program may have written"
-        )
-        report.note(files.redo, None, f"{what}: the next open appends them at the end")
+        what = f"{count} messages of {displaced.path} are in the redo log"
+        why = "another program may have written since: the next open appends them at the end"
+        report.note(files.redo, None, f"{what}, and {why}")
     for its in look.restored:
         if its.beside:
             count = counted(its.content) - counted(its.content[: len(its.content) - its.missing])
