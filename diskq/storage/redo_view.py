@@ -97,6 +97,9 @@ def as_replayed(
     """
     if not fs.size_of(files.redo):
         return fs
+    holder = read_holder(fs, files.lock)
+    if holder is not None and holder.is_of_this_boot(fs) and not holder.is_displaced:
+        return fs  # the page cache has it, or an open has put it into the files
     look = look_at_redo(fs, files, source, complete)
     return look.fs if look is not None and look.restored else fs
 
