@@ -73,6 +73,10 @@ class _Running:
     def is_broken(self) -> bool:
         return self._failure is not None
 
+    def begin(self) -> bool:
+        """Return False: it needs a task of its own."""
+        return False
+
     async def run(self) -> None:
         with trio.CancelScope(shield=True):
             try:

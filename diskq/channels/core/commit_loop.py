@@ -1,7 +1,7 @@
 # The loop of every channel that writes: it makes durable what its callers wrote.
 #
 #   go-diskqueue's arm                here
-#   count == syncEvery, syncTicker    `log.note()` and `log.deadline()`, slept on in `run`
+#   count == syncEvery, syncTicker    `log.note()` and `log.deadline()`, slept on in the loop's task
 #   needSync                          the engine forces the next sync
 #   exitChan                          `begin_to_close`: `run` completes the last sync, and ends
 #
@@ -26,6 +26,7 @@ import outcome
 import trio
 
 from diskq.channels.core.closing import in_a_thread
+from diskq.channels.core.loop_task import NO_TASK, LoopTask, OwnTask, SharedTask
 from diskq.channels.core.own_thread import OwnThread, OwnThreadGuard
 from diskq.channels.core.sleeping import return_at_once
 from diskq.channels.core.slices import TimedGate, share_clock
@@ -146,7 +147,6 @@ class CommitLoop(ABC, Generic[E]):
     __slots__ = (
         "__weakref__",
         "_alarm_at",
-        "_bell",
         "_clock",
         "_executor",
         "_failure",
@@ -157,25 +157,27 @@ class CommitLoop(ABC, Generic[E]):
         "_is_full",
         "_is_lone",
         "_is_over",
-        "_lets_join",
         "_log",
         "_log_in_flight",
         "_missed",
         "_own_lines",
         "_refusal",
-        "_sleep",
         "_syncing",
         "_unsynced",
         "_wants_barrier",
         "_wants_flush",
         "_wants_metadata",
         "_writer",
+        "due_at",
         "engine",
         "is_closing",
         "is_strict",
+        "lets_join",
+        "listed_at",
         "open_handles",
         "own_thread",
         "syncs_prepared",
+        "task",
     )
 
     def __init__(self, engine: E, executor: SyncExecutor, lines: Iterable[Line[Any]] = ()) -> None:
@@ -202,7 +204,8 @@ class CommitLoop(ABC, Generic[E]):
         self._has_deadline = True  # the loop runs, or sleeps until a deadline or a barrier's end at most
         self._alarm_at = math.inf  # when the subclass wants `_after` to be called
         self._flush_at = math.inf  # when `memory` messages are to be in the page cache
-        self._bell = _Bell()
+        self.task: LoopTask = NO_TASK
+        self.due_at = self.listed_at = math.inf
         self._is_over = False  # no sync is prepared any more
         self._failure: BaseException | None = None
         notify_on_fork(self)
@@ -210,9 +213,8 @@ class CommitLoop(ABC, Generic[E]):
         self._in_flight: _Flight | None = None  # the sync of files that is being executed
         self._log_in_flight: _Flight | None = None  # the sync of the redo log that is
         self._is_lone = False  # there was a sync, and at its end one task waited at most
-        self._lets_join = False  # tasks that were woken may share the next sync
+        self.lets_join = False  # tasks that were woken may share the next sync
         self._refusal: Exception | None = None  # of what the running task had gathered
-        self._sleep = trio.CancelScope()  # the one in which the loop sleeps
         self.new_slice()
         self._open_gates()
 
@@ -298,14 +300,14 @@ class CommitLoop(ABC, Generic[E]):
         if with_metadata:
             line = self._syncing
             self._wants_metadata = True
-            self._bell.ring()
+            self.task.ring(self)
         elif self._is_lone and not (self._unsynced or self._syncing) and self._begin_alone():
             number = self.syncs_prepared
             self._executor.spin()
             if self._is_complete(number):
                 return return_at_once()  # in the same slice: the next call lets others run
         elif not self._unsynced:  # else the loop is awake, and sees this task
-            self._bell.ring()
+            self.task.ring(self)
         return line.wait_to_the_end(number, self._clock.restart)
 
     def _is_complete(self, number: int) -> bool:
@@ -329,12 +331,12 @@ class CommitLoop(ABC, Generic[E]):
                 self._narrow_gates()
         except BaseException as failure:
             self._break(failure)
-            self._bell.ring()
+            self.task.ring(self)
             raise self._broken() from failure
         self._has_deadline = True  # the completion sets it
         refusal, self._refusal = self._refusal, None
         if self._is_full:
-            self._bell.ring()  # the write is to be tried again
+            self.task.ring(self)  # the write is to be tried again
         if refusal is not None:
             raise refusal
         return has_begun
@@ -342,24 +344,24 @@ class CommitLoop(ABC, Generic[E]):
     def _ask_for_barrier(self) -> None:
         self._wants_barrier = True
         if self._in_flight is None:  # else the loop will look when that one was executed
-            self._bell.ring()
+            self.task.ring(self)
 
     def _ask_for_flush(self) -> None:
         """Make the loop write what is staged as soon as the running task lets others run."""
         self._wants_flush = True
-        self._bell.ring()
+        self.task.ring(self)
 
     def _set_alarm(self, at: float) -> None:
         """Call `_after` at that time (Trio's clock), which replaces any time set before."""
         if at < self._alarm_at:
-            self._bell.ring()
+            self.task.ring(self)
         self._alarm_at = at
 
     def _note_held(self, seconds: float) -> None:
         """If something waits in memory, write it after `seconds` at the latest."""
         if not self._writer.is_flushed and self._flush_at == math.inf:
             self._flush_at = trio.current_time() + seconds
-            self._bell.ring()
+            self.task.ring(self)
 
     def _open_gates(self) -> None:
         """Open the gates for messages, unless a task waits for them."""
@@ -370,7 +372,7 @@ class CommitLoop(ABC, Generic[E]):
                 self._ask_for_barrier()
             elif not self._has_deadline and writer.deadline() < math.inf:
                 self._has_deadline = True
-                self._bell.ring()  # the loop sleeps without a deadline, and has one now
+                self.task.ring(self)  # the loop sleeps without a deadline, and has one now
         except DiskqError as failure:
             self._break(failure)
         else:
@@ -378,22 +380,44 @@ class CommitLoop(ABC, Generic[E]):
 
     # --- the loop ---------------------------------------------------------------------------------
 
+    def begin(self) -> bool:
+        """Prepare syncs when due and have them executed, in a task that other loops share, until `run`.
+
+        True: that is enough until `begin_to_close`.
+        """
+        self.task = SharedTask.join(self)
+        return True
+
+    def take_turn(self) -> None:
+        """Do what is due, in the shared task. Never raises: any failure breaks the channel."""
+        if self._failure is None:
+            try:
+                self._turn()
+                self._set_deadline()
+            except BaseException as failure:
+                self._break(failure)
+        if self._failure is not None:
+            self._is_over = True
+            self.task.wake_at(self, math.inf)
+
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Prepare syncs when due and have them executed, until `begin_to_close`; then close the engine.
 
         Never raises: any failure breaks the channel, and its users get the error.
         """
+        self.task.leave(self)
+        self.task = task = OwnTask()
         with trio.CancelScope(shield=True):
             try:
                 while not self._is_done:
-                    with trio.CancelScope() as self._sleep:  # one for many turns: it costs more than a turn
-                        await self._take_turns()
+                    with trio.CancelScope() as task.scope:  # one for many turns: it costs more than a turn
+                        await self._take_turns(task)
             except BaseException as failure:
                 self._break(failure)
             self._is_over = True
             while (not self.is_closing or self._has_flight) and not isinstance(self._failure, ForkedError):
-                await self._bell.wait()
+                await task.wait()
             if isinstance(self._failure, ForkedError):
                 return
             self._executor.stop()
@@ -424,20 +448,20 @@ class CommitLoop(ABC, Generic[E]):
             return True
         return self.is_closing and not (self._unsynced or self._syncing or self._has_flight)
 
-    async def _take_turns(self) -> None:
+    async def _take_turns(self, task: OwnTask) -> None:
         """Do what is due whenever the bell rings, until the loop is done or a deadline passes."""
         while True:
             self._turn()
             if self._is_done:
                 return
             self._set_deadline()
-            await self._bell.wait()
-            if self._lets_join:
+            await task.wait()
+            if self.lets_join:
                 await trio.lowlevel.cancel_shielded_checkpoint()
-                self._lets_join = False
+                self.lets_join = False
 
     def _set_deadline(self) -> None:
-        """Make the loop sleep until something is due."""
+        """Make the loop's task wake it when something is due."""
         deadline = self._writer.deadline()
         if self._in_flight is not None:
             self._has_deadline = True
@@ -445,9 +469,7 @@ class CommitLoop(ABC, Generic[E]):
                 deadline = math.inf  # it waits for the end of this one
         else:
             self._has_deadline = min(deadline, self._flush_at) < math.inf
-        deadline = min(deadline, self._flush_at, self._alarm_at)
-        if self._sleep.deadline != deadline:
-            self._sleep.deadline = deadline
+        self.task.wake_at(self, min(deadline, self._flush_at, self._alarm_at))
 
     def _turn(self) -> None:
         if self._wants_flush or trio.current_time() >= self._flush_at:
@@ -461,7 +483,7 @@ class CommitLoop(ABC, Generic[E]):
 
     def _begin_syncs(self) -> bool:
         """Begin the syncs that are due. True if one of the files has begun, which opens the gates."""
-        has_waiting = bool(self._unsynced) and not self._lets_join
+        has_waiting = bool(self._unsynced) and not self.lets_join
         if has_waiting:
             self._begin_log_sync()
         needs_files = has_waiting and self._log_in_flight is None
@@ -521,7 +543,7 @@ class CommitLoop(ABC, Generic[E]):
             except BaseException as failure:
                 self._break(failure)
         if self.is_closing or self._failure is not None:
-            self._bell.ring()  # the loop is to end
+            self.task.ring(self)  # the loop is to end
 
     def _complete_log(self, flight: _Flight, executed: outcome.Outcome[bool]) -> None:
         try:
@@ -558,8 +580,8 @@ class CommitLoop(ABC, Generic[E]):
         self._is_lone = waiting == 1
         if self._unsynced:
             # Those that were woken may send again at once: one sync for all is better than two in turn.
-            self._lets_join = True
-            self._bell.ring()
+            self.lets_join = True
+            self.task.ring(self)
 
     def _syncs_again(self, is_replaced: bool) -> bool:
         """True if another sync may succeed in what found no space in this one."""
@@ -594,7 +616,7 @@ class CommitLoop(ABC, Generic[E]):
         self._narrow_gates()
         for line in self._lines:
             line.wake_all(lambda: outcome.Error(trio.ClosedResourceError(f"the {self.kind} was closed")))
-        self._bell.ring()
+        self.task.ring(self)
 
     def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
         """Wake those of `tasks` that wait: their handle was closed. What was accepted stays in."""
@@ -670,32 +692,3 @@ class _Flight:
 
     sync: Sync
     number: int
-
-
-class _Bell:
-    """Wakes one task. A ring while no task waits wakes the next `wait` at once."""
-
-    __slots__ = ("_listener", "_was_rung")
-
-    def __init__(self) -> None:
-        self._was_rung = False
-        self._listener: trio.lowlevel.Task | None = None
-
-    def ring(self) -> None:
-        if self._listener is not None:
-            task, self._listener = self._listener, None
-            trio.lowlevel.reschedule(task)
-        else:
-            self._was_rung = True
-
-    async def wait(self) -> None:
-        if self._was_rung:
-            self._was_rung = False
-            return
-        self._listener = trio.lowlevel.current_task()
-
-        def stop_listening(_: object) -> trio.lowlevel.Abort:
-            self._listener = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(stop_listening)

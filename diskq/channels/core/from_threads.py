@@ -151,6 +151,10 @@ class _Bridge(Generic[T]):
     def is_broken(self) -> bool:
         return self._failure is not None
 
+    def begin(self) -> bool:
+        """Return False: it needs a task of its own."""
+        return False
+
     @enable_ki_protection
     async def run(self) -> None:
         try:

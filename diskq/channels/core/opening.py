@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
@@ -26,6 +27,9 @@ class _Loop(Protocol):
 
     @property
     def is_broken(self) -> bool: ...
+
+    def begin(self) -> bool:
+        """Begin to work. True: until `begin_to_close` it needs no task of its own for `run`."""
 
     async def run(self) -> None:
         """Run until `begin_to_close`, then complete the pending work. Never raises."""
@@ -53,15 +57,28 @@ class Opening(ABC, Generic[H]):
 
     @enable_ki_protection
     async def __aenter__(self) -> H:
+        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._is_running = False
         self._loop, self._handle = await self._open()
-        if self._loop is None:
-            return self._handle
-        # The loop's task never raises, so this nursery never has an exception of its own: an exception
-        # of the block leaves it unchanged, not wrapped in a group.
-        self._nursery_manager = trio.open_nursery()
-        self._nursery = await self._nursery_manager.__aenter__()
-        self._nursery.start_soon(self._loop.run, name=f"io_loop of {self._loop.title}")
+        if self._loop is not None and not self._loop.begin():
+            await self._run_loop()
         return self._handle
+
+    async def _run_loop(self) -> None:
+        assert self._loop is not None
+        self._is_running = True
+        await self._start_task(self._loop.run, name=f"io_loop of {self._loop.title}")
+
+    async def _start_task(self, call: Callable[..., Awaitable[object]], *args: object, name: str) -> None:
+        """Start a task, which never raises: it ends when the block does.
+
+        So the nursery never has an exception of its own: an exception of the block leaves it unchanged, not
+        wrapped in a group. Not a checkpoint.
+        """
+        if self._nursery_manager is None:
+            self._nursery_manager = trio.open_nursery()
+            self._nursery = await self._nursery_manager.__aenter__()
+        self._nursery.start_soon(call, *args, name=name)
 
     @enable_ki_protection
     async def __aexit__(
@@ -71,6 +88,9 @@ class Opening(ABC, Generic[H]):
         if self._loop is None:
             return None
         self._loop.begin_to_close()
+        if not self._is_running:
+            await self._run_loop()
+        assert self._nursery_manager is not None
         try:
             # Waits for the loop to end, also if this task is cancelled meanwhile.
             await self._nursery_manager.__aexit__(None, None, None)

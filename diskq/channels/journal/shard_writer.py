@@ -202,6 +202,10 @@ class ShardLoop:
         self._asked.set()
         return place
 
+    def begin(self) -> bool:
+        """Return False: the journals are opened and closed in tasks of its own."""
+        return False
+
     @enable_ki_protection
     async def run(self) -> None:
         """Open the wanted journals until `begin_to_close`; then sync and close all. Never raises."""

@@ -75,7 +75,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         super().__init__(engine, executor)
 
     def _ring(self) -> None:
-        self._bell.ring()
+        self.task.ring(self)
 
     # --- queues -----------------------------------------------------------------------------------
 

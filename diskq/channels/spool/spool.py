@@ -357,7 +357,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         self._is_idle = trio.Event()
         self._failure: BaseException | None = None
         self._block = trio.CancelScope()
-        self._nursery.start_soon(self._run, spool, name=f"delivery of spool {self._path}")
+        await self._start_task(self._run, spool, name=f"delivery of spool {self._path}")
         self._block.__enter__()
         return spool
 

@@ -28,6 +28,10 @@ class GroupLoop(OffsetLoop[Membership]):
         self._claim_more = claim_more
         super().__init__(engine, executor, path)
 
+    def begin(self) -> bool:
+        """Return False: it claims partitions in a task of its own."""
+        return False
+
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Sync commits as the base class does, and try to claim more partitions in every `claim_interval`."""
