@@ -258,17 +258,26 @@ def read_redo(fs: FileSystem, path: str) -> RedoContent | None:
 
 
 def _header_in(path: str, head: bytes) -> tuple[int | None, int]:
-    """Return the log's number and the size of a half, from either copy; no number if both are unreadable."""
+    """Return the log's number and the size of a half, from either copy; no number if both are unreadable.
+
+    Raises UnsupportedFormatError.
+    """
+    versions: list[bytes] = []
     for at in (0, _COPY_AT):
         if len(head) < at + _HEADER.size:
             break
         magic, number, half_size, check = _HEADER.unpack_from(head, at)
-        if check == checksum(head[at : at + _CHECKED]) and magic.startswith(_MAGIC):
-            if magic[-1:] != _VERSION:
-                found = f"a redo log of format version {magic[-1:].decode('ascii', 'replace')!r}"
-                raise UnsupportedFormatError(path, found, f"version {_VERSION.decode()!r}")
-            if 0 < half_size <= _LARGEST:
+        is_checked = check == checksum(head[at : at + _CHECKED])
+        if magic == _MAGIC + _VERSION:
+            if is_checked and 0 < half_size <= _LARGEST:
                 return number, half_size
+        elif magic.startswith(_MAGIC):
+            # Another version's header may be another one, too: two such bytes alike are no damage.
+            versions += [magic[-1:]] * (1 + is_checked)
+    for version in versions:
+        if versions.count(version) > 1:
+            found = f"a redo log of format version {version.decode('ascii', 'replace')!r}"
+            raise UnsupportedFormatError(path, found, f"version {_VERSION.decode()!r}")
     return None, 0
 
 
