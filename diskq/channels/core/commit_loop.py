@@ -502,6 +502,7 @@ class CommitLoop(ABC, Generic[E]):
             return False
         self.syncs_prepared += 1
         self._log_in_flight = _Flight(sync, self.syncs_prepared)
+        self._renew_bound()
         self._executor.execute_log(sync, self._note_log_executed)
         return True
 
@@ -514,10 +515,14 @@ class CommitLoop(ABC, Generic[E]):
         self.syncs_prepared += 1
         self._in_flight = _Flight(sync, self.syncs_prepared)
         self._note_flushed(sync.left_out)
+        self._renew_bound()
+        self._executor.execute(sync, self._note_executed)
+
+    def _renew_bound(self) -> None:
+        """Put the bound on the disk into the next note of the status file, if one follows the next sync."""
         board = self._executor.board
         if board is not None and board.is_due:
             board.bound = self._bound()
-        self._executor.execute(sync, self._note_executed)
 
     # --- in Trio's thread, after the execution of a sync; not in the loop's task -------------------
 

@@ -49,22 +49,31 @@ class SyncExecutor:
         self._files = _Lane(self._pool, self._count)
         self._log: _Lane | None = None
         self._misses = self._spins_left_out = 0
+        self._is_noting = False  # a thread writes the status file
 
     def execute(self, sync: Sync, on_executed: OnExecuted) -> None:
         """Call `on_executed` in Trio's thread with what `Barrier.execute` returned or raised."""
-        barrier = sync.barrier
-        board = self.board
-        is_noted = board is not None and board.is_due
-        if is_noted or not self._sync(self._files, barrier, on_executed):
-            self._files.run(lambda: self._execute(barrier, board), on_executed)
+        self._execute_in(self._files, sync.barrier, on_executed)
 
     def execute_log(self, sync: Sync, on_executed: OnExecuted) -> None:
         """Do the same with a sync of the redo log, at the same time as one of the files."""
         if self._log is None:
             self._log = _Lane(self._pool, self._count)
-        barrier = sync.barrier
-        if not self._sync(self._log, barrier, on_executed):
-            self._log.run(lambda: self._execute(barrier, None), on_executed)
+        self._execute_in(self._log, sync.barrier, on_executed)
+
+    def _execute_in(self, lane: _Lane, barrier: Barrier, on_executed: OnExecuted) -> None:
+        """Execute the barrier: without Python, if it is of files alone and no note is due."""
+        board = self.board
+        if board is not None and not self._is_noting and board.is_due:
+            self._is_noting = True  # one lane at a time
+
+            def noted(result: outcome.Outcome[bool]) -> None:
+                self._is_noting = False
+                on_executed(result)
+
+            lane.run(lambda: self._execute(barrier, board), noted)
+        elif not (self._is_native and barrier.is_of_files and lane.sync(barrier.files, on_executed)):
+            lane.run(lambda: self._execute(barrier, None), on_executed)
 
     def spin(self) -> None:
         """Wait a short time for the sync of the redo log, without sleeping. It may be completed then.
@@ -84,10 +93,6 @@ class SyncExecutor:
         else:
             self._misses = min(self._misses + 1, _MOST_MISSES)
             self._spins_left_out = 1 << self._misses
-
-    def _sync(self, lane: _Lane, barrier: Barrier, on_executed: OnExecuted) -> bool:
-        """Execute the barrier without Python, if it is of files alone."""
-        return self._is_native and barrier.is_of_files and lane.sync(barrier.files, on_executed)
 
     def do(self, job: Callable[[], Any], on_done: OnDone) -> None:
         """Run `job` after all earlier work, and call `on_done` in Trio's thread with its outcome."""

@@ -154,6 +154,10 @@ class SyncPool:
     def _run_long(self) -> Callable[[], None]:
         while True:
             with self._lock:
+                if not self._long:
+                    # Another thread has done this one's first work as well as its own.
+                    self._long_running -= 1
+                    return _do_nothing
                 work = self._long.popleft()
             report = work()
             with self._lock:
@@ -195,6 +199,10 @@ class SyncPool:
             _pool.set(None)
         if self._listening is not None:
             self._listening.cancel()
+
+
+def _do_nothing() -> None:
+    """Report nothing."""
 
 
 def _serve(queue: SyncQueue) -> None:

@@ -247,3 +247,32 @@ def test_a_run_that_ends_with_an_error_leaves_no_thread() -> None:
     with pytest.raises(Crash):
         trio.run(use)
     assert not threads()
+
+
+async def test_long_work_that_another_thread_has_done_leaves_its_thread_alone() -> None:
+    """Two threads were called for two works, and the first one did both before the second one looked."""
+    pool = SyncPool.join()
+    go_on, done = threading.Event(), []
+
+    def work(number: int) -> Callable[[], None]:
+        go_on.wait(10)
+        return partial(done.append, number)
+
+    for _ in range(50):
+        go_on.clear()
+        done.clear()
+        for number in range(6):
+            pool.run_long(partial(work, number))
+        go_on.set()
+        await until(lambda: len(done) == 6)
+    assert pool._long_running >= 0
+    await trio.to_thread.run_sync(pool.leave)
+    assert not threads()
+
+
+async def test_a_thread_that_finds_no_long_work_is_free_again() -> None:
+    pool = SyncPool.join()
+    pool._long_running = 1
+    pool._run_long()()
+    assert pool._long_running == 0
+    await trio.to_thread.run_sync(pool.leave)
