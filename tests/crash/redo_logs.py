@@ -93,7 +93,7 @@ class Kind(ABC):
     """What may be reported after a power cut: bytes that were not synced."""
 
     @abstractmethod
-    def open(self, fs: FileSystem, **options: Any) -> Any: ...
+    def open(self, fs: FileSystem, *, file_size: int, **options: Any) -> Any: ...
 
     @abstractmethod
     def place(self, engine: Any, number: int) -> int:
@@ -180,7 +180,8 @@ class StreamKind(Kind):
             stream.log.fail(OSError("the process ends here"))
         stream.close()
         for group in streams.partitions(fs.files()):
-            first, values, end = None, [], None
+            values: list[bytes] = []
+            first = end = None
             for base, segment in streams.segments(fs.files(), group).items():
                 records, _, stop = triplet_oracle.records(segment.get("data", b""))
                 assert stop == "END"

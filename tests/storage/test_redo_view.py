@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from diskq.engine.journal.reader import JournalReader
@@ -137,8 +139,8 @@ def test_writing_goes_to_the_files_below(disk):
 # --- readers that were there before the writer ------------------------------------------------------------
 
 
-def readers_of(cut: Lost) -> list[LogReader]:
-    readers: list[LogReader]
+def readers_of(cut: Lost) -> list[LogReader[Any, Any, Any]]:
+    readers: list[LogReader[Any, Any, Any]]
     if cut.kind.name == "journal":
         readers = [JournalReader(PATH, fs=cut.disk)]
     else:
@@ -149,7 +151,7 @@ def readers_of(cut: Lost) -> list[LogReader]:
     return readers
 
 
-def more(readers: list[LogReader], most: int = 1000) -> list[bytes]:
+def more(readers: list[LogReader[Any, Any, Any]], most: int = 1000) -> list[bytes]:
     return [message.value for reader in readers for message in reader.read_many(most)]
 
 

@@ -235,7 +235,7 @@ def test_the_audit_of_a_stream_counts_them():
 
 def go_wrote_metadata(disk: CrashFS) -> None:
     """go-diskqueue has opened the queue, and closed it."""
-    size = disk.size_of(f"{PATH}/events.diskqueue.000000.dat")
+    size = disk.size_of(f"{PATH}/events.diskqueue.000000.dat") or 0
     disk.unlink(f"{PATH}/events.diskqueue.meta.dat")
     disk.write_durably(f"{PATH}/events.diskqueue.meta.dat", b"1\n0,0\n0,%d\n" % size)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -222,7 +223,7 @@ def test_a_queue_is_closed_in_an_async_generator_that_the_end_of_the_run_closes(
         generator.append(messages())
         await anext(generator[0])
 
-    generator: list = []
+    generator: list[Any] = []
     trio.run(main)
     with diskq.FifoQueue(tmp_path, "q") as queue:
         assert queue.get_many(9) == [b"x"]

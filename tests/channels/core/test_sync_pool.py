@@ -252,7 +252,8 @@ def test_a_run_that_ends_with_an_error_leaves_no_thread() -> None:
 async def test_long_work_that_another_thread_has_done_leaves_its_thread_alone() -> None:
     """Two threads were called for two works, and the first one did both before the second one looked."""
     pool = SyncPool.join()
-    go_on, done = threading.Event(), []
+    go_on = threading.Event()
+    done: list[int] = []
 
     def work(number: int) -> Callable[[], None]:
         go_on.wait(10)
