@@ -14,9 +14,13 @@ from typing import Any
 
 import pytest
 
+from diskq.engine.log import redo, writer
+from diskq.errors import DiskqError
+from diskq.storage import append_file, redo_replay
 from diskq.testing import CrashFS
 from tests.crash import test_priority as priority
-from tests.crash.harness import Report, enumerate_cuts, run_cuts
+from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
+from tests.crash.mutations import Mutation
 from tests.crash.redo_logs import KINDS, Promises, check, lifetimes
 from tests.sampling import IS_FULL
 
@@ -62,3 +66,82 @@ def test_that_is_twenty_thousand_cut_points() -> None:
     cuts = {kind: sum(cut_points(kind, seed) for seed in seeds) for kind, seeds in SEEDS.items()}
     assert sum(cuts.values()) >= 20_000, cuts
     assert min(cuts.values()) >= 4_000, cuts
+
+
+# --- do they bite? --------------------------------------------------------------------------------
+
+WRITER, REDO = writer.__name__, redo.__name__
+REPLAY, APPENDFILE = redo_replay.__name__, append_file.__name__
+
+# What only the log itself can get wrong is in test_redo_log.py.
+MUTATIONS = [
+    # A sync left out: of the log, of the lock that names it, of what replay writes, of a new log.
+    Mutation(WRITER, "barrier=Barrier(files=handles)", "barrier=Barrier()"),
+    Mutation(REDO, "return (self._lock.handle, log.handle)", "return (log.handle,)"),
+    Mutation(REPLAY, "Barrier(files=tuple(self._handles.values())).execute(self._fs)", "pass"),
+    Mutation(
+        REPLAY,
+        "        if there != part.content and not",
+        "        if there == part.content:\n            return True\n        if not",
+        by=("queue", 126),
+    ),
+    Mutation(REDO, "        pending.files.append(new.handle)\n", ""),
+    # The order of clearing it: the lock forgets it first, durably.
+    Mutation(
+        REDO,
+        "self._forget()\n                self._empty(self._current.handle)",
+        "self._empty(self._current.handle)\n                self._forget()",
+    ),
+    Mutation(
+        REDO,
+        "            if self._lock.names_redo:\n"
+        "                self._forget()\n"
+        "            if self._fs.size_of(self.path):\n"
+        "                with opened(self._fs, self.path, write=True) as handle:\n"
+        "                    self._empty(handle)\n",
+        "            if self._fs.size_of(self.path):\n"
+        "                with opened(self._fs, self.path, write=True) as handle:\n"
+        "                    self._empty(handle)\n"
+        "            if self._lock.names_redo:\n"
+        "                self._forget()\n",
+        by=("queue", 2),
+    ),
+    Mutation(
+        REDO,
+        "self._lock.note_redo(0)\n        Barrier(files=(self._lock.handle,)).execute(self._fs)",
+        "self._lock.note_redo(0)",
+    ),
+    # Its space is free before the files are durable.
+    Mutation(
+        WRITER,
+        "else self.redo.mark()",
+        "else (made := self.redo.mark(), self.redo.release(made))[0]",
+    ),
+    Mutation(
+        REDO, "            append.note_logged(written)\n", "            append.note_logged(append.written)\n"
+    ),
+    # Records in it that mean nothing without the name of their file.
+    Mutation(WRITER, "            or (in_flight is not None and not in_flight.barrier.is_plain)\n", ""),
+    Mutation(WRITER, "            or self.pending\n", ""),
+    # What the replay does: nothing, too little, what is durable or consumed.
+    Mutation(REPLAY, "    if not has_run_on:\n        _Replay", "    if False:\n        _Replay"),
+    Mutation(REPLAY, "        write_all(self._fs, handle, part.content, part.position)", "        pass"),
+    Mutation(REPLAY, "if beside.kind == CHECKSUMS and (beside", "if False and (beside"),
+    Mutation(REPLAY, "if self._is_covered(part.group, part.file, part.end):", "if False:"),
+    Mutation(APPENDFILE, "        self.buffer.close_block()  # its", "        pass  # its"),
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_weaker_redo_log_is_caught(mutation: Mutation) -> None:
+    def crash_everywhere() -> None:
+        if isinstance(mutation.by, tuple):
+            kind, seed = mutation.by
+            crash(kind, seed, every=4, again=2)
+        for again, every in ((0, 9), (2, 5)):
+            for kind in KINDS:
+                for seed in SEEDS[kind][:4]:
+                    crash(kind, seed, every=every, again=again, seeds=2)
+
+    with mutation.installed(), pytest.raises((PromiseBroken, AssertionError, DiskqError)):
+        crash_everywhere()
