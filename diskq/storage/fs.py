@@ -96,6 +96,9 @@ if sys.platform == "darwin":
 else:
     _fsync = os.fsync
 
+# Older versions of Python keep a copy of the descriptor for as long as the memory is mapped.
+_WITHOUT_A_COPY: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+
 base_name = os.path.basename
 
 
@@ -167,7 +170,10 @@ class FileSystem(Protocol):
     def truncate(self, handle: int, size: int) -> None: ...
 
     def share_memory(self, handle: int, size: int) -> memoryview:
-        """Return the file's first `size` bytes as shared memory: stored bytes outlive this process."""
+        """Return the file's first `size` bytes as shared memory: stored bytes outlive this process.
+
+        It stays valid when the handle is closed.
+        """
 
     def size(self, handle: int) -> int: ...
 
@@ -294,7 +300,7 @@ class PosixFileSystem:
         os.ftruncate(handle, size)
 
     def share_memory(self, handle: int, size: int) -> memoryview:
-        return memoryview(mmap.mmap(handle, size))
+        return memoryview(mmap.mmap(handle, size, **_WITHOUT_A_COPY))
 
     def size(self, handle: int) -> int:
         return size_of_file(handle)

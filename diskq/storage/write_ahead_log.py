@@ -37,7 +37,7 @@ from diskq._native.core.append_buffer import (
 from diskq.errors import DiskFullError
 from diskq.storage.barrier import write_all
 from diskq.storage.checksums import ChecksumFile, Row, Rows, checksum
-from diskq.storage.closing import let_go
+from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, join
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import Repair, keep_content, keep_copy
@@ -163,17 +163,13 @@ class WriteAheadLog:
         """Bytes on the disk."""
         self._has_reserve = reserve > 0
         self._is_closed = self._is_given_up = False
-        self._handle = fs.open(path, write=True, create=True)
-        try:
-            if is_for_rows and fs.size(self._handle) > size:
-                fs.truncate(self._handle, size)
+        with opened(fs, path, write=True, create=True) as handle:
+            if is_for_rows and fs.size(handle) > size:
+                fs.truncate(handle, size)
             head = _head(fs, _ROWS_MAGIC if is_for_rows else WAL_MAGIC)
             # Real zeros, so that a full disk fails here and not when the memory is written.
-            write_all(fs, self._handle, head + bytes(self.size - _ENTRY_AT), 0)
-            self._memory = fs.share_memory(self._handle, size)
-        except BaseException:
-            fs.close(self._handle)
-            raise
+            write_all(fs, handle, head + bytes(self.size - _ENTRY_AT), 0)
+            self._memory = fs.share_memory(handle, size)
         self._records = self._memory[_BOOT : _RECORDS_AT if is_for_rows else size]
         buffer.attach_wal(self._records)
 
@@ -186,7 +182,6 @@ class WriteAheadLog:
         self._buffer.detach_wal()
         self._records.release()
         self._memory.release()
-        self._fs.close(self._handle)
 
     @property
     def has_records(self) -> bool:
