@@ -96,9 +96,6 @@ if sys.platform == "darwin":
 else:
     _fsync = os.fsync
 
-# Older versions of Python keep a copy of the descriptor for as long as the memory is mapped.
-_WITHOUT_A_COPY: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-
 base_name = os.path.basename
 
 
@@ -300,7 +297,7 @@ class PosixFileSystem:
         os.ftruncate(handle, size)
 
     def share_memory(self, handle: int, size: int) -> memoryview:
-        return memoryview(mmap.mmap(handle, size, **_WITHOUT_A_COPY))
+        return memoryview(mmap.mmap(handle, size))  # it keeps a copy of the descriptor
 
     def size(self, handle: int) -> int:
         return size_of_file(handle)

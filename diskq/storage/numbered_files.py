@@ -42,7 +42,9 @@ class Naming:
 
     def listed(self, fs: FileSystem, directory: str) -> list[int]:
         """Return the numbers of the files in `directory`, ascending."""
-        numbers = (self.parse(name) for name in fs.list_directory(directory))
+        prefix = self.prefix  # a directory may have the files of thousands of queues
+        ours = [name for name in fs.list_directory(directory) if name.startswith(prefix)]
+        numbers = map(self.parse, ours)
         return sorted(number for number in numbers if number is not None)
 
 

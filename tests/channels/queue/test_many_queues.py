@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -90,6 +92,24 @@ async def test_what_has_no_state_of_its_own_is_shared_and_no_handle_has_a_dict(q
     assert len({queue._needs_point for queue in queues}) == 1
     assert len({queue._loop.engine._parts.framing for queue in queues}) == 1
     assert not [queue for queue in queues if hasattr(queue, "__dict__") or hasattr(queue._loop, "__dict__")]
+
+
+async def test_an_open_queue_takes_little_memory(tmp_path):
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(3):
+            warm = await stack.enter_async_context(diskq.open_queue(tmp_path, f"warm{number}"))
+            await warm.send(b"x" * 100)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for number in range(QUEUES):
+                queue = await stack.enter_async_context(diskq.open_queue(tmp_path, f"q{number}"))
+                await queue.send(b"x" * 100)
+            gc.collect()
+            taken = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+    assert taken < QUEUES * 18_000
 
 
 async def test_runs_in_two_threads_have_a_clock_each(tmp_path):
