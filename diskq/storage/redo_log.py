@@ -240,13 +240,15 @@ class RedoContent:
 def read_redo(fs: FileSystem, path: str) -> RedoContent | None:
     """Read the log at `path`; None if there is no file, or an empty one.
 
-    Raises UnsupportedFormatError for a log of another format version; OSError.
+    Raises UnsupportedFormatError for a log of another format version; NotAFileError, OSError.
     """
-    size = fs.size_of(path)
-    if not size:
+    if fs.size_of(path) is None:
         return None
     handle = fs.open(path)
     try:
+        size = fs.size(handle)
+        if not size:
+            return None
         head = fs.pread(handle, _HALVES_AT, 0)
         number, half_size = _header_in(path, head)
         if number is None:

@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from diskq.storage.checksums import checksum
-from diskq.storage.fs import FileSystem, join
+from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.testing import CrashFS
 from diskq.tools.stores import Store, stores_at
 from tests.contract.kinds import ENGINES, Kind, Opened
 
 __all__ = [
     "KINDS",
+    "OPTIONS",
     "PATH",
     "Lost",
     "as_another",
     "as_version_2",
     "content",
+    "in_this_boot",
     "lock_of",
     "log_of",
     "lost",
@@ -31,7 +33,8 @@ PATH = "/store"
 KINDS = ("queue", "stream", "journal", "spool")
 """Those with a redo log."""
 
-_OPTIONS: dict[str, dict[str, Any]] = {"stream": {"partition_count": 2}}
+OPTIONS: dict[str, dict[str, Any]] = {"stream": {"partition_count": 2}}
+"""The options with which each kind is opened here."""
 
 
 @dataclass
@@ -45,12 +48,12 @@ class Lost:
     """Messages that were synced, in the order of their sends."""
 
     def opened(self) -> Opened:
-        return self.kind.open(PATH, fs=self.disk, **_OPTIONS.get(self.kind.name, {}))
+        return self.kind.open(PATH, fs=self.disk, **OPTIONS.get(self.kind.name, {}))
 
     def after_an_open(self) -> list[bytes]:
         """All messages, read from a copy of the disk after a writer had it open."""
         copy = self.disk.copy()
-        self.kind.open(PATH, fs=copy, **_OPTIONS.get(self.kind.name, {})).close()
+        self.kind.open(PATH, fs=copy, **OPTIONS.get(self.kind.name, {})).close()
         return self.kind.read(PATH, fs=copy)
 
 
@@ -61,25 +64,27 @@ def lost(
     seed: int | None = None,
     unsynced: int = 0,
     closed_after: int = 0,
+    is_killed: bool = False,
     **options: Any,
 ) -> Lost:
     """A store to which `count` messages were sent, each synced, and then some that were not.
 
     Without `seed` the disk has exactly what was durable; each seed is another power cut. After the first
-    `closed_after` messages the store was closed and opened again.
+    `closed_after` messages the store was closed and opened again. With `is_killed` only the process has
+    ended.
     """
     disk = CrashFS()
     disk.make_directory(PATH)
     disk.sync_directory("/")
     engine = ENGINES[kind]
-    opened = engine.open(PATH, fs=disk, **{**_OPTIONS.get(kind, {}), **options})
+    opened = engine.open(PATH, fs=disk, **{**OPTIONS.get(kind, {}), **options})
     bodies = [b"%04d" % number * (3 + number % 5) for number in range(count + unsynced)]
     for number, body in enumerate(bodies):
         if closed_after and number == closed_after:
             opened.close()
-            opened = engine.open(PATH, fs=disk, **{**_OPTIONS.get(kind, {}), **options})
+            opened = engine.open(PATH, fs=disk, **{**OPTIONS.get(kind, {}), **options})
         opened.put(body, "synced" if number < count else "written")
-    after = disk.crash(None if seed is None else random.Random(seed))
+    after = disk.kill() if is_killed else disk.crash(None if seed is None else random.Random(seed))
     (store,) = stores_at(PATH, fs=after)
     return Lost(engine, after, store, bodies[:count])
 
@@ -142,3 +147,10 @@ def on_disk(cut: Lost, path: Path) -> Store:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(its)
     return cut.store._replace(path=str(path))
+
+
+def in_this_boot(store: Store) -> None:
+    """Let the lock file of a store on the real disk say that the machine has run on since."""
+    path = Path(lock_of(store))
+    signed = path.read_bytes().rstrip().replace(b"boot-1", OsFileSystem().identity().boot_id.encode())
+    path.write_bytes(signed.ljust(511) + b"\n")

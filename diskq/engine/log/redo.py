@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -110,9 +111,15 @@ class Redo:
         return done
 
     def leftovers(self) -> list[str]:
-        """Return the file of a log that was being made."""
+        """Return the file of a log that was being made; a directory there stays, and no log is made."""
         path = redo_path(self.path)
-        return [path] if self._fs.size_of(path) is not None else []
+        if self._fs.size_of(path) is None:
+            return []
+        try:
+            with opened(self._fs, path):
+                return [path]
+        except OSError as failure:
+            return [path] if failure.errno != errno.EISDIR else []
 
     def clear_old(self) -> None:
         """Clear the log of the writer before: what it held is durable in the files. Raises OSError."""
