@@ -343,7 +343,7 @@ MUTATIONS = [
         "        self._remove(fs)\n        self._install(fs)\n        replaced = self._replace(fs)\n",
     ),
     # The point runs ahead, or is not believed.
-    Mutation(STORE, "Point(segment.base if", "Point(10**9 if"),
+    Mutation(STORE, "base = segment.base if", "base = 10**9 if"),
     Mutation(RECOVERY, "return self.point is not None and lsn >= self.point.base", "return False"),
     # A snapshot covers what is not in the log, or less than it says; or what it does not cover goes.
     Mutation(STORE, "lsn = self.next_lsn - 1\n        if lsn", "lsn = self.next_lsn\n        if lsn"),

@@ -8,8 +8,6 @@ cdef class CancellationTest:
     `context` is Trio's GLOBAL_RUN_CONTEXT, which has the running `task`, if any.
     """
 
-    cdef object context
-
     def __init__(self, context):
         self.context = context
 

@@ -1,19 +1,25 @@
 from collections.abc import Callable
 from typing import Any, final
 
+from diskq._native.core.cancellation import CancellationTest
 from diskq._native.core.gate import Gate
-from diskq._native.priority.record_table import RecordTable
+from diskq._native.priority.record_table import PriorityRecord, RecordTable
 
 @final
 class CommandBuffer:
     allocated: int
     preallocates: bool
     hard_limit: int
+    full_at: int
+    most_bytes: int
+    is_noted: bool
     term: int
     passed: int
     accepted_bytes: int
     batch: AddBatch | None
-    def __init__(self, fs: object, gate: Gate, write_zeros: Callable[[int], object]) -> None: ...
+    def __init__(
+        self, fs: object, gate: Gate, gate_out: Gate, write_zeros: Callable[[int], object]
+    ) -> None: ...
     @property
     def gate(self) -> Gate: ...
     @property
@@ -47,8 +53,12 @@ class AddBatch:
     def tables(self) -> dict[RecordTable, None]: ...
 
 @final
-class Adder:
+class QueueCalls:
     is_open: bool
+    is_bounded: bool
+    senders: dict[Any, Any]
+    receivers: dict[Any, Any]
+    running: CancellationTest | None
     def __init__(
         self,
         buffer: CommandBuffer,
@@ -58,7 +68,13 @@ class Adder:
         lowest: int,
         highest: int,
         largest: int,
+        largest_gathered: int,
     ) -> None: ...
     @property
     def queue(self) -> Any: ...
     def gather(self, payload: object, key: object, task: object) -> AddBatch | None: ...
+    def gather_own(self, payload: object, key: object) -> AddBatch | None: ...
+    def put(self, payload: object, key: object) -> int | None: ...
+    def put_now(self, payload: object, key: object) -> int | None: ...
+    def take(self) -> PriorityRecord | None: ...
+    def settle(self, record: object) -> bool: ...

@@ -11,9 +11,11 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Size
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 
 from diskq._native.core.byte_order cimport put_u32_be
+from diskq._native.core.gate cimport COUNTED, TIMED
 from diskq._native.core.thread_guard cimport check_guard
 from diskq._native.priority.codec cimport ADD_FIELDS, END_SIZE, REMOVE_FIELDS, lay_add, lay_remove, record_size
 
@@ -34,9 +36,10 @@ cdef class CommandBuffer:
     `preallocates`: the write then ends at byte `end`.
     """
 
-    def __cinit__(self, fs, Gate gate not None, write_zeros):
+    def __cinit__(self, fs, Gate gate not None, Gate gate_out not None, write_zeros):
         self.file_calls = FileCalls(fs)
         self.gate = gate
+        self.gate_out = gate_out
         self.write_zeros = write_zeros
         self.handle = -1
         self.term = 1
@@ -51,6 +54,7 @@ cdef class CommandBuffer:
         self.end = end
         self.next_offset = next_offset
         self.allocated = allocated
+        self.is_noted = False
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -113,28 +117,35 @@ cdef class CommandBuffer:
         cdef Py_ssize_t total = 0
         cdef Py_ssize_t stop = start
         cdef Py_ssize_t i
-        cdef Adder adder
+        cdef QueueCalls calls
         cdef bytes payload
         cdef char* at
         while stop < batch.count and (total < room or stop == start):
-            adder, payload = <Adder> batch.adders[stop], <bytes> batch.payloads[stop]
-            total += record_size(adder.fields + PyBytes_GET_SIZE(payload), False)
+            calls, payload = <QueueCalls> batch.calls[stop], <bytes> batch.payloads[stop]
+            total += record_size(calls.fields + PyBytes_GET_SIZE(payload), False)
             stop += 1
         at = self._space(total + END_SIZE)
         for i in range(start, stop):
-            adder, payload = <Adder> batch.adders[i], <bytes> batch.payloads[i]
-            at = lay_add(at, adder.name, batch.numbers[i].key, payload, self.term, False)
+            calls, payload = <QueueCalls> batch.calls[i], <bytes> batch.payloads[i]
+            at = lay_add(at, calls.name, batch.numbers[i].key, payload, self.term, False)
         self._write_counted(total, stop - start)
         self.is_ahead = True
         for i in range(start, stop):
-            adder, payload = <Adder> batch.adders[i], <bytes> batch.payloads[i]
-            adder.table.add_one(batch.numbers[i].key, payload, True)
-            batch.numbers[i].id = adder.table.last_id
+            calls, payload = <QueueCalls> batch.calls[i], <bytes> batch.payloads[i]
+            calls.table.add_one(batch.numbers[i].key, payload, True)
+            batch.numbers[i].id = calls.table.last_id
         self.is_ahead = False
         return stop
 
     cdef Py_ssize_t _room(self) noexcept:
         return max(<int64_t> 0, self.hard_limit - self.end)
+
+    cdef bint _takes(self, Py_ssize_t size, Admission admission) except -1:
+        """True if a record of `size` bytes may be written now, without any preparation."""
+        if not self.gate.lets_pass(admission) or self.batch is not None or not self.is_noted:
+            return False
+        check_guard(self.gate.guard)
+        return self.end <= self.full_at and self.accepted_bytes + size <= self.most_bytes
 
     cdef char* _space(self, Py_ssize_t size) except NULL:
         """Return memory for the records of one write."""
@@ -180,7 +191,7 @@ cdef class AddBatch:
 
     def __cinit__(self, Py_ssize_t room):
         self.room = room
-        self.tasks, self.adders, self.payloads = [], [], []
+        self.tasks, self.calls, self.payloads = [], [], []
 
     def __dealloc__(self):
         PyMem_RawFree(self.numbers)
@@ -201,18 +212,18 @@ cdef class AddBatch:
     def message(self, Py_ssize_t number):
         """Return the queue, the payload and the priority of a message."""
         self._check(number)
-        return (<Adder> self.adders[number]).queue, self.payloads[number], self.numbers[number].key
+        return (<QueueCalls> self.calls[number]).queue, self.payloads[number], self.numbers[number].key
 
     def tables(self):
         """Return the tables in which the messages are stored, as a dict without values."""
-        return {(<Adder> adder).table: None for adder in self.adders}
+        return {(<QueueCalls> calls).table: None for calls in self.calls}
 
     cdef int _check(self, Py_ssize_t number) except -1:
         if not 0 <= number < self.count:
             raise IndexError(f"message {number} of {self.count}")
         return 0
 
-    cdef int _append(self, Adder adder, object payload, object task, int64_t key) except -1:
+    cdef int _append(self, QueueCalls calls, object payload, object task, int64_t key) except -1:
         cdef Py_ssize_t capacity
         cdef Numbers* numbers
         if self.count == self.capacity:
@@ -223,11 +234,11 @@ cdef class AddBatch:
             self.numbers = numbers
             self.capacity = capacity
         try:
-            self.adders.append(adder)
+            self.calls.append(calls)
             self.payloads.append(payload)
             self.tasks.append(task)
         except MemoryError:
-            for each in (self.adders, self.payloads, self.tasks):
+            for each in (self.calls, self.payloads, self.tasks):
                 del each[self.count :]
             raise
         self.numbers[self.count].key = key
@@ -237,15 +248,16 @@ cdef class AddBatch:
 
 
 @cython.final
-cdef class Adder:
-    """Adds messages to one queue, which are bytes of `largest` bytes at most, with keys from `lowest` to `highest`.
+cdef class QueueCalls:
+    """What is called for each message of one queue. It makes no decisions: the owner gets what it refuses.
 
-    `queue` is whatever the owner calls it. It adds nothing unless it `is_open`.
+    `queue` is whatever the owner calls it. Messages are bytes of `largest` bytes at most, of `largest_gathered` in a
+    batch, with keys from `lowest` to `highest`. Nothing passes the `senders` and `receivers` that wait.
     """
 
     def __cinit__(
         self, CommandBuffer buffer not None, queue, RecordTable table not None, bytes name not None,
-        int64_t lowest, int64_t highest, Py_ssize_t largest,
+        int64_t lowest, int64_t highest, Py_ssize_t largest, Py_ssize_t largest_gathered,
     ):
         self.buffer = buffer
         self.queue = queue
@@ -254,28 +266,106 @@ cdef class Adder:
         self.lowest = lowest
         self.highest = highest
         self.largest = largest
+        self.largest_gathered = min(largest, largest_gathered)
         self.fields = ADD_FIELDS + PyBytes_GET_SIZE(name)
+        self.senders, self.receivers = {}, {}
+
+    # --- messages that wait for a sync ------------------------------------------------------------
 
     def gather(self, payload, key, task):
-        """Add a message to the buffer's batch, and return that; it is the batch's last one then.
+        """Add a message of a task to the buffer's batch, and return that; it is the batch's last one then.
 
         None: there is no batch, the message does not fit, or it needs checks. Raises in any thread but the store's.
         """
+        return self._gather(payload, key, task)
+
+    def gather_own(self, payload, key):
+        """Do the same for the running task of a Trio run. None also if it is cancelled, or `running` is not set."""
+        if self.running is None:
+            return None
+        task = self.running.context.task
+        if task._cancel_status.effectively_cancelled:
+            return None
+        return self._gather(payload, key, task)
+
+    cdef AddBatch _gather(self, object payload, object key, object task):
         cdef AddBatch batch = self.buffer.batch
         cdef Py_ssize_t size
         cdef int64_t number
         check_guard(self.buffer.gate.guard)
-        if batch is None or not self.is_open or type(payload) is not bytes or type(key) is not int:
+        if batch is None or not self.is_open or self.is_bounded or type(payload) is not bytes:
             return None
         size = PyBytes_GET_SIZE(payload)
-        if size > self.largest or size > batch.room or not self._key(key, &number):
+        if size > self.largest_gathered or size > batch.room:
+            return None
+        if not self._key(key, &number):
             return None
         batch._append(self, payload, task, number)
         batch.room -= size
         return batch
 
+    # --- messages that are written at once ---------------------------------------------------------
+
+    def put(self, payload, key):
+        """Write a message, which can be received at once. Returns its id; None: take the slow path.
+
+        Raises OSError if the write fails; it is then not in the queue.
+        """
+        return self._put(payload, key, TIMED)
+
+    def put_now(self, payload, key):
+        """Do the same for a caller that cannot let other tasks run."""
+        return self._put(payload, key, COUNTED)
+
+    cdef object _put(self, object payload, object key, Admission admission):
+        cdef CommandBuffer buffer = self.buffer
+        cdef Py_ssize_t size
+        cdef int64_t number
+        if not self.is_open or self.is_bounded or type(payload) is not bytes:
+            return None
+        size = record_size(self.fields + PyBytes_GET_SIZE(payload), False)
+        if PyBytes_GET_SIZE(payload) > self.largest or not buffer._takes(size, admission):
+            return None
+        if PyDict_Size(self.receivers) or PyDict_Size(self.senders) or not self._key(key, &number):
+            return None
+        self.table.reserve()
+        lay_add(buffer._space(size + END_SIZE), self.name, number, <bytes> payload, buffer.term, False)
+        buffer._write_counted(size, 1)
+        buffer.gate.left -= 1
+        self.table.add_one(number, <bytes> payload, False)
+        return self.table.last_id
+
+    def take(self):
+        """Return the next message; None: there is none, or take the slow path."""
+        if not self.table.ready or not self.is_open or PyDict_Size(self.receivers):
+            return None
+        if not self.buffer.gate_out.lets_pass(TIMED):
+            return None
+        check_guard(self.buffer.gate_out.guard)
+        return self.table.take_one()
+
+    def settle(self, record):
+        """Write that a message is acknowledged. False: take the slow path.
+
+        Raises OSError if the write fails; it is then in the receiver's hand as before.
+        """
+        cdef CommandBuffer buffer = self.buffer
+        cdef Py_ssize_t size
+        if type(record) is not PriorityRecord or not self.is_open or PyDict_Size(self.senders):
+            return False
+        size = record_size(REMOVE_FIELDS + PyBytes_GET_SIZE(self.name), False)
+        if not self.table.holds(<PriorityRecord> record) or not buffer._takes(size, TIMED):
+            return False
+        lay_remove(buffer._space(size + END_SIZE), self.name, (<PriorityRecord> record).id, buffer.term, False)
+        buffer._write_counted(size, 1)
+        buffer.gate.left -= 1
+        self.table.forget_one(<PriorityRecord> record)
+        return True
+
     cdef bint _key(self, object key, int64_t* number) except -1:
-        """Set the number of a key. False: it is out of range."""
+        """Set the number of a key. False: it needs checks, or is out of range."""
         cdef int overflow = 0
+        if type(key) is not int:
+            return False
         number[0] = PyLong_AsLongLongAndOverflow(key, &overflow)
         return not overflow and self.lowest <= number[0] <= self.highest

@@ -82,6 +82,9 @@ cdef class RecordTable:
     cdef void _drop(self, uint32_t index) noexcept
     cdef void _follow(self, Lane* lane) noexcept
     cdef void _look_ahead(self) noexcept
+    cdef PriorityRecord take_one(self)
+    cdef bint holds(self, PriorityRecord record) noexcept
+    cdef void forget_one(self, PriorityRecord record) noexcept
     cdef PriorityRecord _record(self, uint32_t index, Hold hold)
     cdef int _load(self, uint64_t id, int64_t key, bytes payload) except -1
     cdef int _lay_in_order(self) except -1

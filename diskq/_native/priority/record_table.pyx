@@ -359,11 +359,17 @@ cdef class RecordTable:
             size += PyBytes_GET_SIZE(<object> self._slot(index).payload)
             if found and 0 <= max_bytes < size:
                 break
-            found.append(self._record(index, HELD))
-            self._drop(index)
-            self._slot(index).state = TAKEN
-            self.taken += 1
+            found.append(self.take_one())
         return found
+
+    cdef PriorityRecord take_one(self):
+        """Return the next record; there is one that is ready."""
+        cdef uint32_t index = self._first()
+        cdef PriorityRecord record = self._record(index, HELD)
+        self._drop(index)
+        self._slot(index).state = TAKEN
+        self.taken += 1
+        return record
 
     def peek(self, Py_ssize_t most):
         """Do as `take`, but the records stay where they are, and cannot be settled."""
@@ -431,10 +437,18 @@ cdef class RecordTable:
         for i in range(start, stop):
             record = records[i]
             assert record.table is self and record.hold == SETTLING
-            record.hold = SETTLED
-            self.taken -= 1
-            self._look_ahead()
-            self._leave(record.slot)
+            self.forget_one(record)
+
+    cdef bint holds(self, PriorityRecord record) noexcept:
+        """True if the record is taken from this table, and not settled."""
+        return record.table is self and record.hold == HELD
+
+    cdef void forget_one(self, PriorityRecord record) noexcept:
+        """Remove a record that is taken."""
+        record.hold = SETTLED
+        self.taken -= 1
+        self._look_ahead()
+        self._leave(record.slot)
         if not (self.taken or self.ready or self.hidden or self.is_frozen):
             self._forget_slots()
 

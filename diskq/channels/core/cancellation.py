@@ -14,11 +14,21 @@ import trio
 
 from diskq._native.core.cancellation import CancellationTest
 
-__all__ = ["always", "cancellation_test"]
+__all__ = ["always", "cancellation_test", "running_task"]
 
 
 def cancellation_test() -> Callable[[], bool]:
     """Return a test of the running task: False means that `checkpoint_if_cancelled` would do nothing.
+
+    Call this in a task.
+    """
+    return running_task() or always
+
+
+def running_task() -> CancellationTest | None:
+    """Return the same test, for compiled calls that need the task as well.
+
+    None if this version of Trio has no such attributes.
 
     Call this in a task.
     """
@@ -28,10 +38,10 @@ def cancellation_test() -> Callable[[], bool]:
         if _latest.get("context") is not GLOBAL_RUN_CONTEXT:
             _latest.update(context=GLOBAL_RUN_CONTEXT, test=CancellationTest(GLOBAL_RUN_CONTEXT))
         is_cancelled: CancellationTest = _latest["test"]
-        return is_cancelled if is_cancelled() in (True, False) else always
+        return is_cancelled if is_cancelled() in (True, False) else None
     except (AttributeError, ImportError, RuntimeError):
         trio.lowlevel.current_task()  # outside a run it is this that raises
-        return always
+        return None
 
 
 # All handles have one test, also those of other threads: Trio's context differs by thread.

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import outcome
 import trio
 
+from diskq.channels.core.cancellation import running_task
 from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED
 from diskq.channels.core.sender_line import AdmittingLoop, Sending
 from diskq.channels.core.sleeping import wake_tasks
@@ -23,7 +24,7 @@ from diskq.channels.core.waiting_line import Line
 from diskq.channels.priority.gathering import write_batch
 from diskq.channels.priority.snapshots import Snapshots
 from diskq.engine.priority.state import StoredQueue
-from diskq.engine.priority.steps import AddBatch, Adder, PrioritySteps
+from diskq.engine.priority.steps import AddBatch, PrioritySteps, QueueCalls
 from diskq.engine.priority.store import PriorityRecord
 from diskq.errors import QueueNotFoundError, StorageFailedError
 from diskq.options import Durability, PriorityOptions
@@ -47,11 +48,13 @@ class RecordSending(Sending):
 class QueueLines:
     """The tasks that wait for one queue."""
 
-    def __init__(self, queue: StoredQueue, adder: Adder) -> None:
+    def __init__(self, queue: StoredQueue, calls: QueueCalls) -> None:
         self.queue = queue
-        self.adder = adder
+        self.calls = calls
         self.senders: Line[RecordSending] = Line()
         self.receivers: Line[Want] = Line()  # each is handed what this returns
+        calls.senders, calls.receivers = self.senders, self.receivers
+        calls.running = running_task()
 
 
 class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
@@ -70,6 +73,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         self._arrivals = count()
         # For each written batch, the number of the sync that covers it, and its senders without the first.
         self._covered: deque[tuple[int, list[trio.lowlevel.Task]]] = deque()
+        self._buffer = engine.buffer
         self._waits_for_sync = False  # senders wait for the space that a sync frees
         self.snapshots = Snapshots(engine, fs, self._ring, self._ask_for_barrier)
         super().__init__(engine, executor)
@@ -82,7 +86,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     def lines_of(self, queue: StoredQueue) -> QueueLines:
         lines = self._queues.get(queue)
         if lines is None:
-            lines = self._queues[queue] = QueueLines(queue, self.engine.adder(queue, LARGEST_GATHERED))
+            lines = self._queues[queue] = QueueLines(queue, self.engine.calls(queue, LARGEST_GATHERED))
         return lines
 
     @property
@@ -114,7 +118,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         """Wake the tasks that wait for a deleted queue with QueueNotFoundError."""
         lines = self._queues.pop(queue, None)
         if lines is not None:
-            lines.adder.is_open = False
+            lines.calls.is_open = False
             for line in (lines.senders, lines.receivers):
                 line.wake_all(lambda: outcome.Error(QueueNotFoundError(self.engine.path, queue.name)))
             self._sending.pop(lines, None)
@@ -136,13 +140,13 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         room = self.options.max_unsynced - self.engine.log.unsynced_bytes
         if room <= 0 or not self.engine.gathers or self.engine.obstacle(0):
             return None
-        if self.engine.batch is None:
-            self.engine.batch = AddBatch(min(room, MOST_GATHERED))
-        return lines.adder.gather(payload, key, task)
+        if self._buffer.batch is None:
+            self._buffer.batch = AddBatch(min(room, MOST_GATHERED))
+        return lines.calls.gather(payload, key, task)
 
     def _write_gathered(self) -> None:
         """Write the gathered messages before anything else. Raises StorageFailedError."""
-        batch, self.engine.batch = self.engine.batch, None
+        batch, self._buffer.batch = self._buffer.batch, None
         if batch is None:
             return
         followers = batch.tasks[1:]
@@ -154,7 +158,8 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
                 trio.lowlevel.reschedule(task, outcome.Error(failure))
             else:
                 self._refuse_gathered(task, failure)
-                self._ask_for_barrier()  # for the others: this was the one that waited for it
+                if followers:
+                    self._ask_for_barrier()  # for them: this was the one that waited for it
 
     def _wake_unsynced(self, number: int) -> None:
         super()._wake_unsynced(number)
@@ -184,7 +189,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     def _must_wait(self, sending: RecordSending) -> bool:
         """True if the sender must wait. Raises QueueFullError by policy, or if it could never fit."""
-        if self.engine.batch is not None:
+        if self._buffer.batch is not None:
             self._write_gathered()
         lines, count = sending.lines, sending.count
         queue = lines.queue
@@ -218,7 +223,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], level: Durability
     ) -> range:
         try:
-            if self.engine.batch is not None:
+            if self._buffer.batch is not None:
                 self._write_gathered()
             return self.engine.add(lines.queue, batch, keys, level)
         finally:
@@ -285,7 +290,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     def _remove(self, lines: QueueLines, records: list[PriorityRecord], level: Durability) -> None:
         try:
-            if self.engine.batch is not None:
+            if self._buffer.batch is not None:
                 self._write_gathered()
             self.engine.remove(lines.queue, records, level)
         finally:
@@ -311,14 +316,16 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     def _after(self) -> None:
         if self._failure is None and not self.is_closing:
-            try:
-                self._admit_senders()
-            except StorageFailedError as failure:
-                self._break(failure)
-                return
-            self._receiving = {lines: None for lines in self._receiving if lines.receivers}
-            for lines in self._receiving:
-                self._hand_out(lines)
+            if self._sending or self._waits_for_sync:
+                try:
+                    self._admit_senders()
+                except StorageFailedError as failure:
+                    self._break(failure)
+                    return
+            if self._receiving:
+                self._receiving = {lines: None for lines in self._receiving if lines.receivers}
+                for lines in self._receiving:
+                    self._hand_out(lines)
             self._open_gates()
 
     def _narrow_gates(self) -> None:
@@ -326,7 +333,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
             self._shut_gates()
 
     def _break(self, failure: BaseException) -> None:
-        batch, self.engine.batch = self.engine.batch, None
+        batch, self._buffer.batch = self._buffer.batch, None
         waiting = [task for _, followers in self._covered for task in followers]
         waiting += batch.tasks[1:] if batch is not None else []
         self._covered.clear()
@@ -344,8 +351,8 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         return super()._is_done and not (self._covered or self.snapshots.is_busy)
 
     def begin_to_close(self) -> None:
-        if self.engine.batch is not None:
-            self.engine.batch.room = -1
+        if self._buffer.batch is not None:
+            self._buffer.batch.room = -1
         super().begin_to_close()
         self.snapshots.begin_to_close()
 
@@ -357,7 +364,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     @property
     def tasks_waiting_send(self) -> int:
-        batch = self.engine.batch
+        batch = self._buffer.batch
         followers = sum(len(tasks) for _, tasks in tuple(self._covered))
         return super().tasks_waiting_send + followers + max(0, len(batch or ()) - 1)
 

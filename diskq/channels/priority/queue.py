@@ -54,7 +54,13 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         self._engine = loop.engine
         self._lines = lines
         self._queue = lines.queue
-        self._gather_message = lines.adder.gather
+        calls = lines.calls
+        self._gather_own = _refuse if loop.is_strict else calls.gather_own
+        self._is_written = self._durability == "written"
+        self._put = calls.put if self._is_written else _refuse
+        self._put_now = calls.put_now if self._is_written else _refuse
+        self._take_one = calls.take
+        self._settle = calls.settle if self._is_written else _refuse
 
     @property
     def name(self) -> str:
@@ -78,20 +84,26 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         not in. Raises trio.BrokenResourceError after the disk failed: a reopen shows whether the message is
         in. Raises trio.ClosedResourceError.
         """
-        if self._needs_point():
-            await self._first_point()
-        if (durability or self._durability) == "synced" and not self._is_closed:
-            task = current_task()
-            batch = self._gather_message(payload, priority, task)
-            if batch is None:
-                batch = self._doing(self._loop.gather, self._lines, payload, priority, task)
-            if batch is not None:
-                number = len(batch) - 1
-                if number:
-                    await sleep()  # it is woken with the first one
-                else:
-                    await self._loop.barrier(with_metadata=False)
-                return batch.id_of(number)
+        is_synced = (durability or self._durability) == "synced"
+        batch = self._gather_own(payload, priority) if is_synced else None
+        if batch is None:
+            if self._needs_point():
+                await self._first_point()
+            if durability is None:
+                try:
+                    if (number := self._put(payload, priority)) is not None:
+                        return number
+                except OSError as failure:
+                    self._write_failed(failure)
+            if is_synced and not self._is_closed:
+                batch = self._doing(self._loop.gather, self._lines, payload, priority, current_task())
+        if batch is not None:
+            number = len(batch) - 1
+            if number:
+                await sleep()  # it is woken with the first one
+            else:
+                await self._loop.barrier(with_metadata=False)
+            return batch.id_of(number)
         await self._loop.schedule_point()
         self._check()
         level = chosen_durability(durability, self._durability) if durability else self._durability
@@ -130,6 +142,11 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         a sync begins at once, and the message can be received after it. Raises trio.WouldBlock if `send`
         would wait for space; otherwise as `send`.
         """
+        try:
+            if (number := self._put_now(payload, priority)) is not None:
+                return number
+        except OSError as failure:
+            self._write_failed(failure)
         level = self._chosen_durability(None)
         batch, keys = self._engine.checked(self._queue, (payload,), priority)
         ids: range = self._doing(self._loop.deliver_now, self._loop.sending(self._lines, batch, keys, level))
@@ -144,7 +161,13 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         `ack` or `nack` it: until then it is in hand, counts for `max_size`, and comes back after a crash or
         when the store is closed. `Cancelled` means: nothing was taken.
         """
-        await self._begin()
+        if self._needs_point():
+            await self._first_point()
+        if (record := self._take_one()) is not None:
+            return record
+        self._loop.own_thread.check()
+        await self._loop.schedule_point()
+        self._check()
         return (await self._take_what(self._want(1, sys.maxsize)))[0]
 
     @enable_ki_protection
@@ -224,7 +247,17 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         Raises DiskFullError, after which all but the first `accepted` are still in hand;
         trio.BrokenResourceError. Does nothing if the queue was deleted.
         """
-        await self._begin()
+        if self._needs_point():
+            await self._first_point()
+        if durability is None:
+            try:
+                if self._settle(records):
+                    return
+            except OSError as failure:
+                self._write_failed(failure)
+        self._loop.own_thread.check()
+        await self._loop.schedule_point()
+        self._check()
         level = chosen_durability(durability, self._durability) if durability else self._durability
         await self._acknowledge(_listed(records), level)
 
@@ -284,6 +317,10 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
     def _another(self) -> Self:
         return type(self)(self._loop, self._lines)
 
+    def _shut(self) -> None:
+        super()._shut()
+        self._gather_own = self._put = self._put_now = self._take_one = self._settle = _refuse
+
     def _not_found(self) -> QueueNotFoundError:
         return QueueNotFoundError(self._engine.path, self._queue.name)
 
@@ -296,6 +333,10 @@ def _parted(messages: Iterable[Payload | tuple[int, Payload]], priority: int) ->
         payloads.append(payload)
         keys.append(key)
     return payloads, keys
+
+
+def _refuse(*_: object) -> None:
+    """Stand in for a compiled call: every call takes the slow path."""
 
 
 def _listed(records: PriorityRecord | Iterable[PriorityRecord]) -> list[PriorityRecord]:

@@ -424,10 +424,11 @@ class LogWriter(Synced):
             or (in_flight is not None and not in_flight.barrier.is_plain)
         ):
             return None
-        try:
-            self.flush()
-        except (DiskFullError, OSError):
-            return None  # a sync of the files meets the same, and judges it
+        if redo is not None or not self._format.is_flushed:
+            try:
+                self.flush()
+            except (DiskFullError, OSError):
+                return None  # a sync of the files meets the same, and judges it
         try:
             handles = self._format.log_handles() if redo is None else redo.add(self.pending)
         except OSError as failure:

@@ -30,6 +30,7 @@ class CommandSegment:
         fs: FileSystem,
         files: StoreFiles,
         gate: Gate,
+        gate_out: Gate,
         *,
         soft_limit: int,
         hard_limit: int,
@@ -38,8 +39,8 @@ class CommandSegment:
         self._fs = fs
         self._files = files
         self._soft_limit = soft_limit
-        self._full_at = max(soft_limit, len(FILE_HEAD))
-        self.buffer = CommandBuffer(fs, gate, self._write_zeros)
+        self.buffer = CommandBuffer(fs, gate, gate_out, self._write_zeros)
+        self.buffer.full_at = max(soft_limit, len(FILE_HEAD))
         self.buffer.hard_limit = max(soft_limit, hard_limit)
         self.buffer.preallocates = preallocate
         self._second = -1
@@ -69,11 +70,11 @@ class CommandSegment:
 
     def is_full_with(self, more: int) -> bool:
         """True if the segment is full with `more` bytes of records added."""
-        return self.buffer.end + more > self._full_at
+        return self.buffer.end + more > self.buffer.full_at
 
     @property
     def is_full(self) -> bool:
-        return self.buffer.end > self._full_at
+        return self.buffer.end > self.buffer.full_at
 
     @property
     def room(self) -> int:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from diskq._native.priority import codec as priority_codec
-from diskq._native.priority.command_buffer import AddBatch, Adder
+from diskq._native.priority.command_buffer import AddBatch, QueueCalls
 from diskq._native.priority.record_table import PriorityRecord, RecordTable
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.message_checks import as_body
@@ -45,10 +45,10 @@ from diskq.storage.write_ahead_logs import was_restarted
 
 __all__ = [
     "AddBatch",
-    "Adder",
     "Implementation",
     "Payload",
     "PrioritySteps",
+    "QueueCalls",
     "QueueInfo",
     "Statistics",
     "StoreStatistics",
@@ -136,7 +136,7 @@ class _Durable(NamedTuple):
 
     lsn: int
     """All commands up to this one are durable."""
-    reveals: tuple[tuple[RecordTable, int], ...]
+    reveals: list[tuple[RecordTable, int]]
     """Records up to these ids may then be received."""
     point: StorePoint
 
@@ -174,17 +174,18 @@ class PrioritySteps(DirectorySteps):
         )
         self.settings = read_settings(fs, self.path)
         self.files = StoreFiles.found(fs, self.path, self.settings.data_directory)
-        self._gate = self.log.new_gate()
+        self._gate, self._gate_out = self.log.new_gate(), self.log.new_gate()
         settings = self.settings
         self._segment = CommandSegment(
             fs,
             self.files,
             self._gate,
+            self._gate_out,
             soft_limit=settings.soft_limit if self.options.soft_limit is None else self.options.soft_limit,
             hard_limit=settings.hard_limit if self.options.hard_limit is None else self.options.hard_limit,
             preallocate=self.options.preallocate,
         )
-        self._buffer = self._segment.buffer
+        self.buffer = self._segment.buffer
         self._repairs_damage = repairs_damage
         self._queues: dict[str, StoredQueue] = {}
         self._hiding: dict[RecordTable, None] = {}  # tables with records that may not be received yet
@@ -192,6 +193,7 @@ class PrioritySteps(DirectorySteps):
         self._noted_newest = -1
         self._synced_lsn = -1
         self._point: StorePoint | None = None  # the point on disk
+        self._next = StorePoint(-1)  # the point as it would be now
         self._snapshots = 0
         self._snapshot: StateSnapshot | None = None
         self._no_snapshot_before = 0  # complete segments needed first: the last attempt failed
@@ -286,7 +288,7 @@ class PrioritySteps(DirectorySteps):
         self._term = min(metadata.term, _LARGEST_NARROW) if is_narrow else metadata.term
         if file.repairs:
             self._term = max(self._term, found.term)  # it began anew: the log knows
-        self._buffer.term = self._term
+        self.buffer.term = self._term
         self._found_term = found.term or self._term
         if metadata.is_document:
             found.warnings["document_layout"] = max(1, found.warnings["document_layout"])
@@ -416,7 +418,7 @@ class PrioritySteps(DirectorySteps):
             return priority_codec.encode_adds(name, batch, keys, start, room, self._term, self._document)
 
         def write(start: int) -> int:
-            return self._buffer.write_adds(name, batch, keys, start)
+            return self.buffer.write_adds(name, batch, keys, start)
 
         def apply(start: int, stop: int) -> None:
             table.add(batch, keys, start, stop, is_hidden)
@@ -433,27 +435,13 @@ class PrioritySteps(DirectorySteps):
         """True if messages may be gathered: they have the layout of the compiled writer."""
         return not self._document
 
-    def adder(self, queue: StoredQueue, most: int) -> Adder:
-        """Return what gathers messages of up to `most` bytes for a queue; shut if the queue has a bound."""
-        adder = Adder(
-            self._buffer,
-            queue,
-            queue.table,
-            queue.encoded_name,
-            *queue.keys,
-            min(most, self._largest(queue)),
-        )
-        adder.is_open = queue.max_size is None and not queue.is_deleted
-        return adder
-
-    @property
-    def batch(self) -> AddBatch | None:
-        """The messages that are gathered: whoever writes anything else writes them before."""
-        return self._buffer.batch
-
-    @batch.setter
-    def batch(self, batch: AddBatch | None) -> None:
-        self._buffer.batch = batch
+    def calls(self, queue: StoredQueue, most: int) -> QueueCalls:
+        """Return the compiled calls for this queue, which gather messages of up to `most` bytes."""
+        largest, keys = self._largest(queue), queue.keys
+        calls = QueueCalls(self.buffer, queue, queue.table, queue.encoded_name, *keys, largest, most)
+        calls.is_open = not queue.is_deleted
+        calls.is_bounded = queue.max_size is not None
+        return calls
 
     def add_batch(self, batch: AddBatch) -> None:
         """Add gathered messages, as `add` does with durability `synced`, with one write for all queues.
@@ -461,16 +449,19 @@ class PrioritySteps(DirectorySteps):
         Raises as `add`; those that have an id are in all the same.
         """
 
-        def write(start: int) -> int:
-            try:
-                return self._buffer.write_batch(batch, start)
-            except MemoryError as failure:
-                if self._buffer.is_ahead:
-                    self.log.fail(failure)
-                raise
-
+        buffer, done, count = self.buffer, 0, len(batch)
         try:
-            self._append(len(batch), None, write, _carried_out, "synced")
+            while done < count:
+                try:
+                    self._make_way(False)
+                    done = buffer.write_batch(batch, done)
+                    self._note_newest()
+                except OSError as failure:
+                    self.log.append_failed(failure, done)
+                except MemoryError as failure:
+                    if buffer.is_ahead:
+                        self.log.fail(failure)  # the log is ahead of the state
+                    raise
         finally:
             self._hiding.update(batch.tables())
 
@@ -517,7 +508,7 @@ class PrioritySteps(DirectorySteps):
             return priority_codec.encode_removes(name, ids, start, room, self._term, self._document)
 
         def write(start: int) -> int:
-            return self._buffer.write_removes(name, ids, start)
+            return self.buffer.write_removes(name, ids, start)
 
         def apply(start: int, stop: int) -> None:
             nonlocal done
@@ -556,7 +547,7 @@ class PrioritySteps(DirectorySteps):
     def _append(
         self,
         count: int,
-        encode: Callable[[int, int], tuple[bytes, int]] | None,
+        encode: Callable[[int, int], tuple[bytes, int]],
         write: Callable[[int], int] | None,
         apply: Callable[[int, int], None],
         durability: Durability,
@@ -578,7 +569,6 @@ class PrioritySteps(DirectorySteps):
                     stop = write(done)
                     self._note_newest()
                 else:
-                    assert encode is not None
                     stop = self._append_encoded(done, encode, is_held=is_held)
             except OSError as failure:
                 self.log.append_failed(failure, done)
@@ -601,13 +591,14 @@ class PrioritySteps(DirectorySteps):
                 self.path, f"record {_LARGEST_NARROW + 1}", "record numbers of 4 bytes"
             )
         if is_held:
+            self._gate.left = 0  # what is written goes after it
             self._held.data.append(data[:size])
             self._held.size += size
             self._held.records += stop - done
         else:
             self._write(data, stop - done)
-        self._buffer.accepted_bytes += size
-        self._buffer.passed += stop - done
+        self.buffer.accepted_bytes += size
+        self.buffer.passed += stop - done
         return stop
 
     def _make_way(self, is_held: bool) -> None:
@@ -621,16 +612,17 @@ class PrioritySteps(DirectorySteps):
                 segment.close_second(unless_active=True)
 
     def _write(self, data: bytes, records: int) -> None:
-        self._buffer.write(data, records)
+        self.buffer.write(data, records)
         self._note_newest()
 
     def _note_newest(self) -> None:
         """Note in the lock file that the segment exists: after a kill only that shows it until a sync."""
-        base = self._buffer.base
+        base = self.buffer.base
         if base != self._noted_newest:
             self._noted_newest = base
             with contextlib.suppress(OSError):
                 self.log.lock.note_newest(base)
+        self.buffer.is_noted = True
 
     # --- snapshots --------------------------------------------------------------------------------
 
@@ -755,18 +747,21 @@ class PrioritySteps(DirectorySteps):
 
     @property
     def passed(self) -> int:
-        return self._buffer.passed
+        return self.buffer.passed
 
     @property
     def accepted_bytes(self) -> int:
-        return self._buffer.accepted_bytes
+        return self.buffer.accepted_bytes
 
     @property
     def waiting_bytes(self) -> int:
         return self._held.size
 
     def open_gates(self, left: int, unsynced: int) -> None:
-        self._gate.left = UNBOUNDED  # each command is counted as it is logged
+        self.buffer.most_bytes = self.buffer.accepted_bytes + self.log.policy.bytes_until_check(unsynced)
+        is_ready = not (self._document or self._held.records)
+        self._gate.left = left if is_ready else 0
+        self._gate_out.left = UNBOUNDED  # nothing is written for what is taken
 
     @property
     def is_flushed(self) -> bool:
@@ -784,7 +779,8 @@ class PrioritySteps(DirectorySteps):
         self._segment.cut_back()
 
     def wants_metadata(self, full: bool) -> bool:
-        return self._next_point() != self._point
+        point = self._next_point()
+        return point is not self._point and point != self._point
 
     def settle(self, with_metadata: bool) -> tuple[int, ...]:
         segment = self._segment
@@ -801,11 +797,14 @@ class PrioritySteps(DirectorySteps):
         if self.log.is_closing and segment.is_open:
             stored = sum(queue.table.stored for queue in self._queues.values())
             return StorePoint(segment.base, segment.end, segment.next_offset, stored)
-        return StorePoint(segment.base if segment.is_open else self._segments.bases[-1])
+        base = segment.base if segment.is_open else self._segments.bases[-1]
+        if base != self._next.base:
+            self._next = StorePoint(base)
+        return self._next
 
     def state(self) -> _Durable:
-        reveals = tuple((table, table.last_id) for table in self._hiding)
-        return _Durable(self._segment.next_offset - 1, reveals, self._next_point())
+        reveals = [(table, table.last_id) for table in self._hiding]
+        return _Durable(self.buffer.next_offset - 1, reveals, self._next_point())
 
     @property
     def is_log(self) -> bool:
@@ -834,7 +833,3 @@ class PrioritySteps(DirectorySteps):
 
     def finish(self) -> None:
         self.log.sync()
-
-
-def _carried_out(start: int, stop: int) -> None:
-    """Do nothing: the compiled call has carried the commands out."""

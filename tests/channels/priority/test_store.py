@@ -219,6 +219,55 @@ async def test_tasks_that_wait_for_the_disk_share_the_write_too():
         assert left_in(disk.inner.crash()) == [sent[number] for number in in_order]
 
 
+async def test_messages_and_acknowledgements_count_for_the_sync_policy():
+    async with opened(crash_disk(), sync_every=20, sync_timeout=3600.0) as store:
+        queue = store.queue()
+        for _ in range(3):
+            await until(lambda: store.statistics().unsynced_bytes == 0)
+            before = store.statistics().barriers
+            for number in range(9):
+                await queue.send(b"x", number)
+                await queue.ack(await queue.receive())
+            await queue.send(b"x", -1)
+            await blocked(0.01)
+            assert store.statistics().barriers == before
+            await queue.ack(await queue.receive())
+            await until(lambda before=before: store.statistics().barriers == before + 1)
+
+
+async def test_what_is_written_is_synced_after_a_while(autojump_clock):
+    disk = crash_disk()
+    async with opened(disk, sync_timeout=5.0) as store:
+        queue = store.queue()
+        for number in range(3):
+            await queue.send(b"x", number)
+        record = await queue.receive()
+        await queue.ack(record)
+        await trio.sleep(5.1)
+        await until(lambda: store.statistics().unsynced_bytes == 0)
+        assert left_in(disk.crash()) == [(1, b"x"), (2, b"x")]
+
+
+async def test_a_message_that_finds_no_space_is_not_in_and_the_next_one_is():
+    disk = fault_disk()
+    async with opened(disk) as store:
+        queue = store.queue()
+        assert await queue.send(b"a") == 1
+        record = await queue.receive()
+        for act in (lambda: queue.send(b"b"), lambda: queue.ack(record)):
+            disk.fail("pwrite", error=errno.ENOSPC, path="*.log")
+            with pytest.raises(diskq.DiskFullError):
+                await act()
+            assert queue.statistics().stored == 1
+        disk.fail("pwrite", error=errno.ENOSPC, path="*.log")
+        with pytest.raises(diskq.DiskFullError):
+            queue.send_nowait(b"b")
+        assert not record.is_settled
+        assert await queue.send(b"c") == 2
+        await queue.ack(record)
+    assert left_in(disk.inner) == [(0, b"c")]
+
+
 @pytest.mark.parametrize("act", ["send", "ack", "delete", "sync"])
 async def test_what_waits_to_be_written_is_written_before_what_comes_after_it(act):
     disk = PatientDisk()
