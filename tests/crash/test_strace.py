@@ -13,26 +13,53 @@ import pytest
 
 PROGRAM = """
     import os, sys, trio, diskq
+    kind, path, sync_to = sys.argv[1:]
+    openers = {
+        "queue": lambda: diskq.open_queue(path, "events", sync_to=sync_to),
+        "stream": lambda: diskq.open_producer(path, sync_to=sync_to),
+        "journal": lambda: diskq.open_journal(path, sync_to=sync_to),
+    }
     async def main():
-        async with diskq.open_queue(sys.argv[1], "events", sync_to=sys.argv[2]) as queue:
-            await queue.send(b"sets the clock running")
+        async with openers[kind]() as store:
+            await store.send(b"sets the clock running")
             for number in range(5):
                 os.write(2, b"MARK before %d\\n" % number)
-                await queue.send(b"must not be lost", durability="synced")
+                await store.send(b"must not be lost", durability="synced")
                 os.write(2, b"MARK after %d\\n" % number)
     trio.run(main)
 """
 
+SYNCHRONOUS = """
+    import os, sys, diskq
+    kind, path, sync_to = sys.argv[1:]
+    if kind == "queue":
+        store = diskq.FifoQueue(path, "events", diskq.QueueOptions(sync_to=sync_to))
+        put = lambda value: store.put(value, "synced")
+    elif kind == "stream":
+        store = diskq.Stream(path, diskq.StreamOptions(sync_to=sync_to))
+        put = lambda value: store.append(value, b"key", durability="synced")
+    else:
+        store = diskq.Journal(path, diskq.JournalOptions(sync_to=sync_to))
+        put = lambda value: store.append(value, durability="synced")
+    for number in range(5):
+        os.write(2, b"MARK before %d\\n" % number)
+        put(b"must not be lost")
+        os.write(2, b"MARK after %d\\n" % number)
+    store.close()
+"""
 
-def traced(directory: Path, log: Path, sync_to: str) -> list[str]:
-    """The calls of the program above, in the order in which they returned."""
+REDO = {"queue": "events.redo", "stream": "redo", "journal": "redo"}
+
+
+def traced(directory: Path, log: Path, kind: str, sync_to: str, program: str = PROGRAM) -> list[str]:
+    """The calls of one of the programs above, in the order in which they returned."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not installed")
     calls = "trace=pwrite64,write,fdatasync,fsync,openat,close"
     command = [strace, "-f", "-y", "-s", "256", "-e", calls, "-o", str(log)]
-    program = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(directory), sync_to]
-    done = subprocess.run([*command, *program], capture_output=True, check=False)
+    python = [sys.executable, "-c", textwrap.dedent(program), kind, str(directory), sync_to]
+    done = subprocess.run([*command, *python], capture_output=True, check=False)
     if done.returncode and b"ptrace" in done.stderr:
         pytest.skip("strace may not trace here")
     assert done.returncode == 0, done.stderr.decode()
@@ -59,7 +86,7 @@ class Send:
 def test_a_send_synced_to_the_files_returns_after_the_sync_of_its_data_and_checksums(tmp_path: Path) -> None:
     queue = tmp_path / "queue"
     queue.mkdir()
-    lines = traced(queue, tmp_path / "log", "files")
+    lines = traced(queue, tmp_path / "log", "queue", "files")
     for number in range(5):
         send = Send(lines, number)
         data = send.seen(r"pwrite64\(\d+<[^>]*/events\.diskqueue\.000000\.dat>.*must not be lost")
@@ -71,12 +98,17 @@ def test_a_send_synced_to_the_files_returns_after_the_sync_of_its_data_and_check
         assert send.seen(r"fdatasync\(\d+<[^>]*\.dat\.sums>") <= synced[1]
 
 
-def test_a_synced_send_returns_after_one_sync_of_the_redo_log(tmp_path: Path) -> None:
-    queue = tmp_path / "queue"
-    queue.mkdir()
-    lines = traced(queue, tmp_path / "log", "log")
+@pytest.mark.parametrize("program", [PROGRAM, SYNCHRONOUS], ids=["channel", "engine"])
+@pytest.mark.parametrize("kind", REDO)
+def test_a_synced_send_returns_after_one_sync_of_the_redo_log(
+    kind: str, program: str, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    lines = traced(store, tmp_path / "log", kind, "log", program)
+    redo = REDO[kind].replace(".", r"\.")
     for number in range(2, 5):  # the first one makes the log, and the second one is the first in it
         send = Send(lines, number)
-        entry = send.seen(r"pwrite64\(\d+<[^>]*/events\.redo>.*must not be lost")
+        entry = send.seen(rf"pwrite64\(\d+<[^>]*/{redo}>.*must not be lost")
         (synced,) = send.synced()
-        assert entry < send.seen(r"fdatasync\(\d+<[^>]*/events\.redo>") <= synced
+        assert entry < send.seen(rf"fdatasync\(\d+<[^>]*/{redo}>") <= synced
