@@ -7,7 +7,9 @@ what was acknowledged in it. Later versions open them: tests/golden/test_version
 made anew: it is what that version wrote. To write an older version's, copy this file beside its checkout.
 
 Each case runs in a process of its own, which says what is acknowledged and then leaves, or kills itself with
-messages that are on the slate and not in their file yet. Without a clock, but for what files keep of it.
+messages that are on the slate and not in their file yet. Without a clock, but for what files keep of it. Or
+it writes to a disk in memory, and the directory is what a power cut leaves of it: files as they were synced,
+and messages that were synced in the redo log alone.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ import trio
 
 import diskq
 from diskq.storage.fs import OsFileSystem
+from diskq.storage.redo_log import read_redo
+from diskq.testing import CrashFS
 
 HERE = Path(__file__).parent
 STEP = 10**9
@@ -39,6 +43,9 @@ START = 1_700_000_000 * STEP
 LONG = 100.0
 """Seconds without a yield: what is sent meanwhile stays on the slate."""
 NEVER: dict[str, Any] = {"sync_every": 1_000_000, "sync_timeout": 1e6}
+
+ROOT = "/it"
+"""The directory on a disk in memory."""
 
 Told = dict[str, Any]
 Case = Callable[[str], Told | Awaitable[Told]]
@@ -603,6 +610,140 @@ async def spool_closed(path: str) -> Told:
 async def spool_killed(path: str) -> Told:
     """The same in the middle of a try, with messages on the slate."""
     return await _spool(path, is_killed=True)
+
+
+# --- after a power cut: all that was synced is there, though the files lack it -----------------------------
+
+
+def memory() -> CrashFS:
+    disk = CrashFS()
+    disk.make_directory_durably(ROOT)
+    return disk
+
+
+def cut(disk: CrashFS, path: str, redo: str = "", **told: Any) -> Told:
+    """The power fails. Each file has what was synced, and the redo log has more."""
+    after = disk.crash()
+    for name, content in after.files().items():
+        target = Path(path, name.removeprefix(f"{ROOT}/"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    log = read_redo(after, f"{ROOT}/{redo}") if redo else None
+    assert not redo or (log is not None and len(log.entries) > 5)
+    return tell(ended="cut", **told)
+
+
+def _queue_before(sent: list[str], name: str) -> CrashFS:
+    """Several files, some consumed, and closed; then more, each synced."""
+    disk = memory()
+    with diskq.FifoQueue(ROOT, name, diskq.QueueOptions(max_bytes_per_file=200), fs=disk) as queue:
+        queue.put_many(raw(sent[:30]))
+        queue.get_many(12)
+    return disk
+
+
+@case
+def queue_cut(path: str) -> Told:
+    """Messages in the redo log alone, and later ones that were not synced."""
+    sent = texts("order", 70)
+    disk = _queue_before(sent, "orders")
+    queue = diskq.FifoQueue(ROOT, "orders", diskq.QueueOptions(**NEVER), fs=disk)
+    queue.get_many(3)
+    for body in raw(sent[30:60]):
+        queue.put(body, "synced")
+    queue.get_many(2)
+    queue.put_many(raw(sent[60:]))
+    told = {"kind": "queue", "name": "orders", "sent": sent, "synced": 60, "gone": 12, "taken": 17}
+    return cut(disk, path, ".diskq/orders.redo", **told)
+
+
+@case
+def leases_cut(path: str) -> Told:
+    """The same, with acknowledgements that were synced and some that were not."""
+    sent = texts("task", 60)
+    disk = memory()
+    queue = diskq.FifoQueue(ROOT, "tasks", diskq.QueueOptions(**NEVER), fs=disk)
+    queue.put_many(raw(sent[:30]))
+    work = diskq.FifoWork(queue)
+    leases = work.get_many(20)
+    work.ack(leases[1:12:2])
+    queue.sync()
+    work.ack(leases[12:14])
+    for body in raw(sent[30:]):
+        queue.put(body, "synced")
+    acked, maybe = sent[1:12:2], sent[12:14]
+    told = {"kind": "leases", "name": "tasks", "sent": sent, "acked": acked, "maybe": maybe}
+    return cut(disk, path, ".diskq/tasks.redo", **told)
+
+
+@case
+def stream_cut(path: str) -> Told:
+    """Three partitions; the last segments are shorter than what was synced."""
+    disk, tally, rows = memory(), _Tally(3), _rows("click", 110)
+    with diskq.Stream(ROOT, diskq.StreamOptions(partition_count=3, segment_size=400), fs=disk) as stream:
+        _append(stream, tally, rows[:50])
+    stream = diskq.Stream(ROOT, diskq.StreamOptions(segment_size=10**6, **NEVER), fs=disk)
+    for row in rows[50:95]:
+        position = stream.append(row[1], row[0], row[2], "synced")
+        tally.add(row, position.partition, position.offset)
+    synced = tally.sizes()
+    _append(stream, tally, rows[95:])
+    told = {"kind": "stream", "partitions": tally.partitions, "synced": synced, "groups": {}}
+    return cut(disk, path, ".diskq/redo", **told)
+
+
+@case
+def journal_cut(path: str) -> Told:
+    """The last file is shorter than what was synced."""
+    disk, rows = memory(), _rows("entry", 90)
+    with diskq.Journal(ROOT, diskq.JournalOptions(segment_size=400), fs=disk) as journal:
+        journal.append_many(_items(rows[:40]))
+    journal = diskq.Journal(ROOT, diskq.JournalOptions(segment_size=10**6, **NEVER), fs=disk)
+    for offset, (key, value, timestamp) in enumerate(rows[40:75], 40):
+        journal.append(value, key, timestamp, offset % 3, "synced")
+    journal.append_many(_items(rows[75:], 75))
+    told = {"kind": "journal", "messages": _journal_rows(rows), "synced": 75, "readers": {}}
+    return cut(disk, path, ".diskq/redo", **told)
+
+
+@case
+def priority_cut(path: str) -> Told:
+    """It has no redo log: its command log is one."""
+    disk, main = memory(), {}
+    store = diskq.PriorityStore(
+        ROOT, diskq.PriorityOptions(**NEVER, soft_limit=900, hard_limit=1500), fs=disk
+    )
+    for number, (priority, payload) in enumerate(_jobs(*range(40))):
+        word: Any = "synced" if number < 30 else "written"
+        main[store.put(store.queue(), payload.encode(), priority, word)] = (priority, payload)
+        if number == 29:
+            synced = list(main)
+    (default,) = (info.name for info in store.queues())
+    queues = {default: _in_order(main)}
+    return cut(disk, path, kind="priority", queues=queues, synced={default: synced}, acked={}, maybe={})
+
+
+@case
+async def spool_cut(path: str) -> Told:
+    """Some delivered, durably; the rest is in the redo log alone."""
+    sent, disk, reached = texts("mail", 40), memory(), trio.Event()
+
+    async def deliver(batch: diskq.Batch) -> None:
+        await trio.lowlevel.checkpoint()
+        if batch[0].decode() == sent[9]:
+            reached.set()
+            await trio.sleep_forever()
+
+    queue = diskq.QueueOptions(**NEVER)
+    async with diskq.open_spool(ROOT, deliver, queue=queue, max_items=3, commit="synced", fs=disk) as spool:
+        await spool.send_many(raw(sent[:12]))
+        await reached.wait()
+        await spool.sync()
+        for body in raw(sent[12:]):
+            await spool.send(body, durability="synced")
+        told = {"kind": "spool", "sent": sent, "delivered": 9, "letters": [], "attempts": 1, "synced": 40}
+        return cut(disk, path, ".diskq/spool.redo", **told)
+    raise AssertionError("it is not left by an exception")
 
 
 # --- making them ----------------------------------------------------------------------------------------
