@@ -13,7 +13,9 @@
 # If another program may have written since, nothing is written in place: records that are not there are
 # displaced.
 #
-# If the machine ran on, there is nothing to do: the page cache has all that was written to the files.
+# If the machine ran on, nothing is missing: the page cache has all that was written to the files. It is only
+# made durable there, before the log is cleared: recovery does so with what diskq wrote last, but not where
+# another program has written since.
 
 from __future__ import annotations
 
@@ -109,8 +111,7 @@ def replay_redo(
     if content.unreadable:
         reason = "its header is unreadable: " if content.number is None else "parts of it are unreadable: "
         done.repairs.append(_keep_log(fs, path, reason, content.unreadable, has_run_on=has_run_on))
-    if not has_run_on:
-        _Replay(fs, source, done).run(content)
+    _Replay(fs, source, done, has_run_on=has_run_on).run(content)
     return done
 
 
@@ -145,8 +146,9 @@ def _keep_log(
 class _Replay:
     """One replay of a log that can be read."""
 
-    def __init__(self, fs: FileSystem, source: RedoSource, done: Redone) -> None:
+    def __init__(self, fs: FileSystem, source: RedoSource, done: Redone, *, has_run_on: bool) -> None:
         self._fs = fs
+        self._has_run_on = has_run_on
         self._stagings = source.stagings
         self._done = done
         self._in_place = source.in_place
@@ -172,6 +174,9 @@ class _Replay:
                 continue
             if self._is_covered(part.group, part.file, part.end):
                 continue
+            if self._has_run_on:
+                self._keep(part)
+                continue
             if place in self._displaced or not self._put_data(part):
                 self._displaced.setdefault(place, []).append(part)
                 continue
@@ -189,14 +194,30 @@ class _Replay:
                     placed = placed._replace(checksums_at=beside.position, checksums=beside.content)
             self._done.in_place.append(placed)
 
-    def _put_data(self, part: Part) -> bool:
-        """Put the records in their place, or find them there. False: something else is, or nothing can be."""
+    def _keep(self, part: Part) -> None:
+        """Make the records durable where they are; if they are not, another program has used their place."""
+        staging = self._stagings[part.group]
+        if self._there(part) == part.content:
+            self._put(staging.data(part.file), part, create=False)
+            checksum_file = staging.checksum_file(part.file)
+            if checksum_file not in self._handles and self._fs.size_of(checksum_file) is not None:
+                self._handles[checksum_file] = self._fs.open(checksum_file, write=True)
+
+    def _there(self, part: Part) -> bytes | None:
+        """Return the bytes in the place of the records; None if the file is gone, or ends before them."""
         path = self._stagings[part.group].data(part.file)
         size = self._fs.size_of(path)
         if size is None or size < part.position:
-            return False
+            return None
         with opened(self._fs, path) as handle:
-            there = self._fs.pread(handle, len(part.content), part.position)
+            return self._fs.pread(handle, len(part.content), part.position)
+
+    def _put_data(self, part: Part) -> bool:
+        """Put the records in their place, or find them there. False: something else is, or nothing can be."""
+        path = self._stagings[part.group].data(part.file)
+        there = self._there(part)
+        if there is None:
+            return False
         if there != part.content and not (self._in_place and is_part_of(there, part.content)):
             return False
         self._put(path, part, create=False)

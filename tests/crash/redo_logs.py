@@ -18,6 +18,7 @@ from diskq.engine.journal.journal import Journal
 from diskq.engine.log.sync import Sync
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.reader import StreamReader
 from diskq.engine.stream.retention import retain
 from diskq.engine.stream.stream import Stream
 from diskq.errors import StorageFailedError
@@ -27,9 +28,19 @@ from diskq.storage.repairs import Repair
 from diskq.testing import CrashFS
 from tests.crash.harness import KILL
 from tests.engine import journals, streams
-from tests.reference import triplet_oracle
+from tests.reference import sej_oracle, triplet_oracle
 
-__all__ = ["KINDS", "Found", "Kind", "Promises", "Session", "check", "lifetimes", "value"]
+__all__ = [
+    "KINDS",
+    "Found",
+    "Kind",
+    "Promises",
+    "Session",
+    "check",
+    "check_after_a_peer",
+    "lifetimes",
+    "value",
+]
 
 LEAST = 64 * 1024
 QUEUE_PLACE = "/q"
@@ -86,6 +97,8 @@ class Kind(ABC):
 
     name: ClassVar[str]
     redo: ClassVar[str]
+    first_file: ClassVar[str]
+    """The store has been made once it is there."""
     unsynced: ClassVar[tuple[str, ...]] = (
         "not synced before the machine stopped",
         "an open that was killed kept it aside",
@@ -109,10 +122,26 @@ class Kind(ABC):
     @abstractmethod
     def found(self, fs: CrashFS) -> Found: ...
 
+    def _end(self, engine: Any) -> None:
+        """The process ends: what it found and wrote stays as it is."""
+        with suppress(StorageFailedError):
+            engine.log.fail(OSError("the process ends here"))
+        engine.close()
+
+    def values(self, fs: CrashFS) -> tuple[tuple[Repair, ...], list[bytes]]:
+        """Open it for writing. Returns the repairs, and all that a reader gets."""
+        found = self.found(fs)
+        return found.repairs, [value for _, values in found.messages.values() for value in values]
+
+    @abstractmethod
+    def let_peer_write(self, fs: CrashFS, values: Sequence[bytes]) -> None:
+        """Have the program that the format is from open the files, append messages, sync and close."""
+
 
 class QueueKind(Kind):
     name = "queue"
     redo = f"{QUEUE_PLACE}/.diskq/events.redo"
+    first_file = METADATA
 
     def open(self, fs: FileSystem, *, file_size: int, **options: Any) -> FifoQueue:
         fs.make_directory(QUEUE_PLACE)
@@ -141,10 +170,31 @@ class QueueKind(Kind):
         assert there == files + 1, "consumed files stay"
         return found
 
+    def values(self, fs: CrashFS) -> tuple[tuple[Repair, ...], list[bytes]]:
+        with self.open(fs, file_size=20_000) as queue:
+            return queue.repairs, queue.peek_many(100_000)
+
+    def let_peer_write(self, fs: CrashFS, values: Sequence[bytes]) -> None:
+        """It goes on where the metadata says; in the next file, if there is more."""
+        depth, read, write, *_ = fs.read(METADATA).decode().split("\n")
+        number, byte = map(int, write.split(","))
+        path = f"{QUEUE_PLACE}/events.diskqueue.{number:06}.dat"
+        content = fs.files().get(path, b"")
+        if len(content) > byte:
+            number, byte, content = number + 1, 0, b""
+            path = f"{QUEUE_PLACE}/events.diskqueue.{number:06}.dat"
+        new = b"".join(len(value).to_bytes(4, "big") + value for value in values)
+        content = content[:byte].ljust(byte, b"\0") + new + content[byte + len(new) :]
+        fs.write_durably(path, content)
+        told = f"{int(depth) + len(values)}\n{read}\n{number},{byte + len(new)}\n"
+        fs.unlink(METADATA)
+        fs.write_durably(METADATA, told.encode())
+
 
 class StreamKind(Kind):
     name = "stream"
     redo = f"{streams.ROOT}/.diskq/redo"
+    first_file = streams.POINTS
     unsynced = (
         *Kind.unsynced,
         "messages are missing at the end",
@@ -176,9 +226,7 @@ class StreamKind(Kind):
     def found(self, fs: CrashFS) -> Found:
         stream = self.open(fs, file_size=6000)
         found = Found(stream, {})
-        with suppress(StorageFailedError):
-            stream.log.fail(OSError("the process ends here"))
-        stream.close()
+        self._end(stream)
         for group in streams.partitions(fs.files()):
             values: list[bytes] = []
             first = end = None
@@ -194,10 +242,43 @@ class StreamKind(Kind):
             found.messages[group] = first, values
         return found
 
+    def values(self, fs: CrashFS) -> tuple[tuple[Repair, ...], list[bytes]]:
+        opened = self.open(fs, file_size=6000)
+        self._end(opened)
+        stream, found = StreamReader(streams.ROOT, fs=fs), []
+        for partition in stream.partitions():
+            with stream.open(partition) as reader:
+                reader.seek_oldest()
+                found += [message.value for message in iter(reader.read, None)]
+        return opened.repairs, found
+
+    def let_peer_write(self, fs: CrashFS, values: Sequence[bytes]) -> None:
+        """It appends to the last segment, at its end, with the offset that the index has come to."""
+        files = fs.files()
+        if streams.OWNER in files:
+            fs.unlink(streams.OWNER)
+            fs.sync_directory(streams.ROOT)
+        for number, value in enumerate(values):
+            group = number % 3
+            base = max(streams.segments(fs.files(), group), default=None)
+            if base is None:
+                continue
+            data, index = streams.data(base, group), streams.index(base, group)
+            times = streams.timeindex(base, group)
+            its, rows, moments = (fs.files().get(path, b"") for path in (data, index, times))
+            rows = rows[: len(rows) // 24 * 24]
+            offset = base + len(rows) // 24
+            record = triplet_oracle.record(b"peer", number, value)
+            rows += triplet_oracle.index_row(offset, len(its), len(record))
+            fs.write_durably(data, its + record)
+            fs.write_durably(index, rows)
+            fs.write_durably(times, moments + triplet_oracle.timeindex_row(offset, number))
+
 
 class JournalKind(Kind):
     name = "journal"
     redo = f"{journals.ROOT}/.diskq/redo"
+    first_file = journals.data()
 
     def open(self, fs: FileSystem, *, file_size: int, **options: Any) -> Journal:
         return Journal(journals.ROOT, JournalOptions(segment_size=file_size, **options), fs=fs)
@@ -218,13 +299,29 @@ class JournalKind(Kind):
     def found(self, fs: CrashFS) -> Found:
         journal = self.open(fs, file_size=6000)
         found = Found(journal, {})
-        with suppress(StorageFailedError):
-            journal.log.fail(OSError("the process ends here"))
-        journal.close()
+        self._end(journal)
         messages = journals.stored(fs)
         assert [message.offset for message in messages] == list(range(len(messages)))
         found.messages[0] = 0, [message.value for message in messages]
         return found
+
+    def values(self, fs: CrashFS) -> tuple[tuple[Repair, ...], list[bytes]]:
+        journal = self.open(fs, file_size=6000)
+        self._end(journal)
+        return journal.repairs, [message.value for message in journals.read_all(fs)]
+
+    def let_peer_write(self, fs: CrashFS, values: Sequence[bytes]) -> None:
+        """It goes on after the last whole record of the last file; its lock file is emptied, and goes."""
+        fs.write_durably(journals.LOCK, b"")
+        name = max(journals.segments(fs))
+        path, first = f"{journals.ROOT}/jnl/{name}", int(name.removesuffix(".jnl"), 16)
+        content = fs.read(path)
+        found, end, _ = sej_oracle.records(content, first)
+        content = content[:end]
+        for offset, value in enumerate(values, first + len(found)):
+            content += sej_oracle.record(offset, b"peer", 0, 0, value)
+        fs.write_durably(path, content)
+        fs.unlink(journals.LOCK)
 
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (QueueKind(), StreamKind(), JournalKind())}
@@ -508,6 +605,30 @@ def check(kind: Kind) -> Callable[[str, CrashFS, Promises], None]:
             assert again.messages == found.messages, "not durable"
         _judge(kind, outcome, again, promises)
         assert [repair for repair in again.repairs if repair.reason not in kind.unsynced] == []
+
+    return nothing_is_lost
+
+
+def check_after_a_peer(kind: Kind) -> Callable[[str, CrashFS, Promises], None]:
+    """A check of what diskq finds if the other program has opened the files of a killed process before it."""
+
+    def nothing_is_lost(outcome: str, fs: CrashFS, promises: Promises) -> None:
+        assert outcome == KILL
+        if kind.first_file not in fs.files():
+            return
+        new = [b"peer %d" % number + value(number, 300) for number in range(4)]
+        kind.let_peer_write(fs, new)
+        repairs, values = kind.values(fs)
+        attempted = {one for messages in promises.attempted.values() for one in messages}
+        assert set(values) <= attempted | set(new), "altered or invented"
+        gone: set[bytes] = set()
+        synced: set[bytes] = set()
+        for group, messages in promises.attempted.items():
+            first = promises.gone.get(group, 0)
+            gone |= set(messages[:first])
+            synced |= set(messages[first : promises.synced.get(group, 0)])
+        assert synced <= set(values) or repairs, "lost in silence"
+        assert set(values) - gone <= set(kind.values(fs.crash())[1]), "not durable"
 
     return nothing_is_lost
 

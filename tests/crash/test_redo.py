@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from diskq.engine.log import redo, writer
+from diskq.engine.queue import recovery as queue_recovery
 from diskq.errors import DiskqError
 from diskq.storage import append_file, redo_replay
 from diskq.testing import CrashFS
 from tests.crash import test_priority as priority
 from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
-from tests.crash.redo_logs import KINDS, Promises, check, lifetimes
+from tests.crash.redo_logs import KINDS, Promises, check, check_after_a_peer, lifetimes
 from tests.sampling import IS_FULL
 
 pytestmark = pytest.mark.usefixtures("quiet_log")
@@ -62,6 +63,14 @@ def test_recovery_may_be_interrupted_too(kind: str, seed: int) -> None:
     crash(kind, seed, every=4 if IS_FULL else 2 * SAMPLE, again=3)
 
 
+@pytest.mark.parametrize("kind, seed", [(kind, seed) for kind in KINDS for seed in range(4)])
+def test_what_an_open_finds_after_another_program_is_durable(kind: str, seed: int) -> None:
+    """The program that the format is from appends to the files of a killed process, and syncs only that."""
+    judge = check_after_a_peer(KINDS[kind])
+    every = 1 if IS_FULL else 20
+    run_cuts(lifetimes(KINDS[kind], seed), judge, witness=Promises, seeds=0, every=every)
+
+
 def test_that_is_twenty_thousand_cut_points() -> None:
     cuts = {kind: sum(cut_points(kind, seed) for seed in seeds) for kind, seeds in SEEDS.items()}
     assert sum(cuts.values()) >= 20_000, cuts
@@ -70,6 +79,14 @@ def test_that_is_twenty_thousand_cut_points() -> None:
 
 # --- do they bite? --------------------------------------------------------------------------------
 
+
+def after_a_peer() -> None:
+    for seed in range(4):
+        judge = check_after_a_peer(KINDS["queue"])
+        run_cuts(lifetimes(KINDS["queue"], seed), judge, witness=Promises, seeds=0)
+
+
+QUEUE = queue_recovery.__name__
 WRITER, REDO = writer.__name__, redo.__name__
 REPLAY, APPENDFILE = redo_replay.__name__, append_file.__name__
 
@@ -123,8 +140,16 @@ MUTATIONS = [
     # Records in it that mean nothing without the name of their file.
     Mutation(WRITER, "            or (in_flight is not None and not in_flight.barrier.is_plain)\n", ""),
     Mutation(WRITER, "            or self.pending\n", ""),
+    # Another program came after a kill, and synced nothing of it.
+    Mutation(REPLAY, "                self._keep(part)\n", "", by=after_a_peer),
+    Mutation(
+        QUEUE,
+        "self.acts.keep((self.files.data(number), self.sizes[number]))",
+        "pass",
+        by=after_a_peer,
+    ),
     # What the replay does: nothing, too little, what is durable or consumed.
-    Mutation(REPLAY, "    if not has_run_on:\n        _Replay", "    if False:\n        _Replay"),
+    Mutation(REPLAY, "_Replay(fs, source, done, has_run_on=has_run_on).run(content)", "pass"),
     Mutation(REPLAY, "        write_all(self._fs, handle, part.content, part.position)", "        pass"),
     Mutation(REPLAY, "if beside.kind == CHECKSUMS and (beside", "if False and (beside"),
     Mutation(REPLAY, "if self._is_covered(part.group, part.file, part.end):", "if False:"),
@@ -135,6 +160,8 @@ MUTATIONS = [
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_weaker_redo_log_is_caught(mutation: Mutation) -> None:
     def crash_everywhere() -> None:
+        if callable(mutation.by):
+            mutation.by()
         if isinstance(mutation.by, tuple):
             kind, seed = mutation.by
             crash(kind, seed, every=4, again=2)

@@ -92,6 +92,8 @@ class QueueUse:
     """True if a process that staged messages ended without closing it, and the machine ran on until then."""
     has_all_checksums: bool
     """True if checksums cover all that was written, except what was staged."""
+    was_closed: bool = False
+    """True if diskq closed it, and then everything that it wrote was durable."""
     staged: Waiting | None = None
     """The staged messages that are already in their files, with or without checksums."""
 
@@ -99,12 +101,14 @@ class QueueUse:
     def before(cls, previous: Holder | None, wals: WriteAheadLogs, *, never_empty: bool) -> QueueUse:
         """Return it for an open, after what was staged was put back. `never_empty`: no message is empty."""
         was_killed = wals.was_killed and not wals.is_resumed
+        was_closed = previous is not None and previous.is_closed
         are_complete = never_empty or (was_killed and not wals.repairs)
         return cls(
             was_ours=previous is not None,
             was_restarted=wals.was_restarted,
             was_killed=was_killed,
-            has_all_checksums=are_complete or (previous is not None and previous.is_closed),
+            has_all_checksums=are_complete or was_closed,
+            was_closed=was_closed,
             staged=wals.restored.get(0),
         )
 

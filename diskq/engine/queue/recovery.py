@@ -164,6 +164,7 @@ class FifoRecovery:
         if metadata is not None and is_foreign:
             self._restore_overwritten(metadata)
             self._forget_stale_checksums()
+            self._keep_ours()
         read, known, depth = self._start(metadata)
         count = len(self.repairs)
         tail = self._cut_tail(trust, read, known, has_metadata=metadata is not None)
@@ -331,6 +332,12 @@ class FifoRecovery:
         if len(uncounted) == 1:
             records = max(0, lost - sum(repair.records or 0 for repair in self.repairs))
             self.repairs[uncounted[0]] = replace(reported[uncounted[0]], records=records)
+
+    def _keep_ours(self) -> None:
+        """Have the first barrier sync what a killed diskq wrote: the peer that came after it does not."""
+        if not self.use.was_closed:
+            for number in set(self.files.checksum_files()) & self.sizes.keys():
+                self.acts.keep((self.files.data(number), self.sizes[number]))
 
     def _restore_overwritten(self, metadata: QueueMetadata) -> None:
         """Keep a peer's messages in files of diskq that it began anew, and move diskq's to the end."""
