@@ -163,13 +163,16 @@ class WriteAheadLog:
         """Bytes on the disk."""
         self._has_reserve = reserve > 0
         self._is_closed = self._is_given_up = False
-        with opened(fs, path, write=True, create=True) as handle:
-            if is_for_rows and fs.size(handle) > size:
-                fs.truncate(handle, size)
-            head = _head(fs, _ROWS_MAGIC if is_for_rows else WAL_MAGIC)
-            # Real zeros, so that a full disk fails here and not when the memory is written.
-            write_all(fs, handle, head + bytes(self.size - _ENTRY_AT), 0)
-            self._memory = fs.share_memory(handle, size)
+        with contextlib.ExitStack() as unless_mapped:
+            with opened(fs, path, write=True, create=True) as handle:
+                if is_for_rows and fs.size(handle) > size:
+                    fs.truncate(handle, size)
+                head = _head(fs, _ROWS_MAGIC if is_for_rows else WAL_MAGIC)
+                # Real zeros, so that a full disk fails here and not when the memory is written.
+                write_all(fs, handle, head + bytes(self.size - _ENTRY_AT), 0)
+                self._memory = fs.share_memory(handle, size)
+                unless_mapped.callback(self._memory.release)
+            unless_mapped.pop_all()
         self._records = self._memory[_BOOT : _RECORDS_AT if is_for_rows else size]
         buffer.attach_wal(self._records)
 
