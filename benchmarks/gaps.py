@@ -71,21 +71,23 @@ _BATCHED = (
     "lays a length before it and a checksum of the block beside it: some 0.2 µs, most of it in the "
     "interpreter's objects and not in the file."
 )
-_TWO_SYNCS = (
-    "The limit syncs one file. Ours syncs two, data and checksums, and ext4's journal commits in turn: two "
-    "fdatasyncs one after the other take 1.7 x one (p50 314 µs beside 186), at once from two threads still "
-    "1.5 x. So about 0.6 of the limit is the most that checksums beside the data can reach."
+_ONE_SYNC = (
+    "Both sync one file for all that wait. Each message is written twice, to its file and to the redo log, "
+    "which alone is synced; the files and checksums are synced at the sync policy's pace, on the same disk."
 )
-_WOKEN = (
-    " The rest of a lone send is a thread that is woken for the barrier, as the event loop waits for no "
-    "disk, and wakes the loop again."
+_LOGGED = (
+    "Both sync one file for all that wait. Each message is a record of the command log, and an entry of the "
+    "heap that it is taken from; it can be received only after its sync."
+)
+_AWAKE = (
+    " The rest of a lone send is the call, and two hand-overs: to the thread that syncs, and back. Both "
+    "threads wait awake for a short time; on a disk that takes longer, or with one processor, each of the "
+    "two is the wake-up of a thread."
 )
 _RETURNED = (
     " The rest grows with the tasks: each is woken by Trio's loop and sends its next message before the "
-    "next group is whole, 4.8 µs for a bare hand-over, in which the disk has nothing to do."
-)
-_LOGGED = (
-    " Each message is a record of the command log besides, and an entry of the heap that it is taken from."
+    "next group is whole, about the time of a bare hand-over between two tasks (the queue's report has it), "
+    "in which the disk has nothing to do."
 )
 _OBJECT = (
     "The limit moves bytes by the MiB and looks at none. A message is a Python object of its own to make and "
@@ -113,10 +115,9 @@ GAPS = (
     _each(
         "priority send",
         "priority",
-        "Bound by the interpreter: a write(2) of each record, which is a tenth of what it takes, as nothing "
-        "is gathered over a slice and a record is visible only once it is written; its CRC-32/MPEG-2; the "
-        "place in the heap, and the tasks that wait there; a pass of Trio's loop for every four of them. "
-        "Batches are the way.",
+        "The limit's write(2) is in each send, too: nothing is gathered over a slice, as a record is visible "
+        "only once it is written. Besides that a send is the call and its await, the record with its "
+        "CRC-32/MPEG-2, and the place in the heap. Batches are the way.",
     ),
     _each(
         "priority send_many(100)",
@@ -143,9 +144,9 @@ GAPS = (
         "limit's 100.",
     ),
     *(
-        _durable(kind, producers, _TWO_SYNCS + rest + (_LOGGED if kind == "priority" else ""))
+        _durable(kind, producers, (_LOGGED if kind == "priority" else _ONE_SYNC) + rest)
         for kind in ("queue", "stream", "journal", "priority")
-        for producers, rest in ((1, _WOKEN), (16, _RETURNED), (256, _RETURNED))
+        for producers, rest in ((1, _AWAKE), (16, _RETURNED), (256, _RETURNED))
     ),
 )
 
