@@ -1,12 +1,12 @@
-# Snapshots of a store that is in use. Law: the state is frozen in Trio's thread, at once, and written in a
-# thread of its own; the log that it covers is removed when both are on stable storage.
+# Snapshots of a store that is in use. Law: the state is frozen in Trio's thread, at once, and written in
+# another one; the log that it covers is removed when both are on stable storage.
 #
 #   requested     the log has grown, or a task calls `take`     `go_on`, in a turn of the loop
 #   written       in the thread, while the store stays usable   `_note`, then `_take_over`
 #   installed     when the log up to it is durable: a barrier   `_install`, in the thread again
 #
-# The thread is not the one that executes barriers: a task that waits for stable storage waits only for its
-# own sync.
+# The threads are those that execute barriers, but only half of them do such work at a time: a task that waits
+# for stable storage waits only for its own sync.
 
 from __future__ import annotations
 

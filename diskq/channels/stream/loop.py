@@ -118,7 +118,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
     # --- the budget -------------------------------------------------------------------------------
 
     def _make_room(self) -> None:
-        """Remove old segments in the barrier thread, because removal takes syncs."""
+        """Remove old segments in a thread that executes barriers, because removal takes syncs."""
         if not self._is_dropping:
             self._is_dropping = True
             wanted = self.engine.missing
