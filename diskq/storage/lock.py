@@ -10,12 +10,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from diskq.errors import LockedError
 from diskq.storage.barrier import write_all
+from diskq.storage.checksums import checksum
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.small_file import read_small
@@ -34,7 +36,9 @@ __all__ = [
 # The most write-ahead logs of a stream: their numbers must fit into the sector.
 _MOST_STAGED = 64
 _LARGEST_LOCK = 4096
-_SIZE = 512  # one sector, written by one call: it is read whole, or diskq did not write it
+_SIZE = 512  # one sector, written by one call, so that no process reads half of it
+# First in the content: the crc32c of what comes after it, in 8 hex digits.
+_CHECK = re.compile(rb'\{"check": "(?P<check>[0-9a-f]{8})", (?P<rest>.*\}) *\n', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +225,9 @@ class Lock:
             content["redo"] = its.redo
         if its.is_displaced:
             content["is_displaced"] = 1
-        write_all(self._fs, self.handle, json.dumps(content).encode().ljust(_SIZE - 1) + b"\n", 0)
+        rest = json.dumps(content).encode()[1:]
+        text = b'{"check": "%08x", %s' % (checksum(rest), rest)
+        write_all(self._fs, self.handle, text.ljust(_SIZE - 1) + b"\n", 0)
 
     def release(self) -> None:
         """Release the lock. Idempotent. The file stays: else two others could lock two different files."""
@@ -242,11 +248,19 @@ def read_holder(fs: FileSystem, path: str) -> Holder | None:
 
 
 def parse_holder(data: bytes) -> Holder | None:
-    """Return the holder named by a lock file's content; None if it is empty, an empty one if unreadable."""
+    """Return the holder named by a lock file's content; None if it is empty, an empty one if unreadable.
+
+    A power cut may leave the beginning of one content and the end of another, which the check shows.
+    The contents of older versions have none.
+    """
     if not data:
         return None
     try:
         content = json.loads(data)
+        if "check" in content:
+            found = _CHECK.fullmatch(data)
+            if found is None or int(found["check"], 16) != checksum(found["rest"]):
+                return Holder()
         return Holder(
             int(content["pid"]),
             str(content["host"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import pytest
 
 from diskq.errors import LockedError
 from diskq.storage.fs import FileSystem, OsFileSystem, PortableFileSystem, PosixFileSystem
-from diskq.storage.lock import Lock, parse_holder
+from diskq.storage.lock import Holder, Lock, parse_holder
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.testing import CrashFS
 
@@ -122,7 +123,7 @@ def test_the_signature_is_for_people_and_for_recovery(path):
     lock.sign()
     lock.release()
     content = json.loads(Path(path).read_text())
-    assert sorted(content) == ["boot_id", "host", "pid", "since"]
+    assert sorted(content) == ["boot_id", "check", "host", "pid", "since"]
     assert content["pid"] == os.getpid()
     assert content["since"].endswith("+00:00")
 
@@ -151,6 +152,45 @@ def test_any_content_of_the_file_leads_to_a_lock_or_a_refusal(path, content):
     with pytest.raises(LockedError):
         locked(path)
     lock.release()
+
+
+def contents() -> list[bytes]:
+    """What a lock file has one after the other while a store is opened, used and closed."""
+    fs = CrashFS()
+    fs.make_directory_durably("/q")
+    found = []
+    for number in (9, 10):
+        lock = Lock(fs, "/q/lock", "the queue")
+        for act in (
+            lock.sign,
+            lambda lock=lock: lock.note_recovering(has_restarted=True),
+            lambda lock=lock, number=number: lock.plan_redo(number, is_displaced=True),
+            lambda lock=lock: lock.note_ready([0, 1]),
+            lambda lock=lock, number=number: lock.note_redo(number + 1),
+            lambda lock=lock: lock.note_redo(0),
+            lock.note_closed,
+        ):
+            act()
+            found.append(fs.files()["/q/lock"])
+        lock.release()
+    return found
+
+
+def test_half_of_one_content_and_half_of_another_are_unreadable():
+    """A redo log that such a content does not name would be taken for one that is not needed."""
+    found = contents()
+    assert len(set(found)) == 9
+    for before, after in itertools.pairwise(found):
+        for cut in range(513):
+            torn = after[:cut] + before[cut:]
+            assert torn in (before, after) or parse_holder(torn) == Holder()
+
+
+def test_the_content_of_an_older_version_has_no_check():
+    content = b'{"pid": 7, "host": "h", "since": "", "boot_id": "b", "redo": 3}'
+    holder = parse_holder(content.ljust(511) + b"\n")
+    assert holder is not None
+    assert (holder.pid, holder.redo) == (7, 3)
 
 
 def test_a_new_lock_has_no_previous_holder(path):

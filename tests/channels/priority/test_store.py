@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -232,7 +233,7 @@ async def test_messages_and_acknowledgements_count_for_the_sync_policy():
             await blocked(0.01)
             assert store.statistics().barriers == before
             await queue.ack(await queue.receive())
-            await until(lambda before=before: store.statistics().barriers == before + 1)
+            await until(functools.partial(lambda before: store.statistics().barriers == before + 1, before))
 
 
 async def test_what_is_written_is_synced_after_a_while(autojump_clock):
