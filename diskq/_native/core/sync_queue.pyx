@@ -3,6 +3,9 @@
 #
 # Any number of threads serve one queue. They sleep in `serve`, execute the syncs that are added there, and return
 # from it with other work, which is Python.
+#
+# To wake a thread that sleeps takes some 20 us, twice for each sync: to its thread, and back. So a lone sender
+# waits for its sync awake (`spin`), and the thread that executed it waits awake for the next one.
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from cpython.pythread cimport (
@@ -30,7 +33,10 @@ cdef extern from "platform.h" nogil:
 
 cdef enum:
     WAIT = 1
-    LOOKS = 64                  # at the work done, between two looks at the clock
+    LOOKS = 64                  # at what is awaited, between two looks at the clock
+    MOST_MISSES = 10
+
+cdef int64_t LONGEST_AWAKE = 100_000    # nanoseconds
 
 cdef struct Work:
     Work* next
@@ -56,6 +62,8 @@ cdef class SyncQueue:
     cdef Py_ssize_t length, threads, busy
     cdef bint is_ended
     cdef bint is_watched            # a thread waits in `spin`: it needs no signal
+    cdef bint is_awake              # one that serves waits without sleeping: it needs no bell
+    cdef int misses, waits_left_out # of such a thread
     cdef int ends[2]
 
     def __cinit__(self):
@@ -122,7 +130,9 @@ cdef class SyncQueue:
         self.last = work
         self.length += 1
         needs_thread = self.length > self.threads - self.busy
-        sleeper = self.sleepers
+        sleeper = NULL
+        if not self.is_awake or self.length > 1:
+            sleeper = self.sleepers
         if sleeper is not NULL:
             self.sleepers = sleeper.next
         PyThread_release_lock(self.mutex)
@@ -203,9 +213,11 @@ cdef class SyncQueue:
     cdef Work* next_work(self, Sleeper* sleeper) noexcept nogil:
         """Return the next work that is Python; this thread is busy then. NULL: `end` was called."""
         cdef Work* work
-        cdef bint is_first
+        cdef bint is_first, may_follow = False
         PyThread_acquire_lock(self.mutex, WAIT)
         while True:
+            if may_follow and self.first is NULL and not self.is_awake:
+                self.stay_awake()
             while self.first is NULL and not self.is_ended:
                 sleeper.next = self.sleepers
                 self.sleepers = sleeper
@@ -229,6 +241,7 @@ cdef class SyncQueue:
             work.took = diskq_monotonic_ns() - work.took
             PyThread_acquire_lock(self.mutex, WAIT)
             self.busy -= 1
+            may_follow = self.is_watched
             is_first = self.done is NULL and not self.is_watched
             work.next = self.done
             self.done = work
@@ -238,6 +251,33 @@ cdef class SyncQueue:
                 PyThread_acquire_lock(self.mutex, WAIT)
         PyThread_release_lock(self.mutex)
         return work
+
+    cdef void stay_awake(self) noexcept nogil:
+        """Wait for work for a short time without sleeping. Holds the mutex before and after, but not meanwhile.
+
+        A thread that waits awake for one sync often adds the next one soon. Where it does not, this is left out,
+        more often each time.
+        """
+        cdef int64_t end
+        cdef int i
+        if self.waits_left_out:
+            self.waits_left_out -= 1
+            return
+        self.is_awake = True
+        PyThread_release_lock(self.mutex)
+        end = diskq_monotonic_ns() + LONGEST_AWAKE
+        while diskq_load_pointer(&self.first) is NULL and diskq_monotonic_ns() < end:
+            for i in range(LOOKS):
+                if diskq_load_pointer(&self.first) is not NULL:
+                    break
+                diskq_pause()
+        PyThread_acquire_lock(self.mutex, WAIT)
+        self.is_awake = False
+        if self.first is not NULL:
+            self.misses = 0
+        else:
+            self.misses = min(self.misses + 1, <int> MOST_MISSES)
+            self.waits_left_out = 1 << self.misses
 
     def finished(self):
         """Note that the work that `serve` returned is done: the thread is free, and will serve again."""

@@ -179,6 +179,34 @@ def test_a_spin_ends_with_the_sync_and_leaves_no_signal(queue: SyncQueue, handle
     threads.end()
 
 
+def test_a_thread_that_waits_awake_misses_no_work(queue: SyncQueue, handle: int) -> None:
+    """Work comes while it is awake, just as it falls asleep, and when it sleeps; one piece, or two at once."""
+    threads = Threads(queue, 2)
+    done = []
+    for number in range(1500):
+        queue.add_sync((handle,), number)
+        if number % 7 == 0:
+            queue.add(lambda number=number: done.append(number))
+        found: list[tuple[Any, OSError | None, int]] = []
+        while not found:
+            found = queue.spin(10**9)
+        ((owner, failure, _),) = found
+        assert (owner, failure) == (number, None)
+        wait_until = time.perf_counter() + number % 16 * 10e-6
+        while time.perf_counter() < wait_until:
+            pass
+    threads.end()
+    assert sorted(done) == list(range(0, 1500, 7))
+
+
+def test_a_thread_that_waits_awake_ends_with_the_others(queue: SyncQueue, handle: int) -> None:
+    threads = Threads(queue, 2)
+    queue.add_sync((handle,), "only")
+    while not queue.spin(10**9):
+        pass
+    threads.end()
+
+
 def test_a_spin_ends_after_its_time_and_later_syncs_are_signalled(queue: SyncQueue, handle: int) -> None:
     threads = Threads(queue, 1)
     began = time.monotonic()
