@@ -1,11 +1,13 @@
 from collections.abc import Callable
 from typing import Any
 
+from trio.lowlevel import Task
 from typing_extensions import Buffer
 
 from diskq._native.core.append_buffer import Mode
 from diskq._native.core.gate import Admission, Gate
 from diskq._native.core.offset_buffer import OffsetBuffer
+from diskq._native.core.send_batch import Gathering
 from diskq._native.journal.codec import SejFraming
 
 class SejBuffer(OffsetBuffer):
@@ -25,6 +27,7 @@ class SejBuffer(OffsetBuffer):
     @property
     def is_flushed(self) -> bool: ...
     def appender(self, mode: Mode, admission: Admission) -> SejAppender: ...
+    def gathering(self, current_task: Callable[[], Task], largest: int) -> SejGathering: ...
     def first_odd(self, items: list[Any], start: int = 0) -> int: ...
     def size_of(self, items: list[Any]) -> int: ...
     def append_many(self, items: list[Any], start: int, mode: Mode) -> int: ...
@@ -35,3 +38,7 @@ class SejAppender:
     def append(
         self, value: object, key: object = None, timestamp: object = None, type: object = 0
     ) -> int | None: ...
+
+class SejGathering(Gathering):
+    def __init__(self, buffer: SejBuffer, current_task: Callable[[], Task], largest: int) -> None: ...
+    def add(self, value: object, key: object = None, timestamp: object = None, type: object = 0) -> int: ...

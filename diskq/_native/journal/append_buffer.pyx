@@ -9,6 +9,7 @@ from libc.stdint cimport INT32_MAX, int64_t
 from diskq._native.core.append_buffer cimport FLUSH_AT, STAGED, WRITTEN, Mode
 from diskq._native.core.gate cimport FORCED, Admission, Gate
 from diskq._native.core.offset_buffer cimport OffsetBuffer, Plain, is_plain, now_by, size_of_values
+from diskq._native.core.send_batch cimport Gathering
 from diskq._native.journal.codec cimport OVERHEAD, SejFraming, sej_lay_down
 from diskq._native.core.views cimport start_of
 
@@ -50,6 +51,10 @@ cdef class SejBuffer(OffsetBuffer):
     def appender(self, Mode mode, Admission admission):
         """Return an appender, which adds messages in that mode, and checks that of the gate."""
         return SejAppender(self, mode, admission)
+
+    def gathering(self, current_task, Py_ssize_t largest):
+        """Return what gathers messages to be written together later."""
+        return SejGathering(self, current_task, largest)
 
     def first_odd(self, list items, Py_ssize_t start=0):
         """Return the index of the first item from `start` on that needs checking; -1: none does."""
@@ -190,3 +195,20 @@ cdef class SejAppender:
             if not self.buffer._may_pass(value) or not self.buffer.gate.lets_pass(self.admission):
                 return None
         return self.buffer._append(value, key, timestamp, type, self.mode)
+
+
+cdef class SejGathering(Gathering):
+    """Gathers messages that are to be written to a buffer together, as items of `append_many`."""
+
+    cdef SejBuffer buffer
+
+    def __cinit__(self, SejBuffer buffer not None, current_task, Py_ssize_t largest):
+        self.buffer = buffer
+        self.gate = buffer.gate
+
+    def add(self, value, key=None, timestamp=None, type=0):
+        """Add a message of the running task, and return its number in the batch. -1: it needs the slow path."""
+        cdef Plain plain
+        if self.batch is None or not self.buffer._is_plain(value, key, timestamp, type, &plain):
+            return -1
+        return self._add((key, value, timestamp, type), OVERHEAD + plain.key_size + plain.value_size)

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 from diskq._native.core.append_buffer cimport AppendBuffer, Mode
 from diskq._native.core.framing cimport Framing
 from diskq._native.core.gate cimport Admission
+from diskq._native.core.send_batch cimport Gathering
 
 
 cdef class NsqBuffer(AppendBuffer):
@@ -16,3 +17,7 @@ cdef class NsqAppender:
     cdef NsqBuffer buffer
     cdef Mode mode
     cdef Admission admission
+
+
+cdef class NsqGathering(Gathering):
+    cdef Framing framing

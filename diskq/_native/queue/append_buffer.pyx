@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t
 from diskq._native.core.append_buffer cimport FLUSH_AT, HELD, WRITTEN, AppendBuffer, Mode
 from diskq._native.core.framing cimport Framing
 from diskq._native.core.gate cimport FORCED, Admission, Gate
+from diskq._native.core.send_batch cimport Gathering
 from diskq._native.core.thread_guard cimport check_guard
 
 
@@ -20,6 +21,10 @@ cdef class NsqBuffer(AppendBuffer):
     def appender(self, Mode mode, Admission admission):
         """Return an appender, which adds records in that mode, and checks that of the gate."""
         return NsqAppender(self, mode, admission)
+
+    def gathering(self, current_task, Py_ssize_t largest):
+        """Return what gathers messages to be written together later."""
+        return NsqGathering(self, current_task, largest)
 
     cpdef Py_ssize_t append_many(self, list bodies, Py_ssize_t start, Mode mode) except -1:
         """Accept bodies[start:] up to the limit; returns the index of the first one left out.
@@ -124,3 +129,21 @@ cdef class NsqAppender:
         if self.admission != FORCED and buffer.gate.left < len(bodies):
             return False
         return buffer._fits(bodies) and buffer.append_many(bodies, 0, WRITTEN) == len(bodies)
+
+
+cdef class NsqGathering(Gathering):
+    """Gathers bodies that are to be written to a buffer together."""
+
+    def __cinit__(self, NsqBuffer buffer not None, current_task, Py_ssize_t largest):
+        self.framing = buffer.framing
+        self.gate = buffer.gate
+
+    def add(self, body):
+        """Add a message of the running task, and return its number in the batch. -1: it needs the slow path."""
+        cdef Py_ssize_t size
+        if self.batch is None or type(body) is not bytes:
+            return -1
+        size = PyBytes_GET_SIZE(body)
+        if size < self.framing.min_size or size > self.framing.max_size:
+            return -1
+        return self._add(body, size + self.framing.overhead)

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 from diskq._native.core.append_buffer cimport Mode
 from diskq._native.core.gate cimport Admission, Gate
 from diskq._native.core.offset_buffer cimport OffsetBuffer
+from diskq._native.core.send_batch cimport Gathering
 from diskq._native.stream.codec cimport TripletFraming
 
 
@@ -53,3 +54,7 @@ cdef class StreamAppender:
     cdef StreamRouter router
     cdef Mode mode
     cdef Admission admission
+
+
+cdef class StreamGathering(Gathering):
+    cdef StreamRouter router

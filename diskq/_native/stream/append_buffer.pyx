@@ -15,6 +15,7 @@ from libc.string cimport memmove
 from diskq._native.core.append_buffer cimport FLUSH_AT, STAGED, WRITTEN, Mode
 from diskq._native.core.gate cimport FORCED, Admission, Gate
 from diskq._native.core.offset_buffer cimport OffsetBuffer, Plain, is_plain, key_bytes, now_by, size_of_values
+from diskq._native.core.send_batch cimport Gathering
 from diskq._native.stream.codec cimport (
     INDEX_ROW,
     TIMEINDEX_ROW,
@@ -160,6 +161,10 @@ cdef class StreamRouter:
         """Return an appender, which adds messages in that mode, and checks that of the gate."""
         return StreamAppender(self, mode, admission)
 
+    def gathering(self, current_task, Py_ssize_t largest):
+        """Return what gathers messages to be written together later."""
+        return StreamGathering(self, current_task, largest)
+
     def first_odd(self, list items, Py_ssize_t start=0):
         """Return the index of the first item from `start` on that needs checking; -1: none does.
 
@@ -295,6 +300,10 @@ cdef class StreamRouter:
         rest += items[self.routed:]
         return rest
 
+    def routed_to(self):
+        """Return the partition that each item of the last batch of `append_many` went to, as far as it came."""
+        return [self.routes[i] for i in range(self.routed)]
+
     def flush(self):
         """Write the waiting records of all partitions. Raises OSError if a write fails: those go on waiting."""
         self._write_all(False)
@@ -421,3 +430,22 @@ cdef class StreamAppender:
             if not self.router._may_pass(value) or not self.router.gate.lets_pass(self.admission):
                 return None
         return self.router._append(value, key, timestamp, self.mode)
+
+
+cdef class StreamGathering(Gathering):
+    """Gathers messages that are to be written to a stream together, as items of `append_many`."""
+
+    def __cinit__(self, StreamRouter router not None, current_task, Py_ssize_t largest):
+        self.router = router
+        self.gate = router.gate
+
+    def add(self, value, key=None, timestamp=None):
+        """Add a message of the running task, and return its number in the batch. -1: it needs the slow path."""
+        cdef Plain plain
+        cdef Py_ssize_t key_size
+        if self.batch is None or not is_plain(value, key, timestamp, self.router.framing, &plain):
+            return -1
+        key_size = plain.key_size if plain.key_size else MADE_KEY
+        return self._add(
+            (key, value, timestamp), self.router.framing.size_of(key_size, plain.value_size) + self.router.index_bytes
+        )

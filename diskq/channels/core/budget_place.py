@@ -12,7 +12,8 @@ from typing import TypeVar
 import trio
 
 from diskq.channels.core.commit_loop import Engine
-from diskq.channels.core.sender_line import AdmittingLoop, Sending
+from diskq.channels.core.gathering import GatheringLoop
+from diskq.channels.core.sender_line import Sending
 from diskq.channels.core.waiting_line import Line
 from diskq.storage.budget import BudgetShare
 from diskq.storage.status_file import DiskBound
@@ -76,7 +77,7 @@ class BudgetPlace:
             self._share.leave()
 
 
-class BudgetedLoop(AdmittingLoop[E, Sending]):
+class BudgetedLoop(GatheringLoop[E, Sending]):
     """A loop whose engine may share a budget with others.
 
     A subclass makes its `_place` with `_on_budget_change` before it calls `__init__`; sets `_place.is_wanted`

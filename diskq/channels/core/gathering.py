@@ -2,18 +2,31 @@
 #
 # Law: a gathered message is only in memory until it is written, and it is written before any later message.
 # A failed write is reported to the senders whose messages it could not take, and to no others.
+#
+# The first sender of a batch waits for a barrier; the others sleep, and are woken with that one: it costs a third
+# of a place in a line for each.
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
 
+import outcome
 import trio
 
+from diskq._native.core.send_batch import SendBatch
+from diskq.channels.core.commit_loop import Engine
+from diskq.channels.core.sender_line import AdmittingLoop, Sending
+from diskq.channels.core.sleeping import wake_tasks
+from diskq.channels.core.sync_executor import SyncExecutor
+from diskq.channels.core.waiting_line import Line
 from diskq.errors import DiskqError, StorageFailedError
 
-__all__ = ["LARGEST_GATHERED", "MOST_GATHERED", "REFUSALS", "Gathered"]
+__all__ = ["LARGEST_GATHERED", "MOST_GATHERED", "REFUSALS", "Gathered", "GatheringLoop", "Refused"]
 
+E = TypeVar("E", bound=Engine)
+S = TypeVar("S", bound=Sending)
 P = TypeVar("P")
 
 MOST_GATHERED = 1024 * 1024
@@ -23,20 +36,21 @@ LARGEST_GATHERED = 64 * 1024
 REFUSALS = (DiskqError, OSError, MemoryError)
 """The errors that keep a message out, and leave the store usable, but for StorageFailedError."""
 
+Refused = list[tuple[trio.lowlevel.Task, Exception]]
+"""Senders whose messages are not in, each with the error that kept its message out."""
 
-class Gathered(ABC, Generic[P]):
+
+class Gathered(SendBatch, ABC, Generic[P]):
     """Messages that wait to be written, and the tasks that sent them, in order.
 
-    A subclass holds the messages and writes them. `P` is the position that each of them gets.
+    A subclass writes them. `P` is the position that each of them gets.
     """
 
-    __slots__ = ("places", "room", "tasks")
+    __slots__ = ("places",)
 
     def __init__(self, room: int) -> None:
         """`room`: about how many bytes fit in all."""
-        self.tasks: list[trio.lowlevel.Task] = []
-        self.room = min(room, MOST_GATHERED)
-        """The number of bytes that may still be added."""
+        super().__init__(min(room, MOST_GATHERED))
         self.places: list[P | None] = []
         """The position of each written message; None: it is not in the log."""
 
@@ -54,21 +68,12 @@ class Gathered(ABC, Generic[P]):
     def _write_one(self, number: int) -> P:
         """Append that message with a write of its own. Raises the error that keeps it out."""
 
-    def _take_along(self, size: int, task: trio.lowlevel.Task) -> int:
-        """Return the number that a message of `size` bytes gets; -1: it is too large or does not fit."""
-        if size > LARGEST_GATHERED or size > self.room:
-            return -1
-        self.room -= size
-        self.tasks.append(task)
-        return len(self.tasks) - 1
-
     # --- for the loop -----------------------------------------------------------------------------
 
-    def write(self) -> list[tuple[trio.lowlevel.Task, Exception]]:
+    def write(self) -> Refused:
         """Append the messages with one write; if that fails, with one write for each message not yet in.
 
-        Returns the tasks whose messages are not in, each with the error that kept its message out. Raises
-        StorageFailedError.
+        Raises StorageFailedError.
         """
         if len(self.tasks) == 1:
             self.places = [None]
@@ -81,7 +86,7 @@ class Gathered(ABC, Generic[P]):
                 raise
             except REFUSALS:
                 self.places = self._found()
-        refused: list[tuple[trio.lowlevel.Task, Exception]] = []
+        refused: Refused = []
         for number, place in enumerate(self.places):
             if place is None:
                 try:
@@ -91,3 +96,124 @@ class Gathered(ABC, Generic[P]):
                 except REFUSALS as failure:
                     refused.append((self.tasks[number], failure))
         return refused
+
+
+class Batch(Protocol):
+    """Messages that are not written yet."""
+
+    room: int
+
+    @property
+    def tasks(self) -> list[trio.lowlevel.Task]:
+        """Their senders, in order."""
+
+
+class Gathering(Protocol):
+    """Where senders add their messages."""
+
+    @property
+    def batch(self) -> Batch | None:
+        """The messages to be written before the next sync; None: each is written by itself."""
+
+    @batch.setter
+    def batch(self, batch: Any) -> None: ...
+
+
+class GatheringLoop(AdmittingLoop[E, S]):
+    """A loop whose synced senders share a write and a sync.
+
+    A subclass sets `gathering`, and writes its batch in `_write_gathered`, by `_write_batch`, before any later
+    message.
+    """
+
+    __slots__ = ("_covered", "gathering")
+
+    gathering: Any
+
+    def __init__(
+        self,
+        engine: E,
+        executor: SyncExecutor,
+        senders: Iterable[Line[S]] = (),
+        others: Iterable[Line[Any]] = (),
+    ) -> None:
+        # For each written batch, the number of the sync that covers it, and its senders without the first.
+        self._covered: list[tuple[int, list[trio.lowlevel.Task]]] = []
+        super().__init__(engine, executor, senders, others)
+
+    # --- for the subclass -------------------------------------------------------------------------
+
+    def _begin_gathering(self) -> SendBatch | None:
+        """Return an empty batch; None: a message may have to wait for space, or there are other reasons."""
+        return None
+
+    def _write_batch(self, tasks: list[trio.lowlevel.Task], write: Callable[[], Refused]) -> None:
+        """Write the messages of these tasks, which the next sync covers. Raises StorageFailedError."""
+        followers = tasks[1:]
+        if followers:
+            self._covered.append((self.syncs_prepared + 1, followers))
+        for task, failure in write():
+            if task is not tasks[0]:
+                followers.remove(task)
+                trio.lowlevel.reschedule(task, outcome.Error(failure))
+            else:
+                self._refuse_gathered(task, failure)
+                if followers:
+                    self._ask_for_barrier()  # for them: this was the one that waited for it
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def gather(self, *message: Any) -> int:
+        """Add a synced message to the batch, or begin one with it, and return its number there.
+
+        The sender of number 0 then waits for a `barrier` at once; the others sleep. -1: the message would be
+        alone, is not simple, or has no space in the batch.
+        """
+        self.own_thread.check()
+        gathering = self.gathering
+        if gathering.batch is not None:
+            return gathering.add(*message)  # type: ignore[no-any-return]
+        if not self._unsynced or self.is_closing:
+            return -1
+        gathering.batch = self._begin_gathering()
+        if gathering.batch is None:
+            return -1
+        number: int = gathering.add(*message)
+        if number < 0:
+            gathering.batch = None
+        else:
+            self._narrow_gates()  # no later message passes one before these are written
+        return number
+
+    # --- syncs ------------------------------------------------------------------------------------
+
+    def _wake_unsynced(self, number: int) -> None:
+        super()._wake_unsynced(number)
+        while self._covered and self._covered[0][0] <= number:
+            _, followers = self._covered.pop(0)
+            if followers:
+                self._is_lone = False
+                wake_tasks(followers)
+                self.new_slice()
+
+    def _break(self, failure: BaseException) -> None:
+        batch: Batch | None = self.gathering.batch
+        self.gathering.batch = None
+        waiting = [task for _, followers in self._covered for task in followers]
+        waiting += batch.tasks[1:] if batch is not None else []
+        self._covered.clear()
+        super()._break(failure)  # their first senders wait for a barrier
+        for task in waiting:
+            trio.lowlevel.reschedule(task, outcome.Error(self._broken()))
+
+    @property
+    def _is_done(self) -> bool:
+        return super()._is_done and not self._covered
+
+    # --- for statistics ---------------------------------------------------------------------------
+
+    @property
+    def tasks_waiting_send(self) -> int:
+        batch: Batch | None = self.gathering.batch
+        followers = sum(len(tasks) for _, tasks in tuple(self._covered))
+        return super().tasks_waiting_send + followers + (max(0, len(batch.tasks) - 1) if batch else 0)

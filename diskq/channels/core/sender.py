@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from trio.lowlevel import current_task, enable_ki_protection
+from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.core.gathering import Gathered
 from diskq.channels.core.handle import SendingHandle
 from diskq.channels.core.sending_loop import SendingLoop
+from diskq.channels.core.sleeping import sleep
 from diskq.options import Durability
 from diskq.storage.durations import Durations
 from diskq.storage.repairs import Repair
@@ -64,6 +66,8 @@ class Sender(SendingHandle, Generic[P]):
         self._is_written = self._durability == "written"
         self._put: Callable[..., P | None] = put if self._is_written else _refuse
         self._put_now: Callable[..., P | None] = put_now if self._is_written else _refuse
+        self._gathering = loop.gathering
+        self._gather: Callable[..., int] = loop.gathering.add
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -74,12 +78,13 @@ class Sender(SendingHandle, Generic[P]):
     async def _send(self, message: tuple[Any, ...], durability: Durability | None) -> P:
         """Send what the fast path refused, or was not tried for, after a cancellation point."""
         self._loop.own_thread.check()
-        await self._loop.schedule_point()
         if (durability or self._durability) == "synced" and not self._is_closed:
-            gathered = self._loop.gathered or self._loop.gather()
-            if gathered is not None and (number := gathered.add(message, current_task())) >= 0:
-                await self._loop.barrier(with_metadata=False)
-                return gathered.places[number]  # type: ignore[return-value]
+            number = self._loop.gather(*message)
+            if number >= 0:
+                batch: Gathered[P] = self._gathering.batch
+                await (sleep() if number else self._loop.barrier(with_metadata=False))
+                return batch.places[number]  # type: ignore[return-value]
+        await self._loop.schedule_point()
         if durability is None and self._is_written:
             try:
                 if (position := self._loop.send_simply(*message)) is not None:
@@ -163,8 +168,13 @@ class Sender(SendingHandle, Generic[P]):
     def _shut(self) -> None:
         super()._shut()
         self._put = self._put_now = _refuse
+        self._gather = _add_nothing
         self._is_written = False
 
 
 def _refuse(*_: object) -> None:
     return None
+
+
+def _add_nothing(*_: object) -> int:
+    return -1

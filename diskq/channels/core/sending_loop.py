@@ -13,9 +13,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 
 from diskq.channels.core.commit_loop import Engine
-from diskq.channels.core.gathering import Gathered
+from diskq.channels.core.gathering import LARGEST_GATHERED, Gathered, GatheringLoop
 from diskq.channels.core.notifier import Notifier
-from diskq.channels.core.sender_line import AdmittingLoop, Sending, SendingOptions
+from diskq.channels.core.sender_line import Sending, SendingOptions
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.engine.log.append_mode import Admission, Mode
@@ -23,7 +23,7 @@ from diskq.errors import DiskqError, StorageFailedError
 from diskq.options import Durability
 from diskq.storage.fs import FileSystem
 
-__all__ = ["FastAppend", "GatheredMessages", "SendingLoop"]
+__all__ = ["FastAppend", "SendingLoop"]
 
 P = TypeVar("P")
 P_co = TypeVar("P_co", covariant=True)
@@ -36,6 +36,16 @@ class Appender(Protocol[P_co]):
     @property
     def append(self) -> Callable[..., P_co | None]:
         """Return the appended message's position; None: not simple, or the gate is shut. Raises OSError."""
+
+
+class Gathering(Protocol):
+    """Adds messages to a batch."""
+
+    batch: Any
+
+    @property
+    def add(self) -> Callable[..., int]:
+        """Return the added message's number; -1: not simple, or there is no batch, or no space in it."""
 
 
 class SentTo(Engine, Protocol):
@@ -53,6 +63,9 @@ class FastAppend(Protocol):
 
     def appender(self, mode: Mode, admission: Admission) -> Appender[Any]: ...
 
+    def gathering(self, current_task: Callable[[], trio.lowlevel.Task], largest: int) -> Gathering:
+        """Return what adds the running task's messages to a batch."""
+
     @property
     def records(self) -> int:
         """Records that were appended through it."""
@@ -61,20 +74,10 @@ class FastAppend(Protocol):
         """Write what is staged. Raises OSError."""
 
 
-class GatheredMessages(Gathered[P]):
-    """Messages of a log that wait to be written."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def add(self, message: tuple[Any, ...], task: trio.lowlevel.Task) -> int:
-        """Add a message. Returns its number; -1: it needs checks, or does not fit."""
-
-
 E = TypeVar("E", bound=SentTo)
 
 
-class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
+class SendingLoop(GatheringLoop[E, Sending], Generic[E, P]):
     """One log open for writing: the engine, the waiting senders, and the task that writes and syncs.
 
     `P` is the position that a message gets. A subclass defines what keeps senders waiting, and how the rest
@@ -102,8 +105,8 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         self._slice = -1  # the last slice in which it was used, and what was done in it:
         self._has_written = False  # something was written; or the slice before asked the loop for the rest
         self._has_asked = False  # the loop was asked to write the rest
-        self.gathered: GatheredMessages[P] | None = None
-        """Messages to be written before the next barrier. No message passes a gate meanwhile."""
+        # While there is a batch, no message passes a gate.
+        self.gathering = fast_append.gathering(trio.lowlevel.current_task, LARGEST_GATHERED)
         super().__init__(engine, executor, (self._senders,))
         notifier.writer_comes(self)
 
@@ -121,7 +124,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         """Write the rest of the written records, such as index entries. Raises OSError."""
 
     @abstractmethod
-    def _begin_gathering(self) -> GatheredMessages[P]:
+    def _new_batch(self) -> Gathered[P]:
         """Return an empty batch that holds as much as the fast path's buffer."""
 
     def partition_of(self, position: P) -> int:
@@ -143,7 +146,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         """
         self.own_thread.check()
         fast = self.fast_append
-        if self.gathered is not None:
+        if self.gathering.batch is not None:
             self._write_gathered()
             self._open_gates()
         self._note_slice()
@@ -173,31 +176,23 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
             self.notify_readers(self.partition_of(position))
         return position
 
-    def gather(self) -> GatheredMessages[P] | None:
-        """Return the batch for a synced message whose sender then waits for a `barrier` at once.
-
-        None: the message would be alone (`send_through` it), or is not simple (`deliver` it).
-        """
-        if not self._unsynced:
-            return None
+    def _begin_gathering(self) -> Gathered[P] | None:
         for gate in self._gates:
             if gate.left <= 0:
                 return None
-        self.gathered = self._begin_gathering()
-        self._shut_gates()  # the next sender writes them first
-        return self.gathered
+        return self._new_batch()
 
     def _write_gathered(self) -> None:
         """Write the gathered messages before anything else. A storage failure breaks the loop."""
-        gathered, self.gathered = self.gathered, None
+        gathered: Gathered[P] | None = self.gathering.batch
         if gathered is None:
             return
+        self.gathering.batch = None
         fast = self.fast_append
         # They must not stay in the write-ahead log: their senders must get the error if the disk is full.
         is_awake, fast.is_awake = fast.is_awake, False
         try:
-            for task, failure in gathered.write():
-                self._refuse_gathered(task, failure)
+            self._write_batch(gathered.tasks, gathered.write)
         except StorageFailedError as failure:
             self._break(failure)
             return
@@ -262,13 +257,9 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
             self._open_gates()
 
     def _narrow_gates(self) -> None:
-        has_first = self._senders or self.gathered is not None  # these go before a sender that comes now
+        has_first = self._senders or self.gathering.batch is not None  # these go before a sender that comes now
         if has_first or self.is_closing or (self._is_full and not self._writer.is_flushed):
             self._shut_gates()
-
-    def _break(self, failure: BaseException) -> None:
-        self.gathered = None  # its senders wait for a barrier, and get the error
-        super()._break(failure)
 
     # --- for the readers of this run --------------------------------------------------------------
 

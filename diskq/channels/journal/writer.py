@@ -14,13 +14,15 @@ from typing import Any
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.core.gathering import Gathered
 from diskq.channels.core.handle import chosen_durability
 from diskq.channels.core.notifier import Notifier, notifier_of
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.receiving import End
 from diskq.channels.core.sender import Sender, SenderStatistics
 from diskq.channels.core.sender_line import Sending
-from diskq.channels.core.sending_loop import GatheredMessages, SendingLoop
+from diskq.channels.core.sending_loop import SendingLoop
+from diskq.channels.core.sleeping import sleep
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.journal.scanner import open_scanner
 from diskq.engine.journal.journal import Item, Journal, Key, Value, When
@@ -33,9 +35,6 @@ from diskq.storage.fs import AnyPath, FileSystem
 
 __all__ = ["JournalStatistics", "JournalWriter", "open_journal"]
 
-# Bytes of a record that are neither its key nor its value, at most.
-_MOST_FRAMING = 64
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStatistics(SenderStatistics):
@@ -47,38 +46,26 @@ class JournalStatistics(SenderStatistics):
     """All messages before this one are on stable storage."""
 
 
-class GatheredJournalMessages(GatheredMessages[int]):
+class GatheredJournalMessages(Gathered[int]):
     """Messages of a journal that wait to be written. Each gets an offset."""
 
-    __slots__ = ("_batch", "_engine", "_first", "_first_odd")
+    __slots__ = ("_engine", "_first")
 
     def __init__(self, engine: JournalSteps) -> None:
         super().__init__(engine.buffer.room)
         self._engine = engine
-        self._first_odd = engine.buffer.first_odd
-        self._batch: list[Any] = []
         self._first = 0
-
-    def add(self, message: tuple[Any, ...], task: trio.lowlevel.Task) -> int:
-        value, key, timestamp, type = message
-        item = (key, value, timestamp, type)
-        if self._first_odd([item]) >= 0:
-            return -1
-        size = len(value) + len(key or b"") + _MOST_FRAMING
-        if (number := self._take_along(size, task)) >= 0:
-            self._batch.append(item)
-        return number
 
     def _write_all(self) -> None:
         self._first = self._engine.next_offset
-        self._engine.accept_many(self._batch, is_held=False)
+        self._engine.accept_many(self.messages, is_held=False)
 
     def _found(self) -> list[int | None]:
         offsets = range(self._first, self._engine.next_offset)
-        return [*offsets, *[None] * (len(self._batch) - len(offsets))]
+        return [*offsets, *[None] * (len(self.messages) - len(offsets))]
 
     def _write_one(self, number: int) -> int:
-        key, value, timestamp, type = self._batch[number]
+        key, value, timestamp, type = self.messages[number]
         return self._engine.accept(value, key, timestamp, type, is_held=False)
 
 
@@ -96,7 +83,7 @@ class JournalLoop(SendingLoop[JournalSteps, int]):
     def live(self, partition: int) -> JournalSegment:
         return self.engine.live
 
-    def _begin_gathering(self) -> GatheredJournalMessages:
+    def _new_batch(self) -> GatheredJournalMessages:
         return GatheredJournalMessages(self.engine)
 
     def _write_rest(self) -> None:
@@ -161,6 +148,10 @@ class JournalWriter(Sender[int]):
                     return offset
             except OSError as failure:
                 self._write_failed(failure)
+        if (durability or self._durability) == "synced" and (number := self._gather(value, key, timestamp, type)) > 0:
+            batch = self._gathering.batch
+            await sleep()  # it is woken with the first sender of the batch
+            return batch.places[number]  # type: ignore[no-any-return]
         return await self._send((value, key, timestamp, type), durability)
 
     def _checked(self, message: tuple[Any, ...], level: Durability) -> tuple[int, Callable[[], int]]:

@@ -5,20 +5,17 @@
 
 from __future__ import annotations
 
-import trio
-
-from diskq.channels.core.gathering import REFUSALS
+from diskq.channels.core.gathering import REFUSALS, Refused
 from diskq.engine.priority.steps import AddBatch, PrioritySteps
 from diskq.errors import StorageFailedError
 
 __all__ = ["write_batch"]
 
 
-def write_batch(engine: PrioritySteps, batch: AddBatch) -> list[tuple[trio.lowlevel.Task, Exception]]:
+def write_batch(engine: PrioritySteps, batch: AddBatch) -> Refused:
     """Add all messages with one write; if that fails, with one write for each message that is not in.
 
-    Returns the tasks whose messages are not in, each with the error that kept its message out. Raises
-    StorageFailedError.
+    Raises StorageFailedError.
     """
     try:
         engine.add_batch(batch)
@@ -28,7 +25,7 @@ def write_batch(engine: PrioritySteps, batch: AddBatch) -> list[tuple[trio.lowle
     except REFUSALS as failure:
         if len(batch) == 1:
             return [(batch.tasks[0], failure)]
-    refused: list[tuple[trio.lowlevel.Task, Exception]] = []
+    refused: Refused = []
     for number, task in enumerate(batch.tasks):
         if not batch.id_of(number):
             queue, payload, key = batch.message(number)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -16,9 +15,8 @@ import outcome
 import trio
 
 from diskq.channels.core.cancellation import running_task
-from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED
-from diskq.channels.core.sender_line import AdmittingLoop, Sending
-from diskq.channels.core.sleeping import wake_tasks
+from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED, GatheringLoop
+from diskq.channels.core.sender_line import Sending
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.channels.priority.gathering import write_batch
@@ -57,7 +55,7 @@ class QueueLines:
         calls.running = running_task()
 
 
-class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
+class PriorityLoop(GatheringLoop[PrioritySteps, RecordSending]):
     """One open store: the engine, the waiting tasks, and the task that writes and syncs."""
 
     kind = "priority store"
@@ -71,9 +69,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         self._sending: dict[QueueLines, None] = {}
         self._receiving: dict[QueueLines, None] = {}
         self._arrivals = count()
-        # For each written batch, the number of the sync that covers it, and its senders without the first.
-        self._covered: deque[tuple[int, list[trio.lowlevel.Task]]] = deque()
-        self._buffer = engine.buffer
+        self.gathering = self._buffer = engine.buffer
         self._waits_for_sync = False  # senders wait for the space that a sync frees
         self.snapshots = Snapshots(engine, fs, self._ring, self._ask_for_barrier)
         super().__init__(engine, executor)
@@ -127,7 +123,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def gather(
+    def gather_first(
         self, lines: QueueLines, payload: object, key: object, task: trio.lowlevel.Task
     ) -> AddBatch | None:
         """Begin a batch with a synced message, whose sender then waits for a `barrier` at once.
@@ -149,25 +145,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         batch, self._buffer.batch = self._buffer.batch, None
         if batch is None:
             return
-        followers = batch.tasks[1:]
-        if followers:
-            self._covered.append((self.syncs_prepared + 1, followers))
-        for task, failure in write_batch(self.engine, batch):
-            if task is not batch.tasks[0]:
-                followers.remove(task)
-                trio.lowlevel.reschedule(task, outcome.Error(failure))
-            else:
-                self._refuse_gathered(task, failure)
-                if followers:
-                    self._ask_for_barrier()  # for them: this was the one that waited for it
-
-    def _wake_unsynced(self, number: int) -> None:
-        super()._wake_unsynced(number)
-        while self._covered and self._covered[0][0] <= number:
-            _, followers = self._covered.popleft()
-            if followers:
-                self._is_lone = False
-                wake_tasks(followers)
+        self._write_batch(batch.tasks, lambda: write_batch(self.engine, batch))
 
     def sending(
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], level: Durability
@@ -332,15 +310,6 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         if self.is_closing:
             self._shut_gates()
 
-    def _break(self, failure: BaseException) -> None:
-        batch, self._buffer.batch = self._buffer.batch, None
-        waiting = [task for _, followers in self._covered for task in followers]
-        waiting += batch.tasks[1:] if batch is not None else []
-        self._covered.clear()
-        super()._break(failure)  # their first senders wait for a barrier
-        for task in waiting:
-            trio.lowlevel.reschedule(task, outcome.Error(self._broken()))
-
     def _after_turn(self) -> None:
         self.snapshots.go_on()
 
@@ -348,7 +317,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     @property
     def _is_done(self) -> bool:
-        return super()._is_done and not (self._covered or self.snapshots.is_busy)
+        return super()._is_done and not self.snapshots.is_busy
 
     def begin_to_close(self) -> None:
         if self._buffer.batch is not None:
@@ -361,12 +330,6 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         super()._close_engine()
 
     # --- for statistics ---------------------------------------------------------------------------
-
-    @property
-    def tasks_waiting_send(self) -> int:
-        batch = self._buffer.batch
-        followers = sum(len(tasks) for _, tasks in tuple(self._covered))
-        return super().tasks_waiting_send + followers + max(0, len(batch or ()) - 1)
 
     def _waiting_for_room(self) -> int:
         return sum(len(lines.senders) for lines in tuple(self._sending))

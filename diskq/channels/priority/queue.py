@@ -96,7 +96,7 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
                 except OSError as failure:
                     self._write_failed(failure)
             if is_synced and not self._is_closed:
-                batch = self._doing(self._loop.gather, self._lines, payload, priority, current_task())
+                batch = self._doing(self._loop.gather_first, self._lines, payload, priority, current_task())
         if batch is not None:
             number = len(batch) - 1
             if number:

@@ -23,6 +23,10 @@ def _take_nothing(*_: Any) -> None:
     return None
 
 
+def _add_nothing(*_: Any) -> int:
+    return -1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastPath:
     """The calls of one handle."""
@@ -35,6 +39,8 @@ class FastPath:
     """As `put`, for several messages."""
     put_through: Callable[[Body], bool] = _refuse
     """Writes a message, whatever the options say, for a caller that then waits for a sync."""
+    gather: Callable[[Body], int] = _add_nothing
+    """Adds a message to those that will be written together, for a caller that then waits for their sync."""
     take: Callable[[], bytes | None] = _take_nothing
     take_now: Callable[[], bytes | None] = _take_nothing
     take_some: Callable[[int, int], list[bytes] | None] = _take_nothing
@@ -46,11 +52,12 @@ CLOSED = FastPath()
 """Of a closed handle."""
 
 
-def fast_path(engine: FifoSteps) -> FastPath:
-    """Return the fast path of a handle on this queue."""
+def fast_path(engine: FifoSteps, gather: Callable[[Body], int]) -> FastPath:
+    """Return the fast path of a handle on this queue; `gather` is that of its loop."""
     if engine.has_tier:
         return _in_memory(engine)
-    return {"memory": _held, "written": _written, "synced": _synced}[engine.options.durability](engine)
+    kinds = {"memory": _held, "written": _written, "synced": _synced}
+    return replace(kinds[engine.options.durability](engine), gather=gather)
 
 
 def _in_memory(engine: FifoSteps) -> FastPath:

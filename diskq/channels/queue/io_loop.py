@@ -23,9 +23,11 @@ import outcome
 import trio
 
 from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
+from diskq.channels.core.gathering import LARGEST_GATHERED
 from diskq.channels.core.sender_line import Sending
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
+from diskq.channels.queue.gathering import GatheredBodies
 from diskq.engine.queue.steps import FifoSteps
 from diskq.engine.queue.work import FifoWork
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
@@ -79,6 +81,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         self.on_empty: Callable[[], None] | None = None
         """Called when a task looked for a message and found none."""
         self._place = BudgetPlace(engine.quota.share, self._on_budget_change)
+        self.gathering = engine.tail.gathering(trio.lowlevel.current_task, LARGEST_GATHERED)
         super().__init__(engine, executor, (self._senders,), (self._receivers, self._lingering))
 
     # --- the writing arm --------------------------------------------------------------------------
@@ -95,6 +98,8 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         False: it is not; `deliver` them. Raises OSError; none of the messages is in then.
         """
         self.own_thread.check()
+        if self.gathering.batch is not None:
+            self._after()  # it writes them
         if self._receivers:
             return self._pass_on(bodies)
         return len(bodies) == 1 and not self.engine.has_tier and self._stage(bodies[0])
@@ -129,6 +134,27 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
 
     def size_of(self, bodies: list[bytes], is_held: bool = False) -> int:
         return sum(map(len, bodies)) + self.engine.tail.overhead_of(is_held) * len(bodies)
+
+    def _begin_gathering(self) -> GatheredBodies | None:
+        return GatheredBodies(self.engine.tail) if self.engine.gate_in.left > 0 else None
+
+    def _write_gathered(self) -> None:
+        """Write the gathered messages before any other. A storage failure breaks the queue."""
+        gathered: GatheredBodies | None = self.gathering.batch
+        if gathered is None:
+            return
+        self.gathering.batch = None
+        try:
+            self._write_batch(gathered.tasks, gathered.write)
+        except StorageFailedError as failure:
+            self._break(failure)
+        else:
+            self._hand_out()
+            self._wake_lingering()
+
+    def _must_wait(self, sending: Sending) -> bool:
+        self._write_gathered()
+        return super()._must_wait(sending)
 
     def _obstacle(self, sending: Sending) -> bool:
         obstacle = self.engine.tail.obstacle(sending.size, is_held=sending.durability == "memory")
@@ -293,6 +319,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
 
     async def empty(self) -> None:
         """Remove all messages, and return when that is durable. Not cancellable: they are removed at once."""
+        self._write_gathered()
         self.engine.tail.discard_all()
         self._after()
         await self.barrier(with_metadata=True)
@@ -301,6 +328,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
 
     def _after(self) -> None:
         if self._failure is None and not self.is_closing:
+            self._write_gathered()
             self._hand_out()
             while self._senders and self._admit(self._senders):
                 self._hand_out()
@@ -332,12 +360,15 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
             engine.gate_out.left = 0
         if self.work is not None:
             self._set_alarm(self.work.next_due() if self._receivers else math.inf)
+        if self.gathering.batch is not None:
+            engine.gate_in.left = 0  # these go first
         if self._is_full and not self._writer.is_flushed:
             engine.gate_in.left = 0  # the pending write failed: the next sender must get the error
         for items in self._lingering.values():
             engine.gate_in.left = min(engine.gate_in.left, max(0, items - engine.head.depth - 1))
 
     def begin_to_close(self) -> None:
+        self._write_gathered()
         super().begin_to_close()
         if self.work is not None:
             self.end_work(self.work)

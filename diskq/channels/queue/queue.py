@@ -18,6 +18,7 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.handle import MANY_BYTES, Iterated, SendingHandle
 from diskq.channels.core.opening import OpeningEngine
+from diskq.channels.core.sleeping import sleep
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.queue.fast_path import CLOSED, FastPath, fast_path
 from diskq.channels.queue.io_loop import Fetch, QueueLoop
@@ -55,6 +56,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 
     __slots__ = (
         "_engine",
+        "_gather",
         "_passes_on",
         "_put",
         "_put_all",
@@ -70,12 +72,12 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     def __init__(self, loop: QueueLoop) -> None:
         super().__init__(loop)
         self._engine = loop.engine
-        self._follow(fast_path(loop.engine))
+        self._follow(fast_path(loop.engine, loop.gathering.add))
 
     def _follow(self, path: FastPath) -> None:
         # Attributes of the handle itself: `send` and `receive` look up no more than they need.
         self._put, self._put_now, self._put_all = path.put, path.put_now, path.put_all
-        self._put_through = path.put_through
+        self._put_through, self._gather = path.put_through, path.gather
         self._take, self._take_now, self._take_some = path.take, path.take_now, path.take_some
         self._passes_on = path.passes_on
 
@@ -94,20 +96,29 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         """
         if self._needs_point():
             await self._first_point()
+        number = -1
         try:
             if durability is None and self._put(body):
                 return
-            await self._loop.schedule_point()
-            if durability is None and (
-                self._put(body) or (self._passes_on and self._loop.send_simply([body]))
-            ):
-                return
-            if (durability or self._durability) == "synced" and self._put_through(body):
-                await self._loop.barrier(with_metadata=False)
-                return
+            is_synced = (durability or self._durability) == "synced"
+            if is_synced and (number := self._gather(body)) < 0 and not self._is_closed:
+                number = self._loop.gather(body)
+            if number < 0:
+                await self._loop.schedule_point()
+                if durability is None and (
+                    self._put(body) or (self._passes_on and self._loop.send_simply([body]))
+                ):
+                    return
+                if is_synced and self._put_through(body):
+                    number = 0
         except OSError as failure:
             self._write_failed(failure)
-        await self._send([body], durability)
+        if number > 0:
+            await sleep()  # it is woken with the first sender of the batch
+        elif number == 0:
+            await self._loop.barrier(with_metadata=False)
+        else:
+            await self._send([body], durability)
 
     @enable_ki_protection
     async def send_many(self, bodies: Iterable[Body], *, durability: Durability | None = None) -> None:

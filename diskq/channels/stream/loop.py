@@ -8,13 +8,14 @@ import outcome
 import trio
 
 from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
+from diskq.channels.core.gathering import Gathered
 from diskq.channels.core.notifier import Notifier
 from diskq.channels.core.sender_line import Sending
-from diskq.channels.core.sending_loop import GatheredMessages, SendingLoop
+from diskq.channels.core.sending_loop import SendingLoop
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.engine.log.tail import BufferedEnd
 from diskq.engine.stream.retention import RetentionReport
-from diskq.engine.stream.steps import StreamSteps, new_key
+from diskq.engine.stream.steps import StreamSteps
 from diskq.errors import DiskqError
 from diskq.messages import Position
 from diskq.storage.fs import FileSystem
@@ -27,52 +28,33 @@ log = Log("stream")
 
 R = TypeVar("R")
 
-# Bytes of a record that are neither its key nor its value, at most.
-_MOST_FRAMING = 32
 
-
-class GatheredStreamMessages(GatheredMessages[Position]):
+class GatheredStreamMessages(Gathered[Position]):
     """Messages of a stream that wait to be written. Each gets a position."""
 
-    __slots__ = ("_batch", "_before", "_engine", "_first_odd", "_fs", "_overhead", "_partitions")
+    __slots__ = ("_before", "_engine")
 
-    def __init__(self, engine: StreamSteps, fs: FileSystem) -> None:
+    def __init__(self, engine: StreamSteps) -> None:
         super().__init__(engine.router.room)
         self._engine = engine
-        self._fs = fs
-        self._first_odd = engine.router.first_odd
-        self._overhead = engine.router.index_bytes + _MOST_FRAMING
-        self._batch: list[tuple[bytes, bytes, int | None]] = []
-        self._partitions: list[int] = []
         self._before: tuple[int, ...] = ()
-
-    def add(self, message: tuple[Any, ...], task: trio.lowlevel.Task) -> int:
-        value, key, timestamp = message
-        if self._first_odd([(key, value, timestamp)]) >= 0:
-            return -1
-        key = (key.encode() if isinstance(key, str) else key) or new_key(self._fs)
-        size = len(value) + len(key) + self._overhead
-        if (number := self._take_along(size, task)) >= 0:
-            self._batch.append((key, value, timestamp))
-            self._partitions.append(self._engine.partition_of(key))
-        return number
 
     def _write_all(self) -> None:
         self._before = self._engine.next_offsets
-        self._engine.accept_many(self._batch, None, None, is_held=False)
+        self._engine.accept_many(self.messages, None, None, is_held=False)
 
     def _found(self) -> list[Position | None]:
         # If some messages of a partition are not in, they are its last ones.
         following, ends = list(self._before), self._engine.next_offsets
         found: list[Position | None] = []
-        for partition in self._partitions:
+        for partition in self._engine.router.routed_to():
             offset = following[partition]
             found.append(Position(partition, offset) if offset < ends[partition] else None)
-            following[partition] += 1
-        return found
+            following[partition] = offset + 1
+        return found + [None] * (len(self.messages) - len(found))
 
     def _write_one(self, number: int) -> Position:
-        key, value, timestamp = self._batch[number]
+        key, value, timestamp = self.messages[number]
         return self._engine.accept(value, key, timestamp, is_held=False)
 
 
@@ -95,8 +77,8 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def _begin_gathering(self) -> GatheredStreamMessages:
-        return GatheredStreamMessages(self.engine, self.fs)
+    def _new_batch(self) -> GatheredStreamMessages:
+        return GatheredStreamMessages(self.engine)
 
     def _write_rest(self) -> None:
         self._rows.write_rows()

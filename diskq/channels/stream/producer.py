@@ -17,6 +17,7 @@ from diskq.channels.core.handle import chosen_durability
 from diskq.channels.core.notifier import notifier_of
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.sender import Sender, SenderStatistics
+from diskq.channels.core.sleeping import sleep
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.stream.loop import StreamLoop
 from diskq.engine.log.append_mode import Admission, Mode
@@ -87,6 +88,10 @@ class StreamProducer(Sender[Position]):
                     return position
             except OSError as failure:
                 self._write_failed(failure)
+        if (durability or self._durability) == "synced" and (number := self._gather(value, key, timestamp)) > 0:
+            batch = self._gathering.batch
+            await sleep()  # it is woken with the first sender of the batch
+            return batch.places[number]  # type: ignore[no-any-return]
         return await self._send((value, key, timestamp), durability)
 
     def _checked(self, message: tuple[Any, ...], level: Durability) -> tuple[int, Callable[[], Position]]:

@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
 
 from diskq._native.core.thread_guard import ThreadGuard
-from diskq._native.queue.append_buffer import NsqAppender
+from diskq._native.queue.append_buffer import NsqAppender, NsqGathering
 from diskq._native.queue.memory_tier import PLACE_SIZE, TierAppender
 from diskq.engine.log.append_mode import MODES, Admission, Mode, admission
 from diskq.engine.log.exclusive import exclusive
@@ -167,6 +167,20 @@ class FifoTail:
         if word == "memory" and self.has_tier:
             return self.tier.appender(admission(can_yield))
         return self._buffer.appender(MODES[word], admission(can_yield))
+
+    def gathering(self, current_task: Callable[[], Any], largest: int) -> NsqGathering:
+        """Return what gathers messages for `accept_many`: simple ones of `largest` bytes at most."""
+        return self._buffer.gathering(current_task, largest)
+
+    @property
+    def room(self) -> int:
+        """The bytes of records that may be added without asking for an `obstacle`."""
+        return max(0, self._buffer.limit - self._buffer.end)
+
+    @property
+    def records(self) -> int:
+        """The messages added since the open, except those in memory only."""
+        return self._buffer.records
 
     def stage(self, body: Body) -> bool:
         """Accept a message on the write-ahead log, for a caller that has it written soon after.
