@@ -15,12 +15,13 @@ from diskq.channels.core import sending_loop as sendingloop
 from diskq.channels.journal import writer as journal
 from diskq.channels.stream import loop as streamloop
 from diskq.testing import CrashFS, FaultFS
+from tests.channels import rig as queues
 from tests.crash import failing_writes as failingwrites
 from tests.crash.failing_writes import LATE_WRITES, Plan
 from tests.crash.mutations import Mutation
 from tests.engine import journals, streams
 
-Place = int | diskq.Position
+Place = int | diskq.Position | bytes
 Told = dict[bytes, Place | Exception]
 
 LAST = (b"at the end", b"behind it")
@@ -58,8 +59,23 @@ class StreamLog:
         }
 
 
-Log = JournalLog | StreamLog
-LOGS: dict[str, Log] = {"journal": JournalLog(), "stream": StreamLog()}
+class QueueLog:
+    """Its messages have no place: one stands for itself."""
+
+    data = "*.dat"
+
+    def opened(self, disk: FaultFS[CrashFS], segment_size: int) -> Any:
+        disk.inner.make_directory_durably("/q")
+        return diskq.open_queue("/q", "events", max_bytes_per_file=segment_size, fs=disk)
+
+    def found(self, disk: CrashFS) -> dict[Place, bytes]:
+        bodies = queues.left_in(disk)
+        assert len(bodies) == len(set(bodies)), "each is in once"
+        return {body: body for body in bodies}
+
+
+Log = JournalLog | StreamLog | QueueLog
+LOGS: dict[str, Log] = {"journal": JournalLog(), "stream": StreamLog(), "queue": QueueLog()}
 
 
 async def send_all(log: Log, plan: Plan, nth: int, segment_size: int) -> tuple[Told, CrashFS]:
@@ -69,7 +85,11 @@ async def send_all(log: Log, plan: Plan, nth: int, segment_size: int) -> tuple[T
 
     async def send(writer: Any, value: bytes, key: bytes | None, word: diskq.Durability = "synced") -> None:
         try:
-            told[value] = await writer.send(value, key, durability=word)
+            if isinstance(log, QueueLog):
+                await writer.send(value, durability=word)
+                told[value] = value
+            else:
+                told[value] = await writer.send(value, key, durability=word)
         except (diskq.DiskFullError, OSError) as failure:
             told[value] = failure
 
@@ -129,17 +149,18 @@ GATHERING, LOOP = gathering.__name__, sendingloop.__name__
 
 MUTATIONS = [
     # A refused sender gets no error; or one whose message is in gets an error.
-    Mutation(LOOP, "self._refuse_gathered(task, failure)", "pass"),
+    Mutation(GATHERING, "self._refuse_gathered(task, failure)", "pass"),
+    Mutation(GATHERING, "trio.lowlevel.reschedule(task, outcome.Error(failure))", "wake_tasks([task])"),
     Mutation(GATHERING, "refused.append((self.tasks[number], failure))", "pass"),
     # What was in is written again.
     Mutation(GATHERING, "            if place is None:\n", "            if True:\n"),
     Mutation(
         journal.__name__,
-        "return [*offsets, *[None] * (len(self._batch) - len(offsets))]",
-        "return [None] * len(self._batch)",
+        "return [*offsets, *[None] * (len(self.messages) - len(offsets))]",
+        "return [None] * len(self.messages)",
     ),
     Mutation(streamloop.__name__, "if offset < ends[partition] else None", "if False else None"),
-    Mutation(streamloop.__name__, "            following[partition] += 1\n", ""),
+    Mutation(streamloop.__name__, "following[partition] = offset + 1", "pass"),
     # The messages stay in the write-ahead log, and the barrier finds no space for them.
     Mutation(
         LOOP,

@@ -3,8 +3,8 @@
 # Law: a gathered message is only in memory until it is written, and it is written before any later message.
 # A failed write is reported to the senders whose messages it could not take, and to no others.
 #
-# The first sender of a batch waits for a barrier; the others sleep, and are woken with that one: it costs a third
-# of a place in a line for each.
+# The first sender of a batch waits for a barrier; the others sleep, and are woken with it, which costs less
+# than a place in a line for each.
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Gathered(SendBatch, ABC, Generic[P]):
         return refused
 
 
-class Batch(Protocol):
+class OpenBatch(Protocol):
     """Messages that are not written yet."""
 
     room: int
@@ -108,27 +108,17 @@ class Batch(Protocol):
         """Their senders, in order."""
 
 
-class Gathering(Protocol):
-    """Where senders add their messages."""
-
-    @property
-    def batch(self) -> Batch | None:
-        """The messages to be written before the next sync; None: each is written by itself."""
-
-    @batch.setter
-    def batch(self, batch: Any) -> None: ...
-
-
 class GatheringLoop(AdmittingLoop[E, S]):
     """A loop whose synced senders share a write and a sync.
 
-    A subclass sets `gathering`, and writes its batch in `_write_gathered`, by `_write_batch`, before any later
-    message.
+    A subclass sets `gathering`, and writes its batch in `_write_gathered`, by `_write_batch`, before any
+    later message.
     """
 
     __slots__ = ("_covered", "gathering")
 
     gathering: Any
+    """Where senders add messages: its `batch` is to be written before the next sync; None: there is none."""
 
     def __init__(
         self,
@@ -197,7 +187,7 @@ class GatheringLoop(AdmittingLoop[E, S]):
                 self.new_slice()
 
     def _break(self, failure: BaseException) -> None:
-        batch: Batch | None = self.gathering.batch
+        batch: OpenBatch | None = self.gathering.batch
         self.gathering.batch = None
         waiting = [task for _, followers in self._covered for task in followers]
         waiting += batch.tasks[1:] if batch is not None else []
@@ -214,6 +204,6 @@ class GatheringLoop(AdmittingLoop[E, S]):
 
     @property
     def tasks_waiting_send(self) -> int:
-        batch: Batch | None = self.gathering.batch
+        batch: OpenBatch | None = self.gathering.batch
         followers = sum(len(tasks) for _, tasks in tuple(self._covered))
         return super().tasks_waiting_send + followers + (max(0, len(batch.tasks) - 1) if batch else 0)

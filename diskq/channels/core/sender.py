@@ -78,13 +78,16 @@ class Sender(SendingHandle, Generic[P]):
     async def _send(self, message: tuple[Any, ...], durability: Durability | None) -> P:
         """Send what the fast path refused, or was not tried for, after a cancellation point."""
         self._loop.own_thread.check()
-        if (durability or self._durability) == "synced" and not self._is_closed:
-            number = self._loop.gather(*message)
-            if number >= 0:
-                batch: Gathered[P] = self._gathering.batch
-                await (sleep() if number else self._loop.barrier(with_metadata=False))
-                return batch.places[number]  # type: ignore[return-value]
-        await self._loop.schedule_point()
+        is_synced = (durability or self._durability) == "synced" and not self._is_closed
+        number = self._loop.gather(*message) if is_synced else -1
+        if number < 0:
+            await self._loop.schedule_point()
+            if is_synced and not self._is_closed:
+                number = self._loop.gather(*message)  # another task may have begun a batch
+        if number >= 0:
+            batch: Gathered[P] = self._gathering.batch
+            await (sleep() if number else self._loop.barrier(with_metadata=False))
+            return batch.places[number]  # type: ignore[return-value]
         if durability is None and self._is_written:
             try:
                 if (position := self._loop.send_simply(*message)) is not None:

@@ -38,7 +38,7 @@ class Appender(Protocol[P_co]):
         """Return the appended message's position; None: not simple, or the gate is shut. Raises OSError."""
 
 
-class Gathering(Protocol):
+class Gatherer(Protocol):
     """Adds messages to a batch."""
 
     batch: Any
@@ -63,7 +63,7 @@ class FastAppend(Protocol):
 
     def appender(self, mode: Mode, admission: Admission) -> Appender[Any]: ...
 
-    def gathering(self, current_task: Callable[[], trio.lowlevel.Task], largest: int) -> Gathering:
+    def gathering(self, current_task: Callable[[], trio.lowlevel.Task], largest: int) -> Gatherer:
         """Return what adds the running task's messages to a batch."""
 
     @property
@@ -257,7 +257,7 @@ class SendingLoop(GatheringLoop[E, Sending], Generic[E, P]):
             self._open_gates()
 
     def _narrow_gates(self) -> None:
-        has_first = self._senders or self.gathering.batch is not None  # these go before a sender that comes now
+        has_first = self._senders or self.gathering.batch is not None  # they go before one that comes now
         if has_first or self.is_closing or (self._is_full and not self._writer.is_flushed):
             self._shut_gates()
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.gathering import Gathered
@@ -148,7 +147,9 @@ class JournalWriter(Sender[int]):
                     return offset
             except OSError as failure:
                 self._write_failed(failure)
-        if (durability or self._durability) == "synced" and (number := self._gather(value, key, timestamp, type)) > 0:
+        if (durability or self._durability) == "synced" and (
+            number := self._gather(value, key, timestamp, type)
+        ) > 0:
             batch = self._gathering.batch
             await sleep()  # it is woken with the first sender of the batch
             return batch.places[number]  # type: ignore[no-any-return]

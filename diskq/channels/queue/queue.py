@@ -109,8 +109,10 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
                     self._put(body) or (self._passes_on and self._loop.send_simply([body]))
                 ):
                     return
-                if is_synced and self._put_through(body):
-                    number = 0
+                if is_synced and not self._is_closed:
+                    number = self._loop.gather(body)  # another task may have begun a batch
+                    if number < 0 and self._put_through(body):
+                        number = 0
         except OSError as failure:
             self._write_failed(failure)
         if number > 0:

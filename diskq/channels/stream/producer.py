@@ -88,7 +88,9 @@ class StreamProducer(Sender[Position]):
                     return position
             except OSError as failure:
                 self._write_failed(failure)
-        if (durability or self._durability) == "synced" and (number := self._gather(value, key, timestamp)) > 0:
+        if (durability or self._durability) == "synced" and (
+            number := self._gather(value, key, timestamp)
+        ) > 0:
             batch = self._gathering.batch
             await sleep()  # it is woken with the first sender of the batch
             return batch.places[number]  # type: ignore[no-any-return]

@@ -15,14 +15,14 @@ from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.stream.disk_share import size_on_disk
 from diskq.engine.stream.retention import RetentionReport
-from diskq.engine.stream.steps import Item, Key, StreamSteps, Value, When, new_key
+from diskq.engine.stream.steps import Item, Key, StreamSteps, Value, When, key_maker
 from diskq.engine.stream.transactions import roll_forward as rollforward
 from diskq.engine.stream.transactions.transaction import Committed, Transaction
 from diskq.errors import DiskFullError
 from diskq.options import Durability, StreamOptions
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
-__all__ = ["Item", "Key", "Stream", "Value", "When", "new_key"]
+__all__ = ["Item", "Key", "Stream", "Value", "When", "key_maker"]
 
 
 class Stream(LogEngine):

@@ -14,7 +14,7 @@ from diskq.engine.priority.state import DEFAULT
 from diskq.engine.queue.files import check_name
 from diskq.engine.spool.files import DEAD, SPOOL
 from diskq.engine.stream.settings import StreamSettings, settings_at
-from diskq.engine.stream.stream import new_key
+from diskq.engine.stream.stream import key_maker
 from diskq.errors import ConversionLossError, QueueNotFoundError
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name
@@ -162,7 +162,7 @@ class _Conversion(ExitStack):
             to,
             options,
             now_ns=int(fs.wall_clock() * 1_000_000_000),
-            new_key=lambda: new_key(fs),
+            new_key=key_maker(fs),
             default_queue=self._default_queue(),
         )
         self._progress = progress

@@ -442,3 +442,106 @@ async def test_syncs_follow_each_other_only_where_there_is_something_to_sync(aut
         executed = barriers(queue)
         await trio.sleep(1000)
         assert barriers(queue) == executed
+
+
+# --- sends that share a write -----------------------------------------------------------------------
+
+
+def data_writes(disk: FaultFS[CrashFS]) -> int:
+    return sum(call.verb == "pwrite" and call.path == data_path() for call in disk.calls)
+
+
+async def test_tasks_that_wait_for_the_disk_share_the_write_too():
+    disk = fault_disk()
+    async with opened(disk, durability="synced") as queue:
+        await queue.send(b"first")
+        disk.calls.clear()
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(queue.send, b"%d" % number)
+        assert data_writes(disk) == 2, "the first one is alone yet"
+        assert sorted(left_in(disk.inner.crash())) == sorted(
+            [b"first", *(b"%d" % number for number in range(20))]
+        )
+
+
+ACTS = ["send", "send_nowait", "send_many", "memory", "a large one", "receive", "sync", "empty", "leave"]
+
+
+@pytest.mark.parametrize("act", ACTS)
+async def test_what_waits_to_be_written_is_written_before_what_comes_after_it(act):
+    disk = PatientDisk()
+    received: list[bytes] = []
+    async with trio.open_nursery() as nursery:
+        tasks = Tasks(nursery)
+        async with opened(disk) as queue:
+            await queue.send(b"0")
+            disk.hold()
+            await tasks.start("holds", queue.sync)
+            await tasks.start("alone", queue.send, b"1", durability="synced")
+            await tasks.start("first", queue.send, b"2", durability="synced")
+            await tasks.start("second", queue.send, b"3", durability="synced")
+            assert queue.statistics().tasks_waiting_send == 4
+            assert queue.statistics().depth == 2
+            match act:
+                case "send":
+                    await queue.send(b"4")
+                case "send_nowait":
+                    queue.send_nowait(b"4")
+                case "send_many":
+                    await queue.send_many([b"4", b"5"])
+                case "memory":
+                    await queue.send(b"4", durability="memory")
+                case "a large one":
+                    await tasks.start("large", queue.send, b"x" * 100_000, durability="synced")
+                case "receive":
+                    await queue.send(b"4")
+                    received = drain(queue)
+                    assert received == [b"0", b"1", b"2", b"3", b"4"]
+                case "sync":
+                    await tasks.start("sync", queue.sync)
+                case "empty":
+                    await tasks.start("empty", queue.empty)
+            disk.let_go()
+            if act in ("sync", "empty"):
+                await until(lambda: act in tasks)
+            await until(lambda: "first" in tasks and "second" in tasks)
+    expected = [] if act == "empty" else [b"0", b"1", b"2", b"3"]
+    found = [*received, *left_in(disk.inner.crash())]
+    assert found[: len(expected)] == expected
+    assert (len(found) > 0) == bool(expected)
+
+
+async def test_a_closed_handle_adds_nothing_to_a_batch():
+    async with opened(fault_disk(), durability="synced") as queue, trio.open_nursery() as nursery:
+        other = queue.clone()
+        await other.send(b"x")
+        nursery.start_soon(queue.send, b"x")
+        nursery.start_soon(queue.send, b"x")
+        await trio.lowlevel.checkpoint()
+        other.close()
+        with pytest.raises(trio.ClosedResourceError):
+            await other.send(b"never")
+
+
+async def test_a_broken_queue_wakes_all_that_wait_with_one_batch():
+    disk = PatientDisk()
+    async with trio.open_nursery() as nursery:
+        with pytest.raises(trio.BrokenResourceError):  # noqa: PT012 (leaving the block raises)
+            async with opened(disk, durability="synced") as queue:
+                await queue.send(b"0")
+                disk.hold()
+                failures: list[BaseException] = []
+
+                async def send(number: int) -> None:
+                    with pytest.raises(trio.BrokenResourceError) as failed:
+                        await queue.send(b"%d" % number)
+                    failures.append(failed.value)
+
+                for number in range(6):
+                    nursery.start_soon(send, number)
+                await until(lambda: queue.statistics().tasks_waiting_send == 6)
+                disk.fail("sync_files", 1, times=None)
+                disk.let_go()
+                await until(lambda: len(failures) == 6)
+                assert len(set(map(id, failures))) == 6, "each has an error of its own"

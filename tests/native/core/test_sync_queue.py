@@ -180,7 +180,7 @@ def test_a_spin_ends_with_the_sync_and_leaves_no_signal(queue: SyncQueue, handle
 
 
 def test_a_thread_that_waits_awake_misses_no_work(queue: SyncQueue, handle: int) -> None:
-    """Work comes while it is awake, just as it falls asleep, and when it sleeps; one piece, or two at once."""
+    """Work comes while it is awake, as it falls asleep, and when it sleeps; one piece, or two at once."""
     threads = Threads(queue, 2)
     done = []
     for number in range(1500):
