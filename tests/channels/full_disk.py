@@ -52,9 +52,19 @@ def files_of(spool: Path) -> list[str]:
 async def fill(spool: diskq.Spool, start: int, most: int) -> dict[str, Any]:
     """Send until there is no room, or `most`: what was accepted, and what stopped us."""
     accepted: list[int] = []
+    has_synced = False
     for number in range(start, start + most):
         try:
-            is_in = await send_patiently(spool, message(number))
+            try:
+                is_in = await send_patiently(spool, message(number))
+            except diskq.DiskFullError:
+                if accepted or has_synced:
+                    raise
+                # A refusal is what tells an opened queue that the disk is full. The next sync removes the
+                # last file then, which is consumed: until then it would be written on.
+                has_synced = True
+                await spool.sync()
+                is_in = await send_patiently(spool, message(number))
         except diskq.DiskFullError as full:
             assert full.accepted == 0  # noqa: PT017 (no test, but what one runs)
             return {"accepted": accepted + await fill_up(spool, number), "stopped_by": "DiskFullError"}
