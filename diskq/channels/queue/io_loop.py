@@ -136,7 +136,9 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         return sum(map(len, bodies)) + self.engine.tail.overhead_of(is_held) * len(bodies)
 
     def _begin_gathering(self) -> GatheredBodies | None:
-        return GatheredBodies(self.engine.tail) if self.engine.gate_in.left > 0 else None
+        if self.engine.has_tier or self.engine.gate_in.left <= 0:
+            return None  # with a memory tier older messages have to be written first
+        return GatheredBodies(self.engine.tail)
 
     def _write_gathered(self) -> None:
         """Write the gathered messages before any other. A storage failure breaks the queue."""

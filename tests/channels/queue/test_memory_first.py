@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from typing import Any
 
 import pytest
@@ -255,3 +256,15 @@ async def test_senders_that_wait_for_room_get_what_receivers_leave_in_memory():
             assert tasks["waited"] is None
         assert drain(queue) == [b"%0500d" % number for number in range(3, sent + 1)]
         assert sum(len(data) for path, data in disk.files().items() if ".diskqueue.0" in path) == 0
+
+
+async def test_synced_messages_of_many_tasks_come_after_those_in_memory():
+    disk = fault_disk()
+    async with opened(disk, **FIRST) as queue:
+        await queue.send(b"held")
+        async with trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(partial(queue.send, b"%d" % number, durability="synced"))
+        found = left_in(disk.inner.crash())
+        assert found[0] == b"held"
+        assert sorted(found[1:]) == sorted(b"%d" % number for number in range(10))
