@@ -400,6 +400,11 @@ class CommitLoop(ABC, Generic[E]):
             self._is_over = True
             self.task.wake_at(self, math.inf)
 
+    def stay_awake(self) -> None:
+        """Wait a short time for the sync of the redo log, for all tasks that wait for it. Never raises."""
+        if self._unsynced and self._log_in_flight is not None and self._failure is None:
+            self._executor.spin()
+
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Prepare syncs when due and have them executed, until `begin_to_close`; then close the engine.

@@ -45,6 +45,9 @@ class Loop(Protocol):
     def take_turn(self) -> None:
         """Do what is due. Never raises."""
 
+    def stay_awake(self) -> None:
+        """Wait a short time for what the turn has begun, if nothing else has to run. Never raises."""
+
 
 class SharedTask:
     """The task of all loops of a Trio run that are not being closed. It ends with the last of them."""
@@ -148,6 +151,10 @@ class SharedTask:
                 if loop.task is self:
                     loop.lets_join = False
                     loop.take_turn()
+        if len(rung) == 1 and not self._rung:  # no other loop waits meanwhile
+            (loop,) = rung
+            if loop.task is self:
+                loop.stay_awake()
 
     async def _sleep(self) -> None:
         self._sleeper = trio.lowlevel.current_task()

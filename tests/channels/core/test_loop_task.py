@@ -26,6 +26,10 @@ class TurnTaker:
         self.lets_join = False
         self.due_at = self.listed_at = math.inf
         self.turns: list[float] = []
+        self.times_awake = 0
+
+    def stay_awake(self) -> None:
+        self.times_awake += 1
 
     def take_turn(self) -> None:
         self.turns.append(trio.current_time())
@@ -80,6 +84,23 @@ async def test_a_loop_gets_a_turn_when_it_was_rung_and_no_other_does(autojump_cl
         second.task.ring(second)
         await blocked()
         assert [len(loop.turns) for loop in (first, second, third)] == [1, 2, 1]
+
+
+async def test_a_loop_stays_awake_only_while_no_other_has_a_turn(autojump_clock):
+    loops = [TurnTaker() for _ in range(2)]
+    for loop in loops:
+        loop.task = SharedTask.join(loop)
+    await blocked()
+    assert [loop.times_awake for loop in loops] == [0, 0]
+    loops[0].task.ring(loops[0])
+    await blocked()
+    assert [loop.times_awake for loop in loops] == [1, 0]
+    for loop in loops:
+        loop.task.ring(loop)
+    await blocked()
+    assert [loop.times_awake for loop in loops] == [1, 0]
+    for loop in loops:
+        loop.leave()
 
 
 async def test_each_loop_is_woken_at_its_own_time_and_the_task_at_no_other(mock_clock):
