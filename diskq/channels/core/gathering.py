@@ -175,6 +175,10 @@ class GatheringLoop(AdmittingLoop[E, S]):
             self._narrow_gates()  # no later message passes one before these are written
         return number
 
+    def _must_wait(self, sending: S) -> bool:
+        self._write_gathered()
+        return super()._must_wait(sending)
+
     # --- syncs ------------------------------------------------------------------------------------
 
     def _wake_unsynced(self, number: int) -> None:

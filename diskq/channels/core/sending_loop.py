@@ -230,10 +230,6 @@ class SendingLoop(GatheringLoop[E, Sending], Generic[E, P]):
         """Return a `Sending` of checked messages of `size` bytes, for `deliver`."""
         return Sending(self._senders, size, lambda: self._put_in(put_in, level), level)
 
-    def _must_wait(self, sending: Sending) -> bool:
-        self._write_gathered()
-        return super()._must_wait(sending)
-
     def _put_in(self, put_in: Callable[[], R], level: Durability) -> R:
         if level == "synced":
             # It is written now, so that the sender gets the error of a full disk.

@@ -154,10 +154,6 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
             self._hand_out()
             self._wake_lingering()
 
-    def _must_wait(self, sending: Sending) -> bool:
-        self._write_gathered()
-        return super()._must_wait(sending)
-
     def _obstacle(self, sending: Sending) -> bool:
         obstacle = self.engine.tail.obstacle(sending.size, is_held=sending.durability == "memory")
         self._place.is_wanted = obstacle in BUDGET_OBSTACLES
