@@ -151,18 +151,11 @@ cdef class SyncQueue:
         A thread that sleeps is woken too late, and with cold caches: for one that has nothing else to do.
         Without the interpreter's lock.
         """
-        cdef int64_t end
-        cdef int i
         PyThread_acquire_lock(self.mutex, WAIT)
         self.is_watched = True
         PyThread_release_lock(self.mutex)
         with nogil:
-            end = diskq_monotonic_ns() + nanoseconds
-            while diskq_load_pointer(&self.done) is NULL and diskq_monotonic_ns() < end:
-                for i in range(LOOKS):
-                    if diskq_load_pointer(&self.done) is not NULL:
-                        break
-                    diskq_pause()
+            wait_awake(&self.done, nanoseconds)
         PyThread_acquire_lock(self.mutex, WAIT)
         self.is_watched = False
         PyThread_release_lock(self.mutex)
@@ -258,19 +251,12 @@ cdef class SyncQueue:
         A thread that waits awake for one sync often adds the next one soon. Where it does not, this is left out,
         more often each time.
         """
-        cdef int64_t end
-        cdef int i
         if self.waits_left_out:
             self.waits_left_out -= 1
             return
         self.is_awake = True
         PyThread_release_lock(self.mutex)
-        end = diskq_monotonic_ns() + LONGEST_AWAKE
-        while diskq_load_pointer(&self.first) is NULL and diskq_monotonic_ns() < end:
-            for i in range(LOOKS):
-                if diskq_load_pointer(&self.first) is not NULL:
-                    break
-                diskq_pause()
+        wait_awake(&self.first, LONGEST_AWAKE)
         PyThread_acquire_lock(self.mutex, WAIT)
         self.is_awake = False
         if self.first is not NULL:
@@ -298,6 +284,17 @@ cdef class SyncQueue:
             following = sleeper.next  # afterwards it may be gone
             PyThread_release_lock(sleeper.bell)
             sleeper = following
+
+
+cdef void wait_awake(Work** where, int64_t nanoseconds) noexcept nogil:
+    """Return when there is work, or after so long, without sleeping."""
+    cdef int64_t end = diskq_monotonic_ns() + nanoseconds
+    cdef int i
+    while diskq_load_pointer(where) is NULL and diskq_monotonic_ns() < end:
+        for i in range(LOOKS):
+            if diskq_load_pointer(where) is not NULL:
+                break
+            diskq_pause()
 
 
 cdef Work* new_work(object owner, Py_ssize_t count) except NULL:
