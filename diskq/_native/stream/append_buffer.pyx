@@ -324,6 +324,11 @@ cdef class StreamRouter:
         return sum([(<TripletBuffer> buffer).accepted_bytes for buffer in self.buffers])
 
     @property
+    def waiting_bytes(self):
+        """Bytes of accepted records that are not yet written, by all partitions."""
+        return sum([(<TripletBuffer> buffer).used - (<TripletBuffer> buffer).written for buffer in self.buffers])
+
+    @property
     def is_flushed(self):
         """True if all records and their rows are in the page cache."""
         cdef TripletBuffer buffer

@@ -509,6 +509,8 @@ class CommitLoop(ABC, Generic[E]):
         self._log_in_flight = _Flight(sync, self.syncs_prepared)
         self._renew_bound()
         self._executor.execute_log(sync, self._note_log_executed)
+        if not self._writer.is_flushed:
+            self._flush_held()  # index entries, while the disk works
         return True
 
     def _begin_sync(self) -> None:

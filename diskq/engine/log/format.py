@@ -72,6 +72,9 @@ class Format(Protocol):
     def flush(self) -> None:
         """Write everything accepted that is not yet written. Raises OSError, DiskFullError."""
 
+    def flush_records(self) -> None:
+        """Write the accepted records; what recovery can make again from them may wait. Raises as `flush`."""
+
     def cut_back(self) -> None:
         """Cut off what a failed write left after the last whole record. Raises OSError."""
 

@@ -171,8 +171,12 @@ class Redo:
         """
         if self._new is not None:
             return None
-        appends = [each for each in self._appends() if each[1].unlogged_size]
-        size = sum(append.unlogged_size for _, append in appends)
+        appends: list[tuple[int, AppendFile[Any]]] = []
+        size = 0
+        for each in self._appends():
+            if (unlogged := each[1].unlogged_size) > 0:
+                appends.append(each)
+                size += unlogged
         if size > self._largest:
             return None
         log = self._current

@@ -25,6 +25,13 @@ class LogSteps:
         """The repairs since the open began: what was found wrong, and what was done about it."""
         return tuple(self.log.repairs)
 
+    def flush(self) -> None:
+        """Write everything accepted that is not yet written. Raises OSError, DiskFullError."""
+        raise NotImplementedError
+
+    def flush_records(self) -> None:
+        self.flush()
+
     @property
     def is_log(self) -> bool:
         return False

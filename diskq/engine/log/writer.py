@@ -281,8 +281,11 @@ class LogWriter(Synced):
     def flush(self) -> None:
         """Write everything accepted that is not yet written. Raises DiskFullError, OSError."""
         self.check_usable()
+        self._flush(self._format.flush)
+
+    def _flush(self, flush: Callable[[], None]) -> None:
         try:
-            self._format.flush()
+            flush()
         except OSError as failure:
             self.append_failed(failure)
 
@@ -408,7 +411,8 @@ class LogWriter(Synced):
         """Prepare a sync of the redo log, which makes all durable that was accepted, as `prepare` does.
 
         So does a sync of the active file alone, in a format that is a log itself. None: it cannot, and the
-        files must be synced; this one may be in flight beside such a sync. Raises StorageFailedError.
+        files must be synced; this one may be in flight beside such a sync. What recovery can make again may
+        still have to be written: `flush` while it is executed. Raises StorageFailedError.
         """
         self.check_usable()
         redo = self.redo
@@ -426,7 +430,7 @@ class LogWriter(Synced):
             return None
         if redo is not None or not self._format.is_flushed:
             try:
-                self.flush()
+                self._flush(self._format.flush_records)
             except (DiskFullError, OSError):
                 return None  # a sync of the files meets the same, and judges it
         try:

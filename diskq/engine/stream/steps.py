@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from diskq._native.core.message import Position
-from diskq._native.stream.append_buffer import StreamRouter
+from diskq._native.stream.append_buffer import StreamRouter, TripletBuffer
 from diskq._native.stream.codec import TripletFraming, count, key_hash
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.log.exclusive import exclusive
@@ -39,6 +39,7 @@ from diskq.engine.stream.transactions import roll_forward as rollforward
 from diskq.engine.stream.transactions.transaction import Intent, Transaction, pending
 from diskq.errors import DiskFullError, DiskqError, MessageSizeError, StorageFailedError
 from diskq.options import StreamOptions, checked_options
+from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, keep_path, write_over
 from diskq.storage.budget import BLOCK, BudgetShare
 from diskq.storage.fs import AnyPath, FileSystem, directory_of
@@ -121,6 +122,7 @@ class StreamSteps(DirectorySteps):
         self.files = StreamFiles(fs, self.path)
         self._gate = self.log.new_gate()
         self._partitions: list[_WrittenPartition] = []
+        self._appends: tuple[tuple[int, AppendFile[TripletBuffer]], ...] = ()  # theirs, with their numbers
         self._others: dict[int, RecoveryPoint] = {}  # points of partitions that are not written to
         self.has_pending_rows = False
         """True if a disk has refused index entries that are still to be written."""
@@ -185,7 +187,7 @@ class StreamSteps(DirectorySteps):
                 self.files.redo,
                 lock,
                 self.options,
-                lambda: ((its.files.index, its.segment.append) for its in self._partitions),
+                lambda: self._appends,
                 log,
                 self.log.clock,
                 most=self._most_redo,
@@ -231,6 +233,7 @@ class StreamSteps(DirectorySteps):
         log.report_repairs(writer.repairs, logged)
 
     def _make_router(self) -> None:
+        self._appends = tuple((its.files.index, its.segment.append) for its in self._partitions)
         self.router = StreamRouter(
             [partition.buffer for partition in self._partitions],
             self._framing,
@@ -659,7 +662,7 @@ class StreamSteps(DirectorySteps):
 
     @property
     def waiting_bytes(self) -> int:
-        return sum(partition.buffer.end - partition.buffer.flushed for partition in self._partitions)
+        return self.router.waiting_bytes
 
     def open_gates(self, left: int, unsynced: int) -> None:
         room = self.log.policy.bytes_until_check(unsynced)
@@ -668,8 +671,10 @@ class StreamSteps(DirectorySteps):
             most = self._disk_share.left(self.router)
             room = min(room, most - (most >> 7) - BLOCK)
         self.router.room = room
-        is_ready = not self.has_pending_rows and all(its.segment.is_ready for its in self._partitions)
-        self._gate.left = left if is_ready else 0
+        for partition in self._partitions:
+            if not partition.segment.is_ready:
+                left = 0
+        self._gate.left = 0 if self.has_pending_rows else left
 
     @property
     def is_flushed(self) -> bool:
@@ -680,6 +685,9 @@ class StreamSteps(DirectorySteps):
             self.router.flush()
         finally:
             self._write_rows()
+
+    def flush_records(self) -> None:
+        self.router.flush()
 
     def _write_rows(self) -> None:
         """Write the index entries of written records. Raises OSError; nothing is written after them then."""
@@ -697,9 +705,9 @@ class StreamSteps(DirectorySteps):
 
     @property
     def failure(self) -> OSError | None:
-        for partition in self._partitions:
-            if partition.segment.append.failure is not None:
-                return partition.segment.append.failure
+        for _, append in self._appends:
+            if append.failure is not None:
+                return append.failure
         return None
 
     def settle(self, with_metadata: bool) -> tuple[int, ...]:
