@@ -17,6 +17,7 @@ from trio.lowlevel import Abort, Task, reschedule, wait_task_rescheduled
 
 __all__ = [
     "message_to_run_loop",
+    "rescheduler",
     "return_at_once",
     "sleep",
     "sleep_and",
@@ -91,5 +92,17 @@ def wake_tasks(tasks: Iterable[Task]) -> None:
         for task in tasks:
             reschedule(task)
     else:
+        wake = rescheduler()
         for task in tasks:
-            reschedule(task, _WOKEN)
+            wake(task, _WOKEN)
+
+
+def rescheduler() -> Callable[[Task, outcome.Outcome[Any]], object]:
+    """Return what `reschedule` calls for each task; if this version of Trio has no such attribute, that."""
+    try:
+        from trio._core._run import GLOBAL_RUN_CONTEXT
+
+        wake: Callable[[Task, outcome.Outcome[Any]], object] = GLOBAL_RUN_CONTEXT.runner.reschedule
+    except (AttributeError, ImportError):
+        return reschedule
+    return wake

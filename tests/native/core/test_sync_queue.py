@@ -192,7 +192,7 @@ def test_a_thread_that_waits_awake_misses_no_work(queue: SyncQueue, handle: int)
             found = queue.spin(10**9)
         ((owner, failure, _),) = found
         assert (owner, failure) == (number, None)
-        wait_until = time.perf_counter() + number % 16 * 10e-6
+        wait_until = time.perf_counter() + number % 16 * 20e-6
         while time.perf_counter() < wait_until:
             pass
     threads.end()
