@@ -31,7 +31,7 @@ Appends = Callable[[], Iterable[tuple[int, AppendFile[Any]]]]
 """Returns the files that are written, each with the number of its partition, or 0."""
 
 # More bytes are synced in their files: they are written once then, not twice.
-LARGEST_ENTRY = 256 * 1024
+LARGEST_ENTRY = 128 * 1024
 # Seconds until a log is made again after the disk had no space for it.
 _RETRY = 10.0
 
