@@ -409,6 +409,39 @@ async def test_rows_that_find_no_room_are_written_when_there_is_some(autojump_cl
     assert values(stored(disk.inner)) == [b"x"]
 
 
+@pytest.mark.parametrize("tasks", [1, 5])
+async def test_index_entries_of_synced_messages_are_written_while_the_log_is_synced(tasks):
+    disk = fault_disk()
+    async with producing(disk, **ONE) as producer:
+        await producer.send(b"first", "k", durability="synced")
+        await producer.sync()
+        await producer.send(b"second", "k", durability="synced")  # the first one after a sync is counted
+        for _ in range(5):
+            before, rows = len(disk.calls), rows_in(disk.inner)
+            async with trio.open_nursery() as nursery:
+                for _ in range(tasks):
+                    nursery.start_soon(partial(producer.send, b"x", "k", durability="synced"))
+            assert rows_in(disk.inner) == rows + tasks
+            written = [call.path for call in disk.calls[before:] if call.verb == "pwrite"]
+            data, log, index = (
+                next(at for at, path in enumerate(written) if path.endswith(end))
+                for end in (".data", "/redo", ".index")
+            )
+            assert data < log < index
+
+
+async def test_a_synced_message_whose_index_entry_finds_no_room_is_durable_and_in():
+    disk = fault_disk()
+    async with producing(disk, **ONE) as producer:
+        await producer.send(b"first", "k", durability="synced")
+        await producer.sync()
+        disk.fail("pwrite", error=errno.ENOSPC, path="*index", times=100)
+        await producer.send(b"second", "k", durability="synced")
+        assert values(stored(disk.inner.crash())) == [b"first", b"second"]
+        disk.heal()
+    assert rows_in(disk.inner) == 2
+
+
 async def test_after_a_failed_sync_every_call_raises_and_the_block_ends_with_it():
     disk = fault_disk()
 
