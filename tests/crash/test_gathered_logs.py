@@ -151,9 +151,9 @@ MUTATIONS = [
     # A refused sender gets no error; or one whose message is in gets an error.
     Mutation(GATHERING, "self._refuse_gathered(task, failure)", "pass"),
     Mutation(GATHERING, "trio.lowlevel.reschedule(task, outcome.Error(failure))", "wake_tasks([task])"),
-    Mutation(GATHERING, "refused.append((self.tasks[number], failure))", "pass"),
+    Mutation(GATHERING, "refused.append((task, failure))", "pass"),
     # What was in is written again.
-    Mutation(GATHERING, "            if place is None:\n", "            if True:\n"),
+    Mutation(GATHERING, "if not is_in(number):", "if True:"),
     Mutation(
         journal.__name__,
         "return [*offsets, *[None] * (len(self.messages) - len(offsets))]",

@@ -8,8 +8,8 @@ import pytest
 import trio
 
 import diskq
-from diskq.channels.core import gathering as core_gathering
-from diskq.channels.priority import gathering
+from diskq.channels.core import gathering
+from diskq.channels.priority import loop as priorityloop
 from diskq.testing import CrashFS, FaultFS
 from tests.crash import failing_writes as failingwrites
 from tests.crash.failing_writes import LATE_WRITES, Plan
@@ -100,16 +100,16 @@ def test_a_message_is_in_although_another_of_the_same_write_finds_no_space() -> 
 
 # --- do they bite? --------------------------------------------------------------------------------
 
-GATHERING, SHARED = gathering.__name__, core_gathering.__name__
+GATHERING, LOOP = gathering.__name__, priorityloop.__name__
 
 MUTATIONS = [
     # Who is refused is told that he is in; or is told with others, who are in.
-    Mutation(SHARED, "self._refuse_gathered(task, failure)", "pass"),
+    Mutation(GATHERING, "self._refuse_gathered(task, failure)", "pass"),
     Mutation(GATHERING, "refused.append((task, failure))", "pass"),
-    Mutation(GATHERING, "return [(batch.tasks[0], failure)]", "return []"),
+    Mutation(GATHERING, "return [(tasks[0], failure)]", "return []"),
     # What was in is written again; or it is not known which of them are in.
-    Mutation(GATHERING, "if not batch.id_of(number):", "if True:"),
-    Mutation(GATHERING, "batch.set_id(number, ", "max(0, "),
+    Mutation(GATHERING, "if not is_in(number):", "if True:"),
+    Mutation(LOOP, "batch.set_id(number, ", "max(0, "),
     # The write comes behind the barrier that was to cover it.
     LATE_WRITES[1],
 ]

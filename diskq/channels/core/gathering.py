@@ -23,7 +23,7 @@ from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.errors import DiskqError, StorageFailedError
 
-__all__ = ["LARGEST_GATHERED", "MOST_GATHERED", "REFUSALS", "Gathered", "GatheringLoop", "Refused"]
+__all__ = ["LARGEST_GATHERED", "MOST_GATHERED", "Gathered", "GatheringLoop", "Refused", "write_together"]
 
 E = TypeVar("E", bound=Engine)
 S = TypeVar("S", bound=Sending)
@@ -33,8 +33,8 @@ MOST_GATHERED = 1024 * 1024
 """The most bytes of messages that are gathered."""
 LARGEST_GATHERED = 64 * 1024
 """In bytes. Larger messages get a write of their own, so that others do not fail for lack of their space."""
-REFUSALS = (DiskqError, OSError, MemoryError)
-"""The errors that keep a message out, and leave the store usable, but for StorageFailedError."""
+# The errors that keep a message out, and leave the store usable, but for StorageFailedError.
+_REFUSALS = (DiskqError, OSError, MemoryError)
 
 Refused = list[tuple[trio.lowlevel.Task, Exception]]
 """Senders whose messages are not in, each with the error that kept its message out."""
@@ -71,37 +71,55 @@ class Gathered(SendBatch, ABC, Generic[P]):
     # --- for the loop -----------------------------------------------------------------------------
 
     def write(self) -> Refused:
-        """Append the messages with one write; if that fails, with one write for each message not yet in.
+        """Append the messages, as `write_together`. Raises StorageFailedError."""
+        self.places = [None] * len(self.tasks)
+        together = self._place_all if len(self.tasks) > 1 else lambda: self._place(0)
+        return write_together(
+            self.tasks, together, lambda number: self.places[number] is not None, self._place
+        )
 
-        Raises StorageFailedError.
-        """
-        if len(self.tasks) == 1:
-            self.places = [None]
-        else:
+    def _place_all(self) -> None:
+        try:
+            self._write_all()
+        finally:
+            self.places = self._found()
+
+    def _place(self, number: int) -> None:
+        self.places[number] = self._write_one(number)
+
+
+def write_together(
+    tasks: list[trio.lowlevel.Task],
+    write_all: Callable[[], object],
+    is_in: Callable[[int], object],
+    write_one: Callable[[int], object],
+) -> Refused:
+    """Append the messages of `tasks` with one write; if that fails, with one write for each that is not in.
+
+    `is_in` and `write_one` get the message's number. Raises StorageFailedError.
+    """
+    try:
+        write_all()
+        return []
+    except StorageFailedError:
+        raise
+    except _REFUSALS as failure:
+        if len(tasks) == 1:
+            return [(tasks[0], failure)]
+    refused: Refused = []
+    for number, task in enumerate(tasks):
+        if not is_in(number):
             try:
-                self._write_all()
-                self.places = self._found()
-                return []
+                write_one(number)
             except StorageFailedError:
                 raise
-            except REFUSALS:
-                self.places = self._found()
-        refused: Refused = []
-        for number, place in enumerate(self.places):
-            if place is None:
-                try:
-                    self.places[number] = self._write_one(number)
-                except StorageFailedError:
-                    raise
-                except REFUSALS as failure:
-                    refused.append((self.tasks[number], failure))
-        return refused
+            except _REFUSALS as failure:
+                refused.append((task, failure))
+    return refused
 
 
 class OpenBatch(Protocol):
     """Messages that are not written yet."""
-
-    room: int
 
     @property
     def tasks(self) -> list[trio.lowlevel.Task]:
@@ -111,8 +129,7 @@ class OpenBatch(Protocol):
 class GatheringLoop(AdmittingLoop[E, S]):
     """A loop whose synced senders share a write and a sync.
 
-    A subclass sets `gathering`, and writes its batch in `_write_gathered`, by `_write_batch`, before any
-    later message.
+    A subclass sets `gathering`, and calls `_write_gathered` before any later message.
     """
 
     __slots__ = ("_covered", "gathering")
@@ -137,12 +154,42 @@ class GatheringLoop(AdmittingLoop[E, S]):
         """Return an empty batch; None: a message may have to wait for space, or there are other reasons."""
         return None
 
-    def _write_batch(self, tasks: list[trio.lowlevel.Task], write: Callable[[], Refused]) -> None:
-        """Write the messages of these tasks, which the next sync covers. Raises StorageFailedError."""
+    @abstractmethod
+    def _write(self, batch: Any) -> Refused:
+        """Write a batch. Raises StorageFailedError."""
+
+    def _written(self) -> None:
+        """Called when a batch was written."""
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def _write_gathered(self) -> None:
+        """Write the gathered messages before anything else. A storage failure breaks the loop."""
+        batch: OpenBatch | None = self.gathering.batch
+        if batch is None:
+            return
+        self.gathering.batch = None
+        if not batch.tasks:
+            return  # its first message was refused
+        try:
+            self._write_batch(batch)
+        except StorageFailedError as failure:
+            self._break(failure)
+        else:
+            self._written()
+
+    def _write_before(self) -> None:
+        """Write the gathered messages before something else is done. Raises BrokenResourceError."""
+        self._write_gathered()
+        if self._failure is not None:
+            raise self._broken()
+
+    def _write_batch(self, batch: OpenBatch) -> None:
+        tasks = batch.tasks
         followers = tasks[1:]
         if followers:
             self._covered.append((self.syncs_prepared + 1, followers))
-        for task, failure in write():
+        for task, failure in self._write(batch):
             if task is not tasks[0]:
                 followers.remove(task)
                 trio.lowlevel.reschedule(task, outcome.Error(failure))
@@ -176,7 +223,7 @@ class GatheringLoop(AdmittingLoop[E, S]):
         return number
 
     def _must_wait(self, sending: S) -> bool:
-        self._write_gathered()
+        self._write_before()
         return super()._must_wait(sending)
 
     # --- syncs ------------------------------------------------------------------------------------

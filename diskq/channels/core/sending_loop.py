@@ -13,13 +13,13 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 
 from diskq.channels.core.commit_loop import Engine
-from diskq.channels.core.gathering import LARGEST_GATHERED, Gathered, GatheringLoop
+from diskq.channels.core.gathering import LARGEST_GATHERED, Gathered, GatheringLoop, Refused
 from diskq.channels.core.notifier import Notifier
 from diskq.channels.core.sender_line import Sending, SendingOptions
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.engine.log.append_mode import Admission, Mode
-from diskq.errors import DiskqError, StorageFailedError
+from diskq.errors import DiskqError
 from diskq.options import Durability
 from diskq.storage.fs import FileSystem
 
@@ -182,21 +182,15 @@ class SendingLoop(GatheringLoop[E, Sending], Generic[E, P]):
                 return None
         return self._new_batch()
 
-    def _write_gathered(self) -> None:
-        """Write the gathered messages before anything else. A storage failure breaks the loop."""
-        gathered: Gathered[P] | None = self.gathering.batch
-        if gathered is None:
-            return
-        self.gathering.batch = None
+    def _write(self, batch: Gathered[P]) -> Refused:
         fast = self.fast_append
         # They must not stay in the write-ahead log: their senders must get the error if the disk is full.
         is_awake, fast.is_awake = fast.is_awake, False
-        try:
-            self._write_batch(gathered.tasks, gathered.write)
-        except StorageFailedError as failure:
-            self._break(failure)
-            return
+        refused = batch.write()
         fast.is_awake = is_awake
+        return refused
+
+    def _written(self) -> None:
         if self.waiting:
             self.notify_readers()
 

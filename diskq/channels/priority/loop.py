@@ -15,11 +15,16 @@ import outcome
 import trio
 
 from diskq.channels.core.cancellation import running_task
-from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED, GatheringLoop
+from diskq.channels.core.gathering import (
+    LARGEST_GATHERED,
+    MOST_GATHERED,
+    GatheringLoop,
+    Refused,
+    write_together,
+)
 from diskq.channels.core.sender_line import Sending
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
-from diskq.channels.priority.gathering import write_batch
 from diskq.channels.priority.snapshots import Snapshots
 from diskq.engine.priority.state import StoredQueue
 from diskq.engine.priority.steps import AddBatch, PrioritySteps, QueueCalls
@@ -99,7 +104,7 @@ class PriorityLoop(GatheringLoop[PrioritySteps, RecordSending]):
         """Create a queue, or delete one. It is in the log before another task runs. Not cancellable."""
         self.check()
         try:
-            self._write_gathered()
+            self._write_before()
             altered = act()
         except StorageFailedError as failure:
             self.broke(failure)
@@ -140,12 +145,14 @@ class PriorityLoop(GatheringLoop[PrioritySteps, RecordSending]):
             self._buffer.batch = AddBatch(min(room, MOST_GATHERED))
         return lines.calls.gather(payload, key, task)
 
-    def _write_gathered(self) -> None:
-        """Write the gathered messages before anything else. Raises StorageFailedError."""
-        batch, self._buffer.batch = self._buffer.batch, None
-        if batch is None:
-            return
-        self._write_batch(batch.tasks, lambda: write_batch(self.engine, batch))
+    def _write(self, batch: AddBatch) -> Refused:
+        engine = self.engine
+
+        def add(number: int) -> None:
+            queue, payload, key = batch.message(number)
+            batch.set_id(number, engine.add(queue, [payload], key, "synced")[0])
+
+        return write_together(batch.tasks, lambda: engine.add_batch(batch), batch.id_of, add)
 
     def sending(
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], level: Durability
@@ -167,8 +174,7 @@ class PriorityLoop(GatheringLoop[PrioritySteps, RecordSending]):
 
     def _must_wait(self, sending: RecordSending) -> bool:
         """True if the sender must wait. Raises QueueFullError by policy, or if it could never fit."""
-        if self._buffer.batch is not None:
-            self._write_gathered()
+        self._write_before()
         lines, count = sending.lines, sending.count
         queue = lines.queue
         is_hopeless = queue.max_size is not None and count > queue.max_size
@@ -201,8 +207,7 @@ class PriorityLoop(GatheringLoop[PrioritySteps, RecordSending]):
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], level: Durability
     ) -> range:
         try:
-            if self._buffer.batch is not None:
-                self._write_gathered()
+            self._write_before()
             return self.engine.add(lines.queue, batch, keys, level)
         finally:
             if level == "memory":
@@ -268,8 +273,7 @@ class PriorityLoop(GatheringLoop[PrioritySteps, RecordSending]):
 
     def _remove(self, lines: QueueLines, records: list[PriorityRecord], level: Durability) -> None:
         try:
-            if self._buffer.batch is not None:
-                self._write_gathered()
+            self._write_before()
             self.engine.remove(lines.queue, records, level)
         finally:
             if level == "memory":

@@ -23,7 +23,7 @@ import outcome
 import trio
 
 from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
-from diskq.channels.core.gathering import LARGEST_GATHERED
+from diskq.channels.core.gathering import LARGEST_GATHERED, Refused
 from diskq.channels.core.sender_line import Sending
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
@@ -140,19 +140,12 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
             return None  # with a memory tier older messages have to be written first
         return GatheredBodies(self.engine.tail)
 
-    def _write_gathered(self) -> None:
-        """Write the gathered messages before any other. A storage failure breaks the queue."""
-        gathered: GatheredBodies | None = self.gathering.batch
-        if gathered is None:
-            return
-        self.gathering.batch = None
-        try:
-            self._write_batch(gathered.tasks, gathered.write)
-        except StorageFailedError as failure:
-            self._break(failure)
-        else:
-            self._hand_out()
-            self._wake_lingering()
+    def _write(self, batch: GatheredBodies) -> Refused:
+        return batch.write()
+
+    def _written(self) -> None:
+        self._hand_out()
+        self._wake_lingering()
 
     def _obstacle(self, sending: Sending) -> bool:
         obstacle = self.engine.tail.obstacle(sending.size, is_held=sending.durability == "memory")
@@ -317,7 +310,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
 
     async def empty(self) -> None:
         """Remove all messages, and return when that is durable. Not cancellable: they are removed at once."""
-        self._write_gathered()
+        self._write_before()
         self.engine.tail.discard_all()
         self._after()
         await self.barrier(with_metadata=True)

@@ -161,6 +161,16 @@ async def test_select_and_async_for_take_records(disk):
 # --- durability -------------------------------------------------------------------------------------
 
 
+async def test_synced_messages_that_need_checks_and_refused_ones_leave_the_store_usable(disk):
+    async with opened(disk, durability="synced") as store:
+        queue = store.queue()
+        assert await queue.send(bytearray(b"checked")) == 1
+        with pytest.raises(TypeError):
+            await queue.send("refused")  # type: ignore[arg-type]
+        assert await queue.send(b"simple") == 2
+        assert drain(queue) == [(0, b"checked"), (0, b"simple")]
+
+
 async def test_a_synced_message_is_not_received_before_it_is_on_stable_storage():
     disk = PatientDisk()
     async with opened(disk) as store, trio.open_nursery() as nursery:
