@@ -284,12 +284,14 @@ class Rows:
             return []
         return [Row(*row) for row in self._blocks.following(most)]
 
-    def counting(self, position: int, most: int) -> tuple[int, int]:
-        """Return the number of records of the rows that `covering` returns, and where the last one ends."""
+    def counting(self, position: int, most: int, limit: int = UNBOUNDED) -> tuple[int, int]:
+        """Return the number of records of the rows that `covering` returns, and where the last one ends.
+
+        Rows that end after byte `limit` do not count.
+        """
         if self.first_after(position) is None:
             return 0, position
-        rows = self._blocks.following(most)
-        return sum(row[2] for row in rows), rows[-1][1]
+        return self._blocks.counted(most, limit) or (0, position)
 
     def reach(self, most: int, limit: int) -> int | None:
         """Return the end of the last row that `covering` returns and that ends by `limit`; None: none."""
@@ -389,16 +391,18 @@ def replace_last_rows(fs: FileSystem, path: str, last: Sequence[Row]) -> None:
         fs.close(checksum_file.handle)
 
 
-def checksummed(fs: FileSystem, path: str, start: int = 0) -> tuple[int, int]:
+def checksummed(fs: FileSystem, path: str, start: int = 0, until: int = UNBOUNDED) -> tuple[int, int]:
     """Return up to which byte the checksum file at `path` covers the data, and the records of those blocks.
 
-    Blocks that end after byte `start` of the data count, whether or not the data exists. Raises OSError.
+    Blocks that end after byte `start` of the data count, and by byte `until`, whether or not the data exists.
+    Raises OSError.
     """
     rows = Rows(fs, path)
     count, position = 0, start
     try:
+        rows.seek(start)
         while True:
-            records, end = rows.counting(position, UNBOUNDED)
+            records, end = rows.counting(position, UNBOUNDED, until)
             if end == position:
                 return position, count
             count, position = count + records, end

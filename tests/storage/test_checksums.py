@@ -16,6 +16,7 @@ from diskq.storage.checksums import (
     Row,
     Rows,
     checksum,
+    checksummed,
     pack_row,
     replace_last_rows,
     rows_after,
@@ -175,6 +176,16 @@ def test_a_stretch_of_rows_ends_where_they_do_or_before_its_limit(pieces, positi
     rows = Rows(table.fs, PATH)
     found = [row for row in rows.covering(position, most) if row.end <= limit]
     assert rows.reach(most, limit) == (found[-1].end if found else None)
+
+
+@given(pieces, st.integers(0, 400), st.integers(0, 1000))
+def test_records_are_counted_from_one_byte_to_another(pieces, start, until):
+    table = Table(pieces)
+    found = [row for row, _ in table.rows if row.end > start]
+    counted = [row for row in found if row.end <= until]
+    end = counted[-1].end if counted else start
+    assert checksummed(table.fs, PATH, start, until) == (end, len(counted))
+    assert checksummed(table.fs, PATH, start) == (found[-1].end if found else start, len(found))
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=20), st.data())

@@ -95,6 +95,18 @@ cdef class Blocks:
             found.append((self.known[i].start, self.known[i].end, self.known[i].records, self.known[i].crc))
         return found
 
+    def counted(self, uint64_t most, uint64_t limit):
+        """Return the number of records in these blocks, and the end of the last, which is by byte `limit`.
+
+        None: there is no block.
+        """
+        cdef Py_ssize_t i
+        cdef Py_ssize_t n = self._run(most, limit)
+        cdef uint64_t records = 0
+        for i in range(self.head, self.head + n):
+            records += self.known[i].records
+        return (records, self.known[self.head + n - 1].end) if n else None
+
     def reach(self, uint64_t most, uint64_t limit):
         """Return the end of the last of these blocks that ends at or before byte `limit`. None: there is none."""
         cdef Py_ssize_t n = self._run(most, limit)

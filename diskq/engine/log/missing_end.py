@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from diskq.storage.checksums import checksummed
+from diskq.storage.checksums import checksummed, rows_before
 from diskq.storage.fs import FileSystem
+from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["checksummed_end"]
+__all__ = ["checksummed_end", "checksums_reach"]
 
 
 class _EndFiles(Protocol):
@@ -18,16 +19,35 @@ class _EndFiles(Protocol):
     def checksum_file(self, base: int) -> str: ...
 
 
-def checksummed_end(fs: FileSystem, files: _EndFiles, bases: Sequence[int]) -> int:
+def checksums_reach(fs: FileSystem, files: _EndFiles, bases: Sequence[int]) -> dict[int, int]:
+    """Return up to which byte the checksums of the last segment reach now, and those of later ones.
+
+    By the offset with which each begins; O(log n) for each. Raises OSError.
+    """
+    last = bases[-1] if bases else 0
+    found = (base for base in files.checksum_files() if base >= last)
+    return {base: rows_before(fs, files.checksum_file(base), UNBOUNDED)[1] for base in found}
+
+
+def checksummed_end(
+    fs: FileSystem,
+    files: _EndFiles,
+    bases: Sequence[int],
+    reach: Mapping[int, int] | None = None,
+    matched: tuple[int, int] = (0, 0),
+) -> int:
     """Return the offset after the last message that has a checksum. Raises OSError.
 
     `bases`: the segments that are there. 0 if no checksum is of the last of them, or of one after it.
+    `reach`: what `checksums_reach` returned; later checksums do not count. `matched`: how many bytes at the
+    start of the last segment match their checksums, and the number of messages in them, if that is known.
     """
-    last = bases[-1] if bases else 0
-    for base in reversed(files.checksum_files()):
-        if base < last:
-            break
-        _, records = checksummed(fs, files.checksum_file(base))
-        if records:
-            return base + records
+    if reach is None:
+        reach = checksums_reach(fs, files, bases)
+    last = bases[-1] if bases else None
+    for base in sorted(reach, reverse=True):
+        position, counted = matched if base == last else (0, 0)
+        _, records = checksummed(fs, files.checksum_file(base), position, reach[base])
+        if counted + records:
+            return base + counted + records
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from diskq._native.core.gate import Gate
 from diskq._native.journal import codec as journal_codec
@@ -15,7 +16,7 @@ from diskq.engine.journal.reader_offset import read_journal_offsets
 from diskq.engine.journal.redo_source import look_at_journal
 from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.committed_offset import OFFSET_SIZE
-from diskq.engine.log.missing_end import checksummed_end
+from diskq.engine.log.missing_end import checksummed_end, checksums_reach
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery_points import RecoveryPoint, read_points
 from diskq.storage.fs import FileSystem, join
@@ -29,6 +30,15 @@ from diskq.tools.stores import Store
 from diskq.tools.view.killed import as_put_back, report_redo
 
 __all__ = ["verify_journal"]
+
+
+class _End(NamedTuple):
+    """Where a segment ends."""
+
+    next_offset: int
+    """The offset after its last message."""
+    matched: tuple[int, int]
+    """The number of its bytes and of its messages, if all match their checksums."""
 
 
 def verify_journal(fs: FileSystem, store: Store, report: Report) -> None:
@@ -50,11 +60,8 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
     point = points.partitions.get(0)
     is_doubtful = _is_unsynced(fs, files) and not points.was_closed(0)
     bases = files.bases()
-    checksummed = 0 if is_doubtful else checksummed_end(fs, files, bases)
-    promised = max(checksummed, point.next_offset if point is not None else 0)
-    if not bases:
-        _report_no_segment(files, point.base if point is not None else 0, promised, report)
-    ends: dict[int, int] = {}
+    reach = checksums_reach(fs, files, bases)  # before the data is read: it may grow
+    ends: dict[int, _End] = {}
     for number, base in enumerate(bases):
         behind = bases[number + 1] if number + 1 < len(bases) else None
         look = partial(_look, fs, files, base, behind, point, ends)
@@ -62,9 +69,16 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
         if is_doubtful and (point is None or base >= point.base):
             _lower_unsynced(part, point.end if point is not None and point.base == base else 0)
         report.take(part)
-    if bases and (end := max(ends.values(), default=0)) < checksummed:
+    last = ends.get(bases[-1]) if bases else None
+    matched = last.matched if last is not None else (0, 0)
+    checksummed = 0 if is_doubtful else checksummed_end(fs, files, bases, reach, matched)
+    promised = max(checksummed, point.next_offset if point is not None else 0)
+    if not bases:
+        _report_no_segment(files, point.base if point is not None else 0, promised, report)
+    found = max((end.next_offset for end in ends.values()), default=0)
+    if bases and found < checksummed:
         counted = sum(finding.lost for finding in report.findings)
-        if lost := max(0, checksummed - end - counted):
+        if lost := max(0, checksummed - found - counted):
             what = (
                 f"messages {checksummed - lost} to {checksummed - 1}, of which there are checksums, are gone"
             )
@@ -72,7 +86,7 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
     if point is not None and bases:
         # Checksums that are not this segment's own would count messages that never existed.
         first = min([bases[0], *files.checksum_files()])
-        report.limit_lost(max(0, max([promised, *ends.values()]) - first - report.messages))
+        report.limit_lost(max(0, max(promised, found) - first - report.messages))
     report.take(settled(partial(_look_at_readers, fs, files), None))
     noted = None if point is None else point.start(has_run_on=not is_doubtful)
     _report_rest(fs, files, bases, noted, report)
@@ -100,12 +114,12 @@ def _look(
     base: int,
     behind: int | None,
     point: RecoveryPoint | None,
-    ends: dict[int, int],
+    ends: dict[int, _End],
     report: Report,
 ) -> None:
     """Look at one segment. `behind`: the offset with which the next one begins; None: it is written to.
 
-    The offset after its last message is put into `ends`.
+    Where it ends is put into `ends`.
     """
     path = files.data(base)
     ahead = SejAhead(fs, SejFraming(), Gate())
@@ -129,7 +143,9 @@ def _look(
             position = ahead.position
             if loss is None and position == before and offset == first and segment.tail != "END":
                 break
-        ends[base] = ahead.next_offset
+        all_match = segment.blocks.verified == ahead.position
+        matched = (ahead.position, ahead.next_offset - base) if all_match else (0, 0)
+        ends[base] = _End(ahead.next_offset, matched)
         report.checksummed += segment.blocks.verified
         report_rotten_entries(fs, files.checksum_file(base), size - segment.blocks.verified, report)
         if behind is None:
