@@ -87,39 +87,42 @@ cdef inline bint _fill(
     Reading read, void* how, const char* data, const Extent* extent, int width, const Places* to
 ) noexcept nogil:
     """Copy the parts of the records of `extent` into columns made for it. False: the records have changed."""
+    # Copies, which stay in registers: any byte that is stored through a pointer might be one of the originals.
+    cdef Places places = to[0]
+    cdef Extent whole = extent[0]
     cdef Parts parts
     cdef Py_ssize_t i
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t key_at = 0
     cdef Py_ssize_t value_at = 0
-    if to.validity != NULL:
-        memset(to.validity, 0, (extent.records + 7) // 8)
-    for i in range(extent.records):
+    if places.validity != NULL:
+        memset(places.validity, 0, (whole.records + 7) // 8)
+    for i in range(whole.records):
         if (
-            at == extent.end
-            or read(how, data + at, extent.end - at, &parts) != END
-            or parts.key_size > extent.key_bytes - key_at
-            or parts.value_size > extent.value_bytes - value_at
+            at == whole.end
+            or read(how, data + at, whole.end - at, &parts) != END
+            or parts.key_size > whole.key_bytes - key_at
+            or parts.value_size > whole.value_bytes - value_at
         ):
             return False
-        if to.timestamps != NULL:
-            to.timestamps[i] = parts.timestamp
-        if to.validity != NULL and parts.timestamp != INT64_MIN:
-            to.validity[i >> 3] |= 1 << (i & 7)
-        if to.types != NULL:
-            to.types[i] = <char> parts.type
-        if to.keys != NULL:
-            _put_offset(to.key_offsets, i, width, key_at)
-            memcpy(to.keys + key_at, data + at + parts.key, parts.key_size)
-        _put_offset(to.value_offsets, i, width, value_at)
-        memcpy(to.values + value_at, data + at + parts.value, parts.value_size)
+        if places.timestamps != NULL:
+            places.timestamps[i] = parts.timestamp
+        if places.validity != NULL and parts.timestamp != INT64_MIN:
+            places.validity[i >> 3] |= 1 << (i & 7)
+        if places.types != NULL:
+            places.types[i] = <char> parts.type
+        if places.keys != NULL:
+            _put_offset(places.key_offsets, i, width, key_at)
+            memcpy(places.keys + key_at, data + at + parts.key, parts.key_size)
+        _put_offset(places.value_offsets, i, width, value_at)
+        memcpy(places.values + value_at, data + at + parts.value, parts.value_size)
         key_at += parts.key_size
         value_at += parts.value_size
         at += parts.size
-    if to.keys != NULL:
-        _put_offset(to.key_offsets, extent.records, width, key_at)
-    _put_offset(to.value_offsets, extent.records, width, value_at)
-    return key_at == extent.key_bytes and value_at == extent.value_bytes
+    if places.keys != NULL:
+        _put_offset(places.key_offsets, whole.records, width, key_at)
+    _put_offset(places.value_offsets, whole.records, width, value_at)
+    return key_at == whole.key_bytes and value_at == whole.value_bytes
 
 
 cdef inline void _put_offset(char* offsets, Py_ssize_t i, int width, Py_ssize_t offset) noexcept nogil:
