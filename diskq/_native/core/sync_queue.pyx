@@ -36,7 +36,7 @@ cdef enum:
     LOOKS = 64                  # at what is awaited, between two looks at the clock
     MOST_MISSES = 10
 
-cdef int64_t LONGEST_AWAKE = 200_000    # nanoseconds
+cdef int64_t LONGEST_AWAKE = 300_000    # nanoseconds
 
 cdef struct Work:
     Work* next
