@@ -1,5 +1,5 @@
-/* CRC-32C: the reflected polynomial 82F63B78, with inverted start and end. Law: all three implementations give
- * the same number. Call `diskq_crc32c_prepare` once, before the first calculation.
+/* CRC-32C: the reflected polynomial 82F63B78, with inverted start and end. Law: all implementations give the
+ * same number. Call `diskq_crc32c_prepare` once, before the first calculation.
  */
 #ifndef DISKQ_CRC32C_H
 #define DISKQ_CRC32C_H
@@ -24,57 +24,81 @@ static uint32_t diskq_crc32c_by_tables(uint32_t crc, const unsigned char *at, si
     return crc;
 }
 
+/* The instruction has a result every cycle, but each one needs the result before it, three cycles later. So large
+ * data is summed in three lanes at once. The sum of a lane that begins with 0 is added to that of the lane before it,
+ * shifted by as many zero bytes as it has: that is linear, so a table for each byte of a sum holds it. */
+enum { DISKQ_LONG_LANE = 1024, DISKQ_SHORT_LANE = 128 };
+
+typedef uint32_t diskq_crc32c_shift[4][256];
+
+static diskq_crc32c_shift diskq_crc32c_long_shift, diskq_crc32c_short_shift;
+
+static uint32_t diskq_crc32c_shifted(diskq_crc32c_shift shift, uint32_t crc) {
+    return shift[0][crc & 255] ^ shift[1][crc >> 8 & 255] ^ shift[2][crc >> 16 & 255] ^ shift[3][crc >> 24];
+}
+
+static void diskq_crc32c_prepare_shift(diskq_crc32c_shift shift, size_t zeros) {
+    for (int bit = 0; bit < 32; bit++) {
+        uint32_t value = 1u << bit;
+        for (size_t i = 0; i < zeros; i++) value = value >> 8 ^ diskq_crc32c_tables[0][value & 255];
+        for (int byte = 0; byte < 256; byte++)
+            if (byte >> (bit & 7) & 1) shift[bit >> 3][byte] ^= value;
+    }
+}
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <nmmintrin.h>
-
-__attribute__((target("sse4.2")))
-static uint32_t diskq_crc32c_by_sse(uint32_t crc, const unsigned char *at, size_t size) {
-    uint64_t state = crc, word[4];
-    while (size >= 32) {
-        memcpy(word, at, 32);
-        state = _mm_crc32_u64(state, word[0]);
-        state = _mm_crc32_u64(state, word[1]);
-        state = _mm_crc32_u64(state, word[2]);
-        state = _mm_crc32_u64(state, word[3]);
-        at += 32;
-        size -= 32;
-    }
-    while (size >= 8) {
-        memcpy(word, at, 8);
-        state = _mm_crc32_u64(state, word[0]);
-        at += 8;
-        size -= 8;
-    }
-    crc = (uint32_t) state;
-    if (size & 4) {
-        uint32_t half;
-        memcpy(&half, at, 4);
-        crc = _mm_crc32_u32(crc, half);
-        at += 4;
-    }
-    for (size &= 3; size; size--) crc = _mm_crc32_u8(crc, *at++);
-    return crc;
-}
-
-#define DISKQ_CRC32C_FAST diskq_crc32c_by_sse
+#define DISKQ_CRC32C_TARGET __attribute__((target("sse4.2")))
 #define DISKQ_CRC32C_IS_FAST __builtin_cpu_supports("sse4.2")
+#define DISKQ_CRC32C_WORD(crc, word) ((uint32_t) _mm_crc32_u64(crc, word))
+#define DISKQ_CRC32C_BYTE(crc, byte) _mm_crc32_u8(crc, byte)
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
+#define DISKQ_CRC32C_TARGET
+#define DISKQ_CRC32C_IS_FAST 1
+#define DISKQ_CRC32C_WORD(crc, word) __crc32cd(crc, word)
+#define DISKQ_CRC32C_BYTE(crc, byte) __crc32cb(crc, byte)
+#endif
 
-static uint32_t diskq_crc32c_by_arm(uint32_t crc, const unsigned char *at, size_t size) {
+#ifdef DISKQ_CRC32C_WORD
+static inline uint64_t diskq_crc32c_word_at(const unsigned char *at) {
     uint64_t word;
-    for (; size >= 8; at += 8, size -= 8) {
-        memcpy(&word, at, 8);
-        crc = __crc32cd(crc, word);
-    }
-    while (size--) crc = __crc32cb(crc, *at++);
-    return crc;
+    memcpy(&word, at, sizeof(word));
+    return word;
 }
 
-#define DISKQ_CRC32C_FAST diskq_crc32c_by_arm
-#define DISKQ_CRC32C_IS_FAST 1
+/* Sum as many groups of three lanes as there are; returns the number of bytes. */
+DISKQ_CRC32C_TARGET
+static size_t diskq_crc32c_by_lanes(
+    uint32_t *crc, const unsigned char *at, size_t size, size_t lane, diskq_crc32c_shift shift
+) {
+    size_t done = 0;
+    for (; size - done >= 3 * lane; done += 3 * lane, at += 3 * lane) {
+        uint32_t first = *crc, second = 0, third = 0;
+        for (size_t i = 0; i < lane; i += 8) {
+            first = DISKQ_CRC32C_WORD(first, diskq_crc32c_word_at(at + i));
+            second = DISKQ_CRC32C_WORD(second, diskq_crc32c_word_at(at + lane + i));
+            third = DISKQ_CRC32C_WORD(third, diskq_crc32c_word_at(at + 2 * lane + i));
+        }
+        second ^= diskq_crc32c_shifted(shift, first);
+        *crc = third ^ diskq_crc32c_shifted(shift, second);
+    }
+    return done;
+}
+
+DISKQ_CRC32C_TARGET
+static uint32_t diskq_crc32c_by_instruction(uint32_t crc, const unsigned char *at, size_t size) {
+    size_t done = 0;
+    if (size >= 3 * DISKQ_LONG_LANE)
+        done = diskq_crc32c_by_lanes(&crc, at, size, DISKQ_LONG_LANE, diskq_crc32c_long_shift);
+    if (size - done >= 3 * DISKQ_SHORT_LANE)
+        done += diskq_crc32c_by_lanes(&crc, at + done, size - done, DISKQ_SHORT_LANE, diskq_crc32c_short_shift);
+    for (; size - done >= 8; done += 8) crc = DISKQ_CRC32C_WORD(crc, diskq_crc32c_word_at(at + done));
+    for (; done < size; done++) crc = DISKQ_CRC32C_BYTE(crc, at[done]);
+    return crc;
+}
 #else
-#define DISKQ_CRC32C_FAST diskq_crc32c_by_tables
+#define diskq_crc32c_by_instruction diskq_crc32c_by_tables
 #define DISKQ_CRC32C_IS_FAST 0
 #endif
 
@@ -92,12 +116,14 @@ static void diskq_crc32c_prepare(void) {
             diskq_crc32c_tables[k][byte] = value >> 8 ^ diskq_crc32c_tables[0][value & 255];
         }
     }
+    diskq_crc32c_prepare_shift(diskq_crc32c_long_shift, DISKQ_LONG_LANE);
+    diskq_crc32c_prepare_shift(diskq_crc32c_short_shift, DISKQ_SHORT_LANE);
     diskq_crc32c_is_fast = DISKQ_CRC32C_IS_FAST;
 }
 
 static uint32_t diskq_crc32c(uint32_t crc, const void *data, size_t size) {
     const unsigned char *at = (const unsigned char *) data;
-    if (diskq_crc32c_is_fast) return ~DISKQ_CRC32C_FAST(~crc, at, size);
+    if (diskq_crc32c_is_fast) return ~diskq_crc32c_by_instruction(~crc, at, size);
     return ~diskq_crc32c_by_tables(~crc, at, size);
 }
 
