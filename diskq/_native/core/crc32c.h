@@ -33,7 +33,7 @@ typedef uint32_t diskq_crc32c_shift[4][256];
 
 static diskq_crc32c_shift diskq_crc32c_long_shift, diskq_crc32c_short_shift;
 
-static uint32_t diskq_crc32c_shifted(diskq_crc32c_shift shift, uint32_t crc) {
+static inline uint32_t diskq_crc32c_shifted(diskq_crc32c_shift shift, uint32_t crc) {
     return shift[0][crc & 255] ^ shift[1][crc >> 8 & 255] ^ shift[2][crc >> 16 & 255] ^ shift[3][crc >> 24];
 }
 
@@ -50,22 +50,37 @@ static void diskq_crc32c_prepare_shift(diskq_crc32c_shift shift, size_t zeros) {
 #include <nmmintrin.h>
 #define DISKQ_CRC32C_TARGET __attribute__((target("sse4.2")))
 #define DISKQ_CRC32C_IS_FAST __builtin_cpu_supports("sse4.2")
-#define DISKQ_CRC32C_WORD(crc, word) ((uint32_t) _mm_crc32_u64(crc, word))
+#define DISKQ_CRC32C_WORD(crc, word) _mm_crc32_u64(crc, word)
+#define DISKQ_CRC32C_HALF(crc, half) _mm_crc32_u32(crc, half)
 #define DISKQ_CRC32C_BYTE(crc, byte) _mm_crc32_u8(crc, byte)
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 #define DISKQ_CRC32C_TARGET
 #define DISKQ_CRC32C_IS_FAST 1
 #define DISKQ_CRC32C_WORD(crc, word) __crc32cd(crc, word)
+#define DISKQ_CRC32C_HALF(crc, half) __crc32cw(crc, half)
 #define DISKQ_CRC32C_BYTE(crc, byte) __crc32cb(crc, byte)
 #endif
 
 #ifdef DISKQ_CRC32C_WORD
+#ifdef __x86_64__
+typedef uint64_t diskq_crc32c_sum; /* what the instruction takes and returns */
+#else
+typedef uint32_t diskq_crc32c_sum;
+#endif
+
 static inline uint64_t diskq_crc32c_word_at(const unsigned char *at) {
     uint64_t word;
     memcpy(&word, at, sizeof(word));
     return word;
 }
+
+/* Four words, written out: a compiler keeps a loop of four. */
+#define DISKQ_CRC32C_FOUR(sum, at) \
+    sum = DISKQ_CRC32C_WORD(sum, diskq_crc32c_word_at(at)); \
+    sum = DISKQ_CRC32C_WORD(sum, diskq_crc32c_word_at((at) + 8)); \
+    sum = DISKQ_CRC32C_WORD(sum, diskq_crc32c_word_at((at) + 16)); \
+    sum = DISKQ_CRC32C_WORD(sum, diskq_crc32c_word_at((at) + 24));
 
 /* Sum as many groups of three lanes as there are; returns the number of bytes. */
 DISKQ_CRC32C_TARGET
@@ -73,15 +88,15 @@ static size_t diskq_crc32c_by_lanes(
     uint32_t *crc, const unsigned char *at, size_t size, size_t lane, diskq_crc32c_shift shift
 ) {
     size_t done = 0;
-    for (; size - done >= 3 * lane; done += 3 * lane, at += 3 * lane) {
-        uint32_t first = *crc, second = 0, third = 0;
-        for (size_t i = 0; i < lane; i += 8) {
-            first = DISKQ_CRC32C_WORD(first, diskq_crc32c_word_at(at + i));
-            second = DISKQ_CRC32C_WORD(second, diskq_crc32c_word_at(at + lane + i));
-            third = DISKQ_CRC32C_WORD(third, diskq_crc32c_word_at(at + 2 * lane + i));
+    for (; size - done >= 3 * lane; done += 3 * lane, at += 2 * lane) {
+        diskq_crc32c_sum first = *crc, second = 0, third = 0;
+        for (const unsigned char *end = at + lane; at < end; at += 32) {
+            DISKQ_CRC32C_FOUR(first, at)
+            DISKQ_CRC32C_FOUR(second, at + lane)
+            DISKQ_CRC32C_FOUR(third, at + 2 * lane)
         }
-        second ^= diskq_crc32c_shifted(shift, first);
-        *crc = third ^ diskq_crc32c_shifted(shift, second);
+        second ^= diskq_crc32c_shifted(shift, (uint32_t) first);
+        *crc = (uint32_t) third ^ diskq_crc32c_shifted(shift, (uint32_t) second);
     }
     return done;
 }
@@ -93,8 +108,21 @@ static uint32_t diskq_crc32c_by_instruction(uint32_t crc, const unsigned char *a
         done = diskq_crc32c_by_lanes(&crc, at, size, DISKQ_LONG_LANE, diskq_crc32c_long_shift);
     if (size - done >= 3 * DISKQ_SHORT_LANE)
         done += diskq_crc32c_by_lanes(&crc, at + done, size - done, DISKQ_SHORT_LANE, diskq_crc32c_short_shift);
-    for (; size - done >= 8; done += 8) crc = DISKQ_CRC32C_WORD(crc, diskq_crc32c_word_at(at + done));
-    for (; done < size; done++) crc = DISKQ_CRC32C_BYTE(crc, at[done]);
+    at += done;
+    size -= done;
+    diskq_crc32c_sum sum = crc;
+    for (; size >= 32; at += 32, size -= 32) {
+        DISKQ_CRC32C_FOUR(sum, at)
+    }
+    for (; size >= 8; at += 8, size -= 8) sum = DISKQ_CRC32C_WORD(sum, diskq_crc32c_word_at(at));
+    crc = (uint32_t) sum;
+    if (size & 4) {
+        uint32_t half;
+        memcpy(&half, at, sizeof(half));
+        crc = DISKQ_CRC32C_HALF(crc, half);
+        at += 4;
+    }
+    for (size &= 3; size; size--) crc = DISKQ_CRC32C_BYTE(crc, *at++);
     return crc;
 }
 #else
