@@ -50,20 +50,21 @@ class StreamFiles:
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
         self.path = path
-        self.settings = join(path, "settings.json")
-        self.owner = join(path, "owner")
-        self.parts = join(path, "parts")
-        self.groups = join(path, "groups")
-        self.private = private_path(path, "")[:-1]
-        self.lock = private_path(path, "stream.lock")
-        self.points = private_path(path, "points")
-        self.gaps = private_path(path, "gaps")
-        self.owner_id = private_path(path, "owner")
-        self.intent = private_path(path, "intent")
-        self.staging = private_path(path, "staging")
-        self.redo = private_path(path, "redo")
+        public, private = join(path, ""), private_path(path, "")  # each ends with a slash
+        self.settings = f"{public}settings.json"
+        self.owner = f"{public}owner"
+        self.parts = f"{public}parts"
+        self.groups = f"{public}groups"
+        self.private = private[:-1]
+        self.lock = f"{private}stream.lock"
+        self.points = f"{private}points"
+        self.gaps = f"{private}gaps"
+        self.owner_id = f"{private}owner"
+        self.intent = f"{private}intent"
+        self.staging = f"{private}staging"
+        self.redo = f"{private}redo"
         self.swap = "repair"  # the name of a directory in the private one
-        self.status = private_path(path, "status")
+        self.status = f"{private}status"
 
     def partition(self, index: int) -> PartitionFiles:
         return PartitionFiles(self._fs, self, index)
