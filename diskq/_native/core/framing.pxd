@@ -62,6 +62,7 @@ cdef str stop_name(Stop stop)
 cdef object count_of(
     Framing framing, const char* data, Py_ssize_t left, int64_t first_offset, Py_ssize_t max_records
 )
+cdef object measured_columns(Framing framing, const char* data, const Extent* extent, bint wide)
 cdef object columns_of(
     Framing framing, const char* data, Py_ssize_t left, int64_t first_offset, Py_ssize_t max_records, bint wide
 )

@@ -12,7 +12,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcpy
 
 from diskq._native.core.file_calls cimport calls_of
-from diskq._native.core.framing cimport ANY_OFFSET, CORRUPT, END, TORN, Extent, Record
+from diskq._native.core.framing cimport ANY_OFFSET, CORRUPT, END, TORN, Extent, Record, measured_columns
 from diskq._native.core.thread_guard cimport NOT_OURS, check_guard
 
 from diskq._native.core.framing import STOPS as _STOPS
@@ -198,7 +198,7 @@ cdef class ReadAhead:
             return None
         if left > max_bytes:
             extent.stop = END  # a record that `max_bytes` cut is for the next call
-        columns = self.current.columns(data, &extent, False)
+        columns = measured_columns(self.current, data, &extent, False)
         self.at += extent.end
         self.records += extent.records
         self.gate.left -= extent.records
