@@ -63,8 +63,8 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
     reach = checksums_reach(fs, files, bases)  # before the data is read: it may grow
     ends: dict[int, _End] = {}
     for number, base in enumerate(bases):
-        behind = bases[number + 1] if number + 1 < len(bases) else None
-        look = partial(_look, fs, files, base, behind, point, ends)
+        next_base = bases[number + 1] if number + 1 < len(bases) else None
+        look = partial(_look, fs, files, base, next_base, point, ends)
         part = settled(look, report.progress)
         if is_doubtful and (point is None or base >= point.base):
             _lower_unsynced(part, point.end if point is not None and point.base == base else 0)
@@ -112,12 +112,12 @@ def _look(
     fs: FileSystem,
     files: JournalFiles,
     base: int,
-    behind: int | None,
+    next_base: int | None,
     point: RecoveryPoint | None,
     ends: dict[int, _End],
     report: Report,
 ) -> None:
-    """Look at one segment. `behind`: the offset with which the next one begins; None: it is written to.
+    """Look at one segment. `next_base`: the offset with which the next one begins; None: it is written to.
 
     Where it ends is put into `ends`.
     """
@@ -132,7 +132,7 @@ def _look(
         position = 0
         while position < size:
             offset = ahead.next_offset
-            loss = segment.read_on(size, behind)
+            loss = segment.read_on(size, next_base)
             if loss is not None:
                 what = f"bytes {loss.start} to {loss.end}: {loss.reason}"
                 report.damage(path, loss.start, what, loss.records or 0)
@@ -148,13 +148,15 @@ def _look(
         ends[base] = _End(ahead.next_offset, matched)
         report.checksummed += segment.blocks.verified
         report_rotten_entries(fs, files.checksum_file(base), size - segment.blocks.verified, report)
-        if behind is None:
+        if next_base is None:
             _look_at_the_end(fs, files, segment, ahead, size, report)
             _look_at_the_point(files, base, point, ahead.next_offset, report)
-        elif ahead.next_offset < behind:
-            _report_gap(fs, files, path, position, Gap(0, ahead.next_offset, behind), report)
-        elif ahead.next_offset > behind:
-            report.damage(path, position, f"it holds {ahead.next_offset - behind} messages more than offsets")
+        elif ahead.next_offset < next_base:
+            _report_gap(fs, files, path, position, Gap(0, ahead.next_offset, next_base), report)
+        elif ahead.next_offset > next_base:
+            report.damage(
+                path, position, f"it holds {ahead.next_offset - next_base} messages more than offsets"
+            )
     finally:
         segment.close()
 
