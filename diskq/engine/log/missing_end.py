@@ -24,9 +24,15 @@ def checksums_reach(fs: FileSystem, files: _EndFiles, bases: Sequence[int]) -> d
 
     By the offset with which each begins; O(log n) for each. Raises OSError.
     """
+    return {
+        base: rows_before(fs, files.checksum_file(base), UNBOUNDED)[1] for base in _last_ones(files, bases)
+    }
+
+
+def _last_ones(files: _EndFiles, bases: Sequence[int]) -> list[int]:
+    """Return with which offsets the checksum files of the last segment, and later ones, begin; ascending."""
     last = bases[-1] if bases else 0
-    found = (base for base in files.checksum_files() if base >= last)
-    return {base: rows_before(fs, files.checksum_file(base), UNBOUNDED)[1] for base in found}
+    return [base for base in files.checksum_files() if base >= last]
 
 
 def checksummed_end(
@@ -43,7 +49,7 @@ def checksummed_end(
     start of the last segment match their checksums, and the number of messages in them, if that is known.
     """
     if reach is None:
-        reach = checksums_reach(fs, files, bases)
+        reach = dict.fromkeys(_last_ones(files, bases), UNBOUNDED)
     last = bases[-1] if bases else None
     for base in sorted(reach, reverse=True):
         position, counted = matched if base == last else (0, 0)
