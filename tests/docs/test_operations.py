@@ -333,7 +333,7 @@ def files_told(cell: str, partitions: int = 3) -> int:
 
 async def open_files(opening: Any) -> int:
     await trio.testing.wait_all_tasks_blocked()  # what called the readers before ends with the last of them
-    before = _files()
+    before = await _files_for_long()
     async with opening as channel:
         if hasattr(channel, "send"):
             for number in range(20):
