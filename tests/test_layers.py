@@ -47,6 +47,7 @@ TABLE = """
   diskq._native.core.crc32c         <nmmintrin.h> <arm_acle.h>
   diskq.storage.fs                  os.* fcntl mmap socket threading time portalocker.*
   diskq.channels.core.cancellation  diskq._native.core.cancellation
+  diskq.channels.core.sleeping      diskq._native.core.sleep
   diskq.channels.core.gathering     diskq._native.core.send_batch
   diskq.channels.core.sync_pool     diskq._native.core.sync_queue
   diskq.storage.file_watch          diskq._native.core.inotify

@@ -16,7 +16,7 @@ from trio.lowlevel import enable_ki_protection
 from diskq.channels.core.gathering import Gathered
 from diskq.channels.core.handle import SendingHandle
 from diskq.channels.core.sending_loop import SendingLoop
-from diskq.channels.core.sleeping import sleep
+from diskq.channels.core.sleeping import SLEEP
 from diskq.options import Durability
 from diskq.storage.durations import Durations
 from diskq.storage.repairs import Repair
@@ -86,7 +86,7 @@ class Sender(SendingHandle, Generic[P]):
                 number = self._loop.gather(*message)  # another task may have begun a batch
         if number >= 0:
             batch: Gathered[P] = self._gathering.batch
-            await (sleep() if number else self._loop.barrier(with_metadata=False))
+            await (SLEEP if number else self._loop.barrier(with_metadata=False))
             return batch.places[number]  # type: ignore[return-value]
         if durability is None and self._is_written:
             try:

@@ -1,27 +1,30 @@
 # Sleeping until another task wakes this one, not cancellable, with less around it than Trio's function has.
 #
 # `trio.lowlevel.wait_task_rescheduled` makes a coroutine, a generator, and a message to Trio's run loop, and
-# takes the result out of an outcome of its own: a third of what it costs to wake a task. A sleep that cannot
-# be cancelled always has the same message, and nearly always the same result. The message comes from Trio's
-# own function; if a Trio version passes something else to its run loop, every sleep is that function's.
+# takes the result out of an outcome of its own: more than half of what it costs to wake a task. A sleep that
+# cannot be cancelled always has the same message, and nearly always the same result. The message comes from
+# Trio's own function; if a Trio version passes something else to its run loop, every sleep is that
+# function's.
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any
 
 import outcome
 import trio
 from trio.lowlevel import Abort, Task, reschedule, wait_task_rescheduled
 
+from diskq._native.core.sleep import Sleep
+
 __all__ = [
+    "SLEEP",
+    "SleepAsTrioDoes",
     "message_to_run_loop",
     "rescheduler",
     "return_at_once",
-    "sleep",
     "sleep_and",
-    "sleep_as_trio_does",
     "wake_tasks",
 ]
 
@@ -46,15 +49,19 @@ def message_to_run_loop(wait: Callable[[Any], Any] = wait_task_rescheduled) -> o
 _MESSAGE = message_to_run_loop()
 
 
-@types.coroutine
-def _sleep() -> Generator[object, outcome.Outcome[Any], Any]:
-    woken = yield _MESSAGE
-    return None if woken is _WOKEN else woken.unwrap()
-
-
-async def sleep_as_trio_does() -> Any:
-    """Do as `sleep`, with Trio's function."""
+async def _sleep_as_trio_does() -> Any:
     return await wait_task_rescheduled(_stay)
+
+
+class SleepAsTrioDoes:
+    """`SLEEP`, by Trio's function."""
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return _sleep_as_trio_does().__await__()
+
+
+SLEEP: Awaitable[Any] = SleepAsTrioDoes() if _MESSAGE is None else Sleep(_MESSAGE, _WOKEN)
+"""Await this to sleep until `wake_tasks` or `reschedule`; the latter's result is returned, or raised."""
 
 
 @types.coroutine
@@ -72,7 +79,7 @@ async def _sleep_as_trio_does_and(on_wake: Callable[[], object]) -> Any:
 
 
 sleep_and = _sleep_as_trio_does_and if _MESSAGE is None else _sleep_and
-"""Do as `sleep`, and call `on_wake`, which does not raise, when the task runs again."""
+"""Do as `SLEEP`, and call `on_wake`, which does not raise, when the task runs again."""
 
 
 @types.coroutine
@@ -82,12 +89,8 @@ def return_at_once() -> Generator[object, None, None]:
     yield  # it is a generator
 
 
-sleep = sleep_as_trio_does if _MESSAGE is None else _sleep
-"""Sleep until `wake_tasks` or `reschedule`; return, or raise, the result that is passed to the latter."""
-
-
 def wake_tasks(tasks: Iterable[Task]) -> None:
-    """Wake tasks that called `sleep`, which returns None to each of them."""
+    """Wake tasks that await `SLEEP`, which returns None to each of them."""
     if _MESSAGE is None:
         for task in tasks:
             reschedule(task)

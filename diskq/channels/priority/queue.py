@@ -17,7 +17,7 @@ from trio.lowlevel import current_task, enable_ki_protection
 
 from diskq.channels.core.handle import SendingHandle, chosen_durability
 from diskq.channels.core.leasing import LeasingHandle
-from diskq.channels.core.sleeping import sleep
+from diskq.channels.core.sleeping import SLEEP
 from diskq.channels.priority.loop import PriorityLoop, QueueLines, Want
 from diskq.engine.priority.store import Payload, PriorityRecord, QueueInfo
 from diskq.errors import DiskqError, QueueNotFoundError
@@ -100,7 +100,7 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         if batch is not None:
             number = len(batch) - 1
             if number:
-                await sleep()  # it is woken with the first one
+                await SLEEP  # it is woken with the first one
             else:
                 await self._loop.barrier(with_metadata=False)
             return batch.id_of(number)

@@ -18,7 +18,7 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.handle import MANY_BYTES, Iterated, SendingHandle
 from diskq.channels.core.opening import OpeningEngine
-from diskq.channels.core.sleeping import sleep
+from diskq.channels.core.sleeping import SLEEP
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.queue.fast_path import CLOSED, FastPath, fast_path
 from diskq.channels.queue.io_loop import Fetch, QueueLoop
@@ -116,7 +116,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         except OSError as failure:
             self._write_failed(failure)
         if number > 0:
-            await sleep()  # it is woken with the first sender of the batch
+            await SLEEP  # it is woken with the first sender of the batch
         elif number == 0:
             await self._loop.barrier(with_metadata=False)
         else:

@@ -17,7 +17,7 @@ from diskq.channels.core.handle import chosen_durability
 from diskq.channels.core.notifier import notifier_of
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.sender import Sender, SenderStatistics
-from diskq.channels.core.sleeping import sleep
+from diskq.channels.core.sleeping import SLEEP
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.stream.loop import StreamLoop
 from diskq.engine.log.append_mode import Admission, Mode
@@ -92,7 +92,7 @@ class StreamProducer(Sender[Position]):
             number := self._gather(value, key, timestamp)
         ) > 0:
             batch = self._gathering.batch
-            await sleep()  # it is woken with the first sender of the batch
+            await SLEEP  # it is woken with the first sender of the batch
             return batch.places[number]  # type: ignore[no-any-return]
         return await self._send((value, key, timestamp), durability)
 
