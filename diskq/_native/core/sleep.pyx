@@ -1,5 +1,5 @@
-# Sleeping until another task wakes this one, without a generator for each sleep. What the run loop sends tells at
-# which step a sleep is: None at first, an outcome when the task is woken. So one object without state serves all.
+# Sleeping until another task wakes this one, without a generator for each sleep. What the run loop sends differs
+# from step to step: None at first, an outcome when the task is woken. So one object without state serves all.
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
