@@ -615,8 +615,8 @@ SPOOL = (
                     peer,
                     at_least=25.0,
                     reason=(
-                        "diskq is bound by the processor and the peer by the disk: 23 to 29 times as fast as "
-                        "persist-queue on one day, and 27 to 35 times with an earlier commit, in turn."
+                        "diskq is bound by the processor and the peer by the disk: 21 to 29 times as fast as "
+                        "persist-queue on one day, and 24 to 35 times with an earlier commit, in turn."
                     ),
                 )
                 for peer in _GET_AND_ACK

@@ -26,5 +26,5 @@ def crc32c(const unsigned char[::1] data, uint32_t start=0):
 
 
 def crc32c_by_tables(const unsigned char[::1] data, uint32_t start=0):
-    """Return the same as a processor without the instruction calculates it: so tests reach it on any."""
+    """Return the same, calculated as on a processor without the instruction. For tests, on any processor."""
     return ~diskq_crc32c_by_tables(~start, &data[0] if data.shape[0] else NULL, data.shape[0])
