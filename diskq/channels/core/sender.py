@@ -88,7 +88,7 @@ class Sender(SendingHandle, Generic[P]):
             batch: Gathered[P] = self._gathering.batch
             await (SLEEP if number else self._loop.barrier(with_metadata=False))
             return batch.places[number]  # type: ignore[return-value]
-        if durability is None and self._is_written:
+        if self._is_written and (durability is None or durability == self._durability):
             try:
                 if (position := self._loop.send_simply(*message)) is not None:
                     return position

@@ -139,7 +139,7 @@ class JournalWriter(Sender[int]):
         """
         if self._needs_point():
             await self._first_point()
-        if durability is None:
+        if durability is None or durability == self._durability:
             try:
                 if (offset := self._put(value, key, timestamp, type)) is not None:
                     if self._readers:

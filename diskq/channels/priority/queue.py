@@ -89,7 +89,7 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         if batch is None:
             if self._needs_point():
                 await self._first_point()
-            if durability is None:
+            if durability is None or durability == self._durability:
                 try:
                     if (number := self._put(payload, priority)) is not None:
                         return number
@@ -249,7 +249,7 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
         """
         if self._needs_point():
             await self._first_point()
-        if durability is None:
+        if durability is None or durability == self._durability:
             try:
                 if self._settle(records):
                     return

@@ -98,14 +98,14 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
             await self._first_point()
         number = -1
         try:
-            if durability is None and self._put(body):
+            if (durability is None or durability == self._durability) and self._put(body):
                 return
             is_synced = (durability or self._durability) == "synced"
             if is_synced and (number := self._gather(body)) < 0 and not self._is_closed:
                 number = self._loop.gather(body)
             if number < 0:
                 await self._loop.schedule_point()
-                if durability is None and (
+                if (durability is None or durability == self._durability) and (
                     self._put(body) or (self._passes_on and self._loop.send_simply([body]))
                 ):
                     return
@@ -134,10 +134,10 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         if self._needs_point():
             await self._first_point()
         try:
-            if durability is None and self._put_all(batch):
+            if (durability is None or durability == self._durability) and self._put_all(batch):
                 return
             await self._loop.schedule_point()
-            if durability is None and (
+            if (durability is None or durability == self._durability) and (
                 self._put_all(batch) or (self._passes_on and self._loop.send_simply(batch))
             ):
                 return

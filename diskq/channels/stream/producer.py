@@ -80,7 +80,7 @@ class StreamProducer(Sender[Position]):
         """
         if self._needs_point():
             await self._first_point()
-        if durability is None:
+        if durability is None or durability == self._durability:
             try:
                 if (position := self._put(value, key, timestamp)) is not None:
                     if self._readers:
