@@ -32,7 +32,7 @@ async def main() -> None:
     server, thread = prometheus_client.start_http_server(0, "127.0.0.1", registry)  # in a thread of its own
     budget = diskq.DiskBudget(64 * 1024 * 1024)
     async with diskq.open_queue("data", "orders", budget=budget) as queue:
-        await queue.empty()  # messages of an earlier run
+        await queue.clear()  # messages of an earlier run
         with collector.watch(queue, "orders", shop="north"), collector.watch(budget, "disk"):
             await queue.send_many([b"tea", b"milk", b"sugar"])
             await queue.receive()

@@ -18,7 +18,7 @@ from diskq.cli import main
 from diskq.tools.view.queue import look
 from tests.cli.conftest import Terminal, drain, fill, frames, program, start, until
 
-VERBS = ["send", "receive", "peek", "info", "empty"]
+VERBS = ["send", "receive", "peek", "info", "clear"]
 
 
 # --- in general -----------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_the_version_is_the_packages(run):
         ["queue", "send", "data", "q", "--max-bytes", "64"],
         ["queue", "send", "data", "q", "--max-bytes", "64megs"],
         ["queue", "send", "data", "q", "hello", "--whole"],
-        ["queue", "empty", "data", "q"],
+        ["queue", "clear", "data", "q"],
     ],
 )
 def test_what_makes_no_sense_is_2_and_says_how_it_is_used(run, data, monkeypatch, command):
@@ -86,7 +86,7 @@ def test_what_makes_no_sense_is_2_and_says_how_it_is_used(run, data, monkeypatch
         (["receive", "nowhere", "q"], "nowhere: no such directory"),
         (["receive", "data", "mistyped"], "no queue 'mistyped' in data: there are q"),
         (["peek", "data", "mistyped"], "no queue 'mistyped' in data: there are q"),
-        (["empty", "data", "mistyped", "--yes"], "no queue 'mistyped' in data: there are q"),
+        (["clear", "data", "mistyped", "--yes"], "no queue 'mistyped' in data: there are q"),
         (["info", "data", "mistyped"], "no queue 'mistyped' in data: there are q"),
         (["send", "data", "a/b", "x"], "queue name 'a/b': it may not contain '/' or '..' nor begin with '.'"),
         (
@@ -110,10 +110,10 @@ def test_debug_shows_where_an_error_comes_from(run, data):
     assert "Traceback" in run("--debug", "queue", "peek", data, "q").notes[0]
 
 
-@pytest.mark.parametrize("verb", ["send", "receive", "peek", "empty"])
+@pytest.mark.parametrize("verb", ["send", "receive", "peek", "clear"])
 def test_a_queue_that_another_process_has_is_named_with_its_holder(run, data, verb):
     with FifoQueue(data, "q"):
-        extra = {"send": ["x"], "empty": ["--yes"]}.get(verb, [])
+        extra = {"send": ["x"], "clear": ["--yes"]}.get(verb, [])
         done = run("queue", verb, data, "q", *extra, "--wait", "0s")
     assert done.code == 1
     assert f"is in use by process {os.getpid()} on " in done.notes[-1]
@@ -197,7 +197,7 @@ def test_what_was_sent_before_an_error_is_reported(run, data):
 def test_a_full_queue_refuses_and_says_what_to_do(run, data):
     done = run("queue", "send", data, "q", "--max-bytes", "64KiB", stdin=b"x" * 100_000 + b"\n" + b"y")
     assert done.code == 1
-    assert done.notes[-1].endswith("; receive or empty, free space, or raise --max-bytes")
+    assert done.notes[-1].endswith("; receive or clear it, free space, or raise --max-bytes")
 
 
 def test_a_full_queue_may_drop_its_oldest(run, data):
@@ -277,7 +277,7 @@ def test_lost_messages_are_not_waited_for(run, data):
     assert done.notes[0].startswith("diskq: warning: ")
 
 
-# --- peek, info, empty ----------------------------------------------------------------------------
+# --- peek, info, clear ----------------------------------------------------------------------------
 
 
 def test_peek_shows_the_first_and_they_stay(run, data):
@@ -341,7 +341,7 @@ def test_info_of_a_directory_without_queues_says_so(run, data):
 
 def test_empty_removes_all(run, data):
     fill(data, b"one", b"two")
-    assert run("queue", "empty", data, "q", "--yes").notes == ["diskq: 2 removed"]
+    assert run("queue", "clear", data, "q", "--yes").notes == ["diskq: 2 removed"]
     assert drain(data) == []
 
 
@@ -455,7 +455,7 @@ def test_emptying_asks_first(data, answer, code, left):
     fill(data, b"one")
     with (
         Terminal() as terminal,
-        start("queue", "empty", data, "q", stdin=terminal.outer, stderr=terminal.outer) as process,
+        start("queue", "clear", data, "q", stdin=terminal.outer, stderr=terminal.outer) as process,
     ):
         terminal.read_until("Remove all messages (1) of queue 'q'? [y/N] ")
         terminal.type(answer)

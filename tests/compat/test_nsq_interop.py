@@ -124,7 +124,7 @@ def test_go_finds_nothing_where_we_drained(go: GoPeer, tmp_path: Path) -> None:
 def test_go_finds_nothing_where_we_emptied_and_goes_on(go: GoPeer, tmp_path: Path) -> None:
     put(tmp_path, BODIES)
     with opened(tmp_path) as queue:
-        queue.empty()
+        queue.clear()
     assert go.info(tmp_path, NAME).depth == 0
     assert go.put(tmp_path, NAME, [b"after"]).warnings == []
     assert drained(tmp_path) == [b"after"]

@@ -166,6 +166,7 @@ _BLOCKS: dict[str, Awaited] = {
 }
 _SEND_NOW: dict[str, Plain] = {"send_nowait": lambda its: its.send_nowait(b"x")}
 _RECEIVE_NOW: dict[str, Plain] = {"receive_nowait": lambda its: its.receive_nowait()}
+_EMPTY: dict[str, Plain] = {"empty": lambda its: its.empty()}
 _CLOSE: dict[str, Plain] = {"close": lambda its: its.close()}
 _CLONE: dict[str, Plain] = {"clone": lambda its: its.clone()}
 _COMMITS: dict[str, Awaited] = {"commit": lambda its: its.commit(), "sync": lambda its: its.sync()}
@@ -204,15 +205,15 @@ _HANDLES = [
     Handle(
         "queue",
         _queue,
-        {**_SEND_NOW, **_RECEIVE_NOW, **_CLONE, **_CLOSE},
-        {**_SENDS, **_TAIL, "empty": lambda its: its.empty()},
+        {**_SEND_NOW, **_RECEIVE_NOW, **_CLONE, **_CLOSE, **_EMPTY},
+        {**_SENDS, **_TAIL, "clear": lambda its: its.clear()},
         _RECEIVE,
     ),
     Handle(
         "queue, memory first",
         lambda fs, **options: _queue(fs, durability="memory", memory_size=10_000, **options),
-        {**_SEND_NOW, **_RECEIVE_NOW, **_CLONE, **_CLOSE},
-        {**_SENDS, **_TAIL, "empty": lambda its: its.empty()},
+        {**_SEND_NOW, **_RECEIVE_NOW, **_CLONE, **_CLOSE, **_EMPTY},
+        {**_SENDS, **_TAIL, "clear": lambda its: its.clear()},
         _RECEIVE,
     ),
     Handle(

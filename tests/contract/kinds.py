@@ -149,6 +149,7 @@ class _Queue(Opened):
             "peek": queue.peek,
             "peek_many": lambda: queue.peek_many(2),
             "advance": lambda: queue.advance(0),
+            "clear": queue.clear,
             "empty": queue.empty,
             "attach": lambda: diskq.FifoWork(queue),
             "flush": queue.flush,

@@ -236,7 +236,7 @@ async def test_so_is_one_that_waits_for_room(handle: Handle, name: str) -> None:
 @pytest.mark.parametrize("checkpoint_slice", SLICES)
 @pytest.mark.parametrize(
     "handle, name",
-    calls(("sync", "commit", "seek", "empty", "vacuum", "snapshot", "create", "delete", "ack"), "spool"),
+    calls(("sync", "commit", "seek", "clear", "vacuum", "snapshot", "create", "delete", "ack"), "spool"),
 )
 async def test_any_other_call_is_done_or_not_and_nothing_is_lost(
     handle: Handle, name: str, checkpoint_slice: float
@@ -251,7 +251,7 @@ async def test_any_other_call_is_done_or_not_and_nothing_is_lost(
                 is_done = {"create_queue": "new" in names, "delete_queue": "old" not in names}
                 if name in is_done:
                     assert is_done[name] == (threat.result is not CANCELLED)
-        if name == "empty" and threat.result is not CANCELLED:
+        if name == "clear" and threat.result is not CANCELLED:
             before["queue"] = []
         assert left(fs, handle.kind) == before
 

@@ -87,9 +87,9 @@ class Session:
         self.queue.sync()
         self.all_is_durable()
 
-    def empty(self) -> None:
+    def clear(self) -> None:
         self.promises.is_emptying = True
-        self.queue.empty()
+        self.queue.clear()
         self.promises.is_emptying = False
         self.promises.taken = self.promises.accepted
         self.all_is_durable()
@@ -110,7 +110,7 @@ ACTS: list[Callable[[Session, random.Random], None]] = [
     lambda session, rng: session.take(),
     lambda session, rng: session.take(rng.randrange(2, 9)),
     lambda session, rng: session.sync(),
-    lambda session, rng: session.empty(),
+    lambda session, rng: session.clear(),
 ]
 
 

@@ -65,9 +65,9 @@ class TierSession(Session):
         self.queue.advance(done)
         self.check_taken(bodies[:done])
 
-    def empty(self) -> None:
+    def clear(self) -> None:
         self.promises.accepted = self.promises.attempted
-        super().empty()
+        super().clear()
 
     def all_is_durable(self) -> None:
         self.promises.accepted = self.promises.attempted
@@ -83,7 +83,7 @@ ACTS: list[Callable[[TierSession, random.Random], None]] = [
     lambda session, rng: session.take(rng.randrange(2, 12)),
     lambda session, rng: session.work(rng),
     lambda session, rng: session.sync(),
-    lambda session, rng: session.empty(),
+    lambda session, rng: session.clear(),
 ]
 
 

@@ -135,9 +135,9 @@ class Session:
         self.promises.accepted = self.promises.attempted
         self.all_is_durable(set(self.promises.acked))
 
-    def empty(self) -> None:
+    def clear(self) -> None:
         self.promises.emptied = self.promises.attempted
-        self.queue.empty()
+        self.queue.clear()
         self.leases.clear()
         self.work.close()
         self.begin()
@@ -162,7 +162,7 @@ class Session:
         self.promises.is_handing_out = False
 
 
-ACTS = {"put": 6, "take": 6, "ack": 6, "nack": 2, "time": 1, "sync": 1, "again": 0.7, "empty": 0.2}
+ACTS = {"put": 6, "take": 6, "ack": 6, "nack": 2, "time": 1, "sync": 1, "again": 0.7, "clear": 0.2}
 
 
 def lifetimes(seed: int, sessions: int = 2, acts: int = 22) -> Callable[[CrashFS, Promises], None]:

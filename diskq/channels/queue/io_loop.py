@@ -308,7 +308,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
             self._has_executed_again = True
         return self._has_executed_again
 
-    async def empty(self) -> None:
+    async def clear(self) -> None:
         """Remove all messages, and return when that is durable. Not cancellable: they are removed at once."""
         self._write_before()
         self.engine.tail.discard_all()

@@ -303,10 +303,10 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     # --- the queue as a whole ---------------------------------------------------------------------
 
     @enable_ki_protection
-    async def empty(self) -> None:
+    async def clear(self) -> None:
         """Remove all messages. Durable when this returns; `Cancelled` means: nothing was removed."""
         await self._begin()
-        await self._waiting(self._loop.empty())
+        await self._waiting(self._loop.clear())
 
     @enable_ki_protection
     async def sync(self) -> None:
@@ -316,6 +316,17 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         """
         await self._begin()
         await self._loop.sync()
+
+    @enable_ki_protection
+    def empty(self) -> bool:
+        """True if the queue has no message, as `queue.Queue.empty` has it; `clear` removes them.
+
+        Messages in the hands of a `receiving` or `working` block are still in the queue. Reads ahead to find
+        out, and so is right where `depth` is not yet, after damage. Raises OSError if the files cannot be
+        read, trio.ClosedResourceError, trio.BrokenResourceError.
+        """
+        self._check()
+        return self._doing(self._engine.head.is_empty)
 
     @property
     def depth(self) -> int:

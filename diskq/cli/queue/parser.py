@@ -79,19 +79,19 @@ EXAMPLES_INFO = """
   diskq queue info data events --json | jq .depth
 """
 
-ABOUT_EMPTY = """
+ABOUT_CLEAR = """
 Remove all messages of a queue. Asks first at a terminal.
 """
 
-EXAMPLES_EMPTY = """
-  diskq queue empty data events
-  diskq queue empty data events --yes
+EXAMPLES_CLEAR = """
+  diskq queue clear data events
+  diskq queue clear data events --yes
 """
 
 # What to do about it, where the error itself cannot know that a person is at the command line.
 ADVICE: dict[type[Exception], str] = {
     LockedError: "or wait for it: --wait 30s",
-    DiskFullError: "receive or empty, free space, or raise --max-bytes",
+    DiskFullError: "receive or clear it, free space, or raise --max-bytes",
     MessageSizeError: "raise --max-message-size",
 }
 
@@ -127,11 +127,11 @@ def add_parser(nouns: Commands) -> None:
     info.add_json("one object, or a list without NAME; bytes")
     info.set_defaults(run=queue_verbs.info)
 
-    empty = add_command(verbs, "empty", "remove all messages", ABOUT_EMPTY, EXAMPLES_EMPTY)
-    _add_queue(empty)
-    empty.add_yes()
-    empty.add_wait("queue")
-    empty.set_defaults(run=queue_verbs.empty)
+    clear = add_command(verbs, "clear", "remove all messages", ABOUT_CLEAR, EXAMPLES_CLEAR)
+    _add_queue(clear)
+    clear.add_yes()
+    clear.add_wait("queue")
+    clear.set_defaults(run=queue_verbs.clear)
 
 
 def _add_queue(parser: CommandParser, *, is_name_optional: bool = False) -> None:

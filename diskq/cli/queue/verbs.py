@@ -18,7 +18,7 @@ from diskq.cli.core import units
 from diskq.cli.core.directories import check_directory, make_directories
 from diskq.cli.core.following import FileSystem, until
 from diskq.cli.core.framing import batches
-from diskq.cli.core.opening import LOOK_AGAIN, opened
+from diskq.cli.core.opening import opened
 from diskq.cli.core.parsing import CommandError, UsageError, check_confirmed, check_source, usage_errors
 from diskq.cli.core.pipes import CHUNK, OUT_BYTES, Output, Sent, count_of_next, read_source, receiving_into
 from diskq.cli.core.terminal import note, preview, progress, say, show_table
@@ -26,7 +26,7 @@ from diskq.engine.queue.files import QueueFiles
 from diskq.options import QueueOptions
 from diskq.tools.view.queue import QueueView, look, queue_names
 
-__all__ = ["empty", "info", "peek", "receive", "send"]
+__all__ = ["clear", "info", "peek", "receive", "send"]
 
 
 # --- send -----------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ async def _receive_all(args: argparse.Namespace, output: Output) -> None:
             await _messages(args)
         async with _opened(args) as queue:
             with progress("receiving", queue.depth, is_wanted=not sys.stdout.isatty()) as advance:
-                while await _has_message(queue):
+                while not queue.empty():
                     wanted = count_of_next(output, args.n)
                     async with queue.receiving(wanted, max_bytes=OUT_BYTES) as bodies:
                         await output.write(bodies)
@@ -112,14 +112,6 @@ async def _messages(args: argparse.Namespace) -> None:
     await trio.sleep(args.linger or 0)
 
 
-async def _has_message(queue: DiskQueue) -> bool:
-    """True if there is a message. The depth may be too high, if messages were lost to damage."""
-    if queue.depth:
-        with trio.move_on_after(LOOK_AGAIN):
-            await queue.peek()
-    return bool(queue.depth)
-
-
 # --- peek -----------------------------------------------------------------------------------------
 
 
@@ -133,7 +125,7 @@ async def _peek_all(args: argparse.Namespace) -> None:
     bodies: list[bytes] = []
     async with _opened(args) as queue:
         rest = queue.depth - args.n
-        if await _has_message(queue):
+        if not queue.empty():
             with contextlib.suppress(_Kept):
                 async with queue.receiving(args.n, max_bytes=sys.maxsize) as bodies:
                     raise _Kept
@@ -231,14 +223,14 @@ def _owner(view: QueueView) -> str:
     return str(view.holder) if view.is_open else "-"
 
 
-# --- empty ----------------------------------------------------------------------------------------
+# --- clear ----------------------------------------------------------------------------------------
 
 
-def empty(args: argparse.Namespace) -> None:
+def clear(args: argparse.Namespace) -> None:
     check_directory(args.directory)
     _check_exists(args)
     check_confirmed(args, lambda: _question(args))
-    trio.run(_empty_all, args)
+    trio.run(_clear_all, args)
 
 
 def _question(args: argparse.Namespace) -> str:
@@ -246,10 +238,10 @@ def _question(args: argparse.Namespace) -> str:
     return f"Remove all messages ({depth}) of queue {args.name!r}?"
 
 
-async def _empty_all(args: argparse.Namespace) -> None:
+async def _clear_all(args: argparse.Namespace) -> None:
     async with _opened(args) as queue:
         removed = queue.depth
-        await queue.empty()
+        await queue.clear()
     note(f"{removed} removed")
 
 

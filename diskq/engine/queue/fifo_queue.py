@@ -170,9 +170,9 @@ class FifoQueue(HasOldNames, LogEngine):
         """Remove the first `count` messages that were peeked at. Raises ValueError for more than that."""
         self.steps.head.advance(count)
 
-    def empty(self) -> None:
+    def clear(self) -> None:
         """Remove all messages, durably: metadata that says so first, then the files."""
-        self.steps.empty()
+        self.steps.clear()
 
     # --- syncing ----------------------------------------------------------------------------------
 
@@ -185,6 +185,14 @@ class FifoQueue(HasOldNames, LogEngine):
         self.steps.sync()
 
     # --- where it is ------------------------------------------------------------------------------
+
+    def empty(self) -> bool:
+        """True if the queue has no message, as `queue.Queue.empty` has it; `clear` removes them.
+
+        Reads ahead to find out, and so is right where `depth` is not yet, after damage. Messages that work
+        has handed out and that are not acknowledged count. Raises as `get_many`.
+        """
+        return self.steps.head.is_empty()
 
     @property
     def head(self) -> QueuePosition:

@@ -260,6 +260,13 @@ class FifoHead:
         """True if there is a message to get. Reads ahead to find out. Raises as `get_many`."""
         return bool(self._peeked) or self.fill() or self._tier.count > 0
 
+    @exclusive
+    def is_empty(self) -> bool:
+        """True if there is no message, as `FifoQueue.empty`: neither to be read nor with the worker."""
+        self.log.check_usable()
+        has_kept = self.worker is not None and self.worker.kept > 0
+        return not has_kept and not self.has_message()
+
     def _fetch(self, max_items: int, max_bytes: int) -> list[bytes]:
         bodies = self._fetch_from_files(max_items, max_bytes)
         if self._tier.is_next and len(bodies) < max_items:

@@ -211,7 +211,7 @@ class FifoSteps(LogSteps):
         """Close the queue and remove its files, as `FifoQueue.delete`."""
         if self.head.worker is not None:
             self.head.worker.close()
-        self.empty()
+        self.clear()
         self.log.check_usable()
         self.log.pending.removals.append(self._files.metadata)
         self.log.pending.removals += map(self._files.ack_log, self._files.ack_logs())
@@ -256,7 +256,7 @@ class FifoSteps(LogSteps):
     # --- syncing ----------------------------------------------------------------------------------
 
     @exclusive
-    def empty(self) -> None:
+    def clear(self) -> None:
         """Remove all messages, durably: metadata that says so first, then the files."""
         self.tail.discard_all()
         self.sync()

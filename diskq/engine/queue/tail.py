@@ -276,7 +276,7 @@ class FifoTail:
 
     @exclusive
     def discard_all(self) -> None:
-        """Remove all messages, as `FifoQueue.empty`; durable with the next barrier."""
+        """Remove all messages, as `FifoQueue.clear`; durable with the next barrier."""
         self.log.check_usable()
         if self._append.is_open:
             self._roll()

@@ -99,7 +99,7 @@ async def test_emptying_syncing_and_closing_are_checkpoints(strict):
         with assert_checkpoints():
             await strict.sync()
         with assert_checkpoints():
-            await strict.empty()
+            await strict.clear()
     for handle in (strict.clone(), strict):
         for _ in range(2):
             with assert_checkpoints():

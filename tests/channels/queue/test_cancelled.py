@@ -43,7 +43,7 @@ CALLS = {
     "async for": lambda queue: queue.__anext__(),
     "receiving": lambda queue: use_block(queue),
     "receiving, lingering": lambda queue: use_block(queue, max_items=30, linger=60),
-    "empty": lambda queue: queue.empty(),
+    "clear": lambda queue: queue.clear(),
     "sync": lambda queue: queue.sync(),
 }
 SLICES = [0, 1e-9, 100e-6]
@@ -195,7 +195,7 @@ async def test_a_sender_that_stops_waiting_for_space_is_not_in(bound):
         assert drain(queue) == [b"x" * 1020] * sent
 
 
-@pytest.mark.parametrize("call", ["send synced", "sync", "empty"])
+@pytest.mark.parametrize("call", ["send synced", "sync", "clear"])
 async def test_waiting_for_a_sync_is_seen_through(call):
     disk = PatientDisk()
     async with opened(disk) as queue, trio.open_nursery() as nursery:
@@ -209,7 +209,7 @@ async def test_waiting_for_a_sync_is_seen_through(call):
         disk.let_go()
         await until(lambda: "call" in tasks)
         assert tasks["call"] is None  # it was done, although its caller was cancelled
-        rest = {"send synced": [b"old", b"new"], "sync": [b"old"], "empty": []}[call]
+        rest = {"send synced": [b"old", b"new"], "sync": [b"old"], "clear": []}[call]
         assert left_in(disk.inner.crash()) == rest
 
 

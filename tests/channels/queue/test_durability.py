@@ -247,7 +247,7 @@ async def test_a_receiver_gets_what_is_in_memory_still_and_in_its_place(durabili
                         assert bodies == [b"held", body, b"last"]
             assert queue.depth == 0
             await queue.sync()
-            await queue.empty()
+            await queue.clear()
             assert left_in(disk.inner.kill()) == []
 
 
@@ -465,7 +465,7 @@ async def test_tasks_that_wait_for_the_disk_share_the_write_too():
         )
 
 
-ACTS = ["send", "send_nowait", "send_many", "memory", "a large one", "receive", "sync", "empty", "leave"]
+ACTS = ["send", "send_nowait", "send_many", "memory", "a large one", "receive", "sync", "clear", "leave"]
 
 
 @pytest.mark.parametrize("act", ACTS)
@@ -500,13 +500,13 @@ async def test_what_waits_to_be_written_is_written_before_what_comes_after_it(ac
                     assert received == [b"0", b"1", b"2", b"3", b"4"]
                 case "sync":
                     await tasks.start("sync", queue.sync)
-                case "empty":
-                    await tasks.start("empty", queue.empty)
+                case "clear":
+                    await tasks.start("clear", queue.clear)
             disk.let_go()
-            if act in ("sync", "empty"):
+            if act in ("sync", "clear"):
                 await until(lambda: act in tasks)
             await until(lambda: "first" in tasks and "second" in tasks)
-    expected = [] if act == "empty" else [b"0", b"1", b"2", b"3"]
+    expected = [] if act == "clear" else [b"0", b"1", b"2", b"3"]
     found = [*received, *left_in(disk.inner.crash())]
     assert found[: len(expected)] == expected
     assert (len(found) > 0) == bool(expected)

@@ -49,7 +49,7 @@ NEW_CALLS: dict[str, Callable[[diskq.DiskQueue], Awaitable[object]]] = {
     "receive_many, lingering": lambda queue: queue.receive_many(3, linger=5),
     "peek": lambda queue: queue.peek(),
     "receiving": use_block,
-    "empty": lambda queue: queue.empty(),
+    "clear": lambda queue: queue.clear(),
     "sync": lambda queue: queue.sync(),
 }
 

@@ -488,7 +488,7 @@ async def test_emptying_takes_the_messages_of_a_block_too_and_nothing_that_came_
     async with open_queue() as queue:
         await queue.send_many(numbered(10))
         async with queue.receiving(5):
-            await queue.empty()
+            await queue.clear()
             await queue.send_many([b"new", b"newer"])
         assert drain(queue) == [b"new", b"newer"]
 
@@ -650,7 +650,7 @@ def calls_on(queue: diskq.DiskQueue) -> list[Callable[[], Awaitable[object]]]:
         lambda: queue.receive_many(5, linger=1),
         lambda: queue.peek(),
         lambda: use_block(queue),
-        lambda: queue.empty(),
+        lambda: queue.clear(),
         lambda: queue.sync(),
         lambda: queue.__aiter__().__anext__(),
     ]
@@ -819,11 +819,24 @@ async def test_statistics_count_tasks_that_wait_for_a_sync():
         await until(lambda: queue.statistics().tasks_waiting_send == 0)
 
 
+async def test_empty_asks_as_that_of_the_standard_library_and_removes_nothing(open_queue):
+    async with open_queue() as queue:
+        assert queue.empty()
+        await queue.send_many([b"1", b"2", b"3"])
+        async with queue.receiving(3):
+            assert not queue.empty()
+        await queue.send_many([b"4", b"5"])
+        got = []
+        while not queue.empty():
+            got.append(await queue.receive())
+        assert got == [b"4", b"5"]
+
+
 async def test_emptying_removes_everything_durably(disk):
     async with opened(disk, max_bytes_per_file=100) as queue:
         await queue.send_many(numbered(100))
         await queue.receive()
-        await queue.empty()
+        await queue.clear()
         assert queue.depth == 0
         with pytest.raises(trio.WouldBlock):
             queue.receive_nowait()
@@ -836,11 +849,11 @@ async def test_emptying_removes_everything_durably(disk):
 
 async def test_a_queue_that_is_empty_can_be_emptied(open_queue):
     async with open_queue() as queue:
-        await queue.empty()
-        await queue.empty()
+        await queue.clear()
+        await queue.clear()
         await queue.send(b"x")
         assert await queue.receive() == b"x"
-        await queue.empty()
+        await queue.clear()
         assert queue.depth == 0
 
 
@@ -848,7 +861,7 @@ async def test_a_receiver_waits_on_when_the_queue_is_emptied(open_queue):
     async with open_queue() as queue, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         await tasks.start("receive", queue.receive)
-        await queue.empty()
+        await queue.clear()
         await blocked()
         assert "receive" not in tasks
         await queue.send(b"x")

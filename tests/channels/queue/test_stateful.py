@@ -398,7 +398,7 @@ class Run:
         with trio.CancelScope() as scope:
             if operation.is_cancelled:
                 scope.cancel()
-            await self.queue.empty()
+            await self.queue.clear()
             self.model.emptied()
 
     async def Sync(self, operation: Sync) -> None:  # noqa: N802

@@ -296,7 +296,7 @@ async def test_emptying_takes_all_away(disk):
     async with opened(disk) as queue, queue.working() as work:
         await queue.send_many(numbered(5))
         leases = await work.receive_many(3)
-        await queue.empty()
+        await queue.clear()
         assert queue.depth == 0
         work.ack(leases)
         await queue.send(b"new")

@@ -380,7 +380,7 @@ async def test_all_that_is_there_may_be_given_up_before_it_is_tried(disk, autoju
     async with opened(disk, far_end, linger=5.0) as spool:
         await spool.send(b"1")
         await blocked()
-        await spool._loop.empty()
+        await spool._loop.clear()
         await trio.sleep(10)
         assert far_end.batches == []
         await spool.send(b"2")

@@ -182,7 +182,7 @@ def test_peeking_shows_the_message_that_is_taken_next():
             assert queue.depth == 10 - number
             assert queue.get() == expected
             assert queue.depth == 9 - number
-        queue.empty()
+        queue.clear()
 
 
 def test_peeking_twice_shows_the_same_message():
@@ -315,7 +315,7 @@ def test_the_queue_does_what_a_list_would_do(acts):
             assert seen == by_bytes(model, value)[: len(seen)]
             peeked = max(peeked, len(seen))
         elif act == "empty":
-            queue.empty()
+            queue.clear()
             model.clear()
             peeked = 0
         elif act == "sync":
@@ -397,7 +397,31 @@ def test_files_are_what_the_peer_would_have_made(tmp_path_factory, sizes, max_by
     assert ours == {path.name: path.read_bytes() for path in theirs.iterdir() if "meta" not in path.name}
 
 
-def test_empty_removes_all_files_and_goes_on_in_the_next():
+def test_empty_asks_as_that_of_the_standard_library_and_removes_nothing():
+    with opened(disk(), max_bytes_per_file=100) as queue:
+        assert queue.empty()
+        queue.put_many(bodies(30, 10))
+        got = []
+        while not queue.empty():
+            got.append(queue.get())
+        assert got == bodies(30, 10)
+        queue.put(b"peeked at")
+        queue.peek()
+        assert not queue.empty()
+
+
+def test_a_queue_whose_messages_are_all_damaged_is_empty_although_its_depth_is_not_known(quiet_log):
+    fs = disk()
+    with opened(fs) as queue:
+        queue.put_many(bodies(3, 10))
+    with opened(fs) as queue:
+        fs.write_durably(data(0), bytes(size(fs, data(0))))
+        assert queue.depth == 3
+        assert queue.empty()
+        assert queue.depth == 0
+
+
+def test_clear_removes_all_files_and_goes_on_in_the_next():
     """TestDiskQueueEmpty: 100 puts over several files, 3 reads; empty removes everything; 100 more work."""
     fs = disk()
     with opened(fs, max_bytes_per_file=100) as queue:
@@ -405,7 +429,7 @@ def test_empty_removes_all_files_and_goes_on_in_the_next():
         queue.get_many(3)
         assert queue.depth == 97
         files = queue.statistics().files
-        queue.empty()
+        queue.clear()
         assert queue.depth == 0
         assert listed(fs) == [".diskq", "q.diskqueue.meta.dat"]
         depth, read, write = told(fs)
@@ -604,12 +628,12 @@ def test_delete_removes_everything_but_the_lock():
         assert queue.get() == b"again"
 
 
-def test_after_empty_a_crash_brings_nothing_back_and_loses_nothing_new():
+def test_after_clear_a_crash_brings_nothing_back_and_loses_nothing_new():
     """N6: the peer removes the metadata and writes none; a crash then loses new messages."""
     fs = disk()
     queue = opened(fs)
     queue.put_many(bodies(10), durability="synced")
-    queue.empty()
+    queue.clear()
     queue.put(b"new", durability="synced")
     assert contents(fs.crash()) == [b"new"]
     assert contents(fs.kill()) == [b"new"]
@@ -617,11 +641,11 @@ def test_after_empty_a_crash_brings_nothing_back_and_loses_nothing_new():
 
 def test_an_empty_queue_can_be_emptied():
     with opened(disk()) as queue:
-        queue.empty()
-        queue.empty()
+        queue.clear()
+        queue.clear()
         queue.put(b"one")
         queue.peek()
-        queue.empty()
+        queue.clear()
         assert queue.peek() is None
         assert queue.depth == 0
 
@@ -749,7 +773,7 @@ def test_queues_in_one_directory_do_not_know_of_each_other(tmp_path):
     queues = {name: FifoQueue(tmp_path, name, QueueOptions(max_bytes_per_file=50)) for name in names}
     for name, queue in queues.items():
         queue.put_many([name.encode() * 3] * 10)
-    queues["topic"].empty()
+    queues["topic"].clear()
     queues.pop("qq").delete()
     for queue in queues.values():
         queue.close()
@@ -1104,7 +1128,7 @@ def test_a_bounded_queue_loses_from_its_head_alone_and_only_where_that_is_the_po
             del model[:count]
             peeked -= count
         elif act == "empty":
-            queue.empty()
+            queue.clear()
             model.clear()
             peeked = 0
         elif act == "sync":

@@ -288,7 +288,7 @@ def test_emptying_takes_memory_too_and_what_is_peeked_at():
         queue.put_many(bodies(5), "written")
         queue.put_many(bodies(5, start=5))
         queue.peek_many(7)
-        queue.empty()
+        queue.clear()
         assert queue.depth == queue.statistics().memory_bytes == 0
         queue.advance(7)
         queue.put(b"new")
@@ -489,7 +489,7 @@ def test_memory_and_files_are_one_queue(seed):
                 queue.sync()
                 assert contents(fs.crash(rng)) == list(model)
             elif rare == "empty":
-                queue.empty()
+                queue.clear()
                 model.clear()
             elif rare == "has_message":
                 assert queue.steps.head.has_message() == bool(model)

@@ -462,12 +462,20 @@ def test_an_acknowledged_message_is_in_its_file_before_the_ack_log_says_so():
 # --- what happens to the queue --------------------------------------------------------------------
 
 
+def test_a_queue_is_empty_when_its_last_message_is_acknowledged():
+    with opened(filled(1)) as queue, FifoWork(queue) as work:
+        lease = work.get()
+        assert not queue.empty()
+        work.ack(lease)
+        assert queue.empty()
+
+
 def test_an_emptied_queue_has_nothing_to_give_back():
     with opened(filled(4)) as queue, FifoWork(queue) as work:
         leases = work.get_many(3)
         work.nack(leases[2])
         work.nack(leases[1], delay=5.0)
-        queue.empty()
+        queue.clear()
         assert queue.depth == 0
         work.ack(leases[0])  # it was processed, and is gone
         assert work.get() is None

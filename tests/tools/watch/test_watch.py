@@ -73,7 +73,7 @@ def test_a_queue_that_was_emptied_is_followed_from_there(tmp_path: Path) -> None
         queue.sync()
         watch = StoreWatch([tmp_path])
         look(watch)
-        queue.empty()
+        queue.clear()
         queue.put_many([b"x" * 100] * 7)
         queue.sync()
         assert sample(look(watch)).depth == 7
