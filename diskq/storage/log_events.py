@@ -35,6 +35,10 @@ EVENTS: Mapping[str, tuple[int, str]] = {
     "gap": (logging.WARNING, "A reader skipped damaged bytes."),
     "disk_full": (logging.WARNING, "No free space: the data is kept, and the write is retried."),
     "removal_failed": (logging.WARNING, "Old segments could not be removed; the removal is retried."),
+    "future_timestamp": (
+        logging.WARNING,
+        "A message is stamped in the future: retention goes by when its segment was written.",
+    ),
     "unguarded": (
         logging.WARNING,
         "A committed offset is written without its shadow copy: bit rot would not be noticed.",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,20 @@ def test_a_reader_goes_on_at_the_offset_that_was_asked_for(run, path):
         done = run("journal", "reset", path, "--reader", "bill", "--to", "1", "--wait", "0s")
     assert done.code == 1
     assert "--wait 30s" in done.notes[-1]
+
+
+def test_a_file_whose_last_message_is_from_the_future_is_as_old_as_its_file(run, tmp_path):
+    path = tmp_path / "future"
+    with Journal(path, JournalOptions(segment_size=100)) as journal:
+        journal.append(b"x" * 90, timestamp=datetime(2150, 1, 1, tzinfo=UTC))
+        journal.append_many([b"x" * 90] * 3)
+    first, *later = files(path)
+    assert later
+    done = run("journal", "old", path, "--days", 1)
+    assert done.out == b""
+    assert "is stamped 2150-01-01T00:00:00Z, in the future" in done.notes[0]
+    os.utime(first, (1.7e9, 1.7e9))
+    assert run("journal", "old", path, "--days", 1).out.decode().split() == [str(first)]
 
 
 def test_files_are_old_when_they_are_and_every_reader_has_passed_them(run, path):

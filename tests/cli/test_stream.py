@@ -756,6 +756,17 @@ def test_vacuum_removes_what_its_options_say_whatever_the_settings(run, path):
     assert values(path) == [b"10", b"5"]
 
 
+def test_vacuum_tells_of_a_message_stamped_in_the_future(run, path):
+    aging(path, -1000, 20, 10)
+    done = run("stream", "vacuum", path, "--max-age", "15h")
+    assert done.out == b""
+    assert "partition 0, segment 0: a message is stamped" in done.notes[0]
+    assert done.notes[0].endswith("kept, with all after it")
+    first = min((path / "parts" / "000000").glob("*.data"))
+    os.utime(first, (1.7e9, 1.7e9))
+    assert b"segments=2 " in run("stream", "vacuum", path, "--max-age", "15h").out
+
+
 def test_vacuum_does_as_the_settings_say(run, path):
     aging(path, 30, 20, 10, 5, retention_max_age=15 * 3600 * SECOND)
     assert run("stream", "vacuum", path).notes == ["diskq: 2 segments removed, 46 B"]

@@ -22,6 +22,7 @@ from diskq.cli.core.pipes import MessageOutput
 from diskq.cli.core.terminal import note, progress, say, show_table, shown
 from diskq.cli.core.times import show_moment
 from diskq.cli.journal.view import check_journal, file_at, offset_at
+from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offset import read_journal_offsets
 from diskq.messages import JournalMessage
@@ -205,13 +206,27 @@ def old(args: argparse.Namespace) -> None:
     check_journal(args.path)
     # A reader that has not committed yet would begin at the first message.
     slowest = min((each.offset or 0 for each in read_journal_offsets(args.path)), default=None)
-    oldest = time.time_ns() - args.days * _DAY
+    now = time.time_ns()
+    oldest = now - args.days * _DAY
     with JournalReader(args.path) as reader:
         bases = reader.files.bases()
         for base, following in pairwise(bases):
             reader.seek(following)
             last = reader.read_back(1)
             moment = last[0].timestamp_ns if last and last[0].offset >= base else None
+            if moment is not None and moment > now:
+                moment = _age_of_file(reader.files, base, moment)
             if moment is None or moment >= oldest or (slowest is not None and slowest < following):
                 return
             say(reader.files.data(base))
+
+
+def _age_of_file(files: JournalFiles, base: int, moment: int) -> int | None:
+    """Return when a file was last written, which is its age: its last message is stamped in the future."""
+    written = files.written_at(base)
+    if written is not None:
+        note(
+            f"{files.data(base)}: its last message is stamped {show_moment(moment)}, in the future; "
+            f"the file was last written {show_moment(written)}, and that is its age"
+        )
+    return written

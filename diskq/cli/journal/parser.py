@@ -101,7 +101,9 @@ def add_parser(nouns: Commands) -> None:
         verbs,
         "old",
         "files that may be removed",
-        "Print the files whose last message is older, and which every reader has read; never the last one.",
+        "Print the files whose last message is older, and which every reader has read; never the last one. "
+        "If that message is stamped in the future, the time at which the file was last written counts, and "
+        "stderr says so.",
         "--days 30",
     )
     old.add_number("--days", default=7, help="days since the last message (default: 7)")

@@ -113,7 +113,8 @@ Remove what exceeds the retention limits: complete segments, the oldest first, n
 limits are those of the stream's settings, unless options give others. Other processes may write and read
 meanwhile. What was removed is printed on stdout.
 
-A segment is too old when its newest message is. --max-bytes counts the complete segments of each partition.
+A segment is too old when its newest message is; if that is stamped in the future, when its file was last
+written, and stderr says so. --max-bytes counts the complete segments of each partition.
 """
 
 EXAMPLES_VACUUM = """

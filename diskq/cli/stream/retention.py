@@ -41,6 +41,8 @@ def vacuum(args: argparse.Namespace) -> None:
             f"partition={each.partition} segments={len(each.removed)} bytes={each.removed_bytes} "
             f"oldest={each.first}"
         )
+    for segment in report.from_future:
+        note(str(segment))
     segments = "1 segment" if report.segments == 1 else f"{report.segments} segments"
     would_be = "would be " if args.dry_run else ""
     note(f"{segments} {would_be}removed, {units.show_size(report.removed_bytes)}")

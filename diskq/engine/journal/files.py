@@ -94,6 +94,11 @@ class JournalFiles:
         last = max(self._listed(), default=-1)
         return [base for base in self._listed() if base <= last]
 
+    def written_at(self, base: int) -> int | None:
+        """Return when the segment's file was last written (ns since 1970); None if it is gone."""
+        stamp = self._fs.stamp_of(self.data(base))
+        return None if stamp is None else stamp.modified_ns
+
     def data_size(self) -> int:
         """Return the bytes of all segments that exist now. Raises JournalNotFoundError, OSError."""
         return sum(self._fs.size_of(self.data(base)) or 0 for base in self._listed())

@@ -4,6 +4,10 @@
 # go-diskq's vacuum checks every segment, and may leave holes where timestamps step back. It deletes a segment
 # when its oldest message is too old, although it promises to check the newest: diskq checks the newest,
 # unless `age_rule` says otherwise.
+#
+# A message may be stamped in the future: a wrong clock, or a unit mixed up. It would keep its segment, and
+# all after it, until that time comes. So such a segment has the age of its data file: when that was last
+# written.
 
 from __future__ import annotations
 
@@ -11,8 +15,10 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from diskq._native.stream.codec import TripletFraming
+from diskq.engine.log.timestamps import as_text
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.segment_times import SegmentGone, SegmentTimes, framing_of
 from diskq.engine.stream.start import first_as, read_first
@@ -22,7 +28,7 @@ from diskq.options import AgeRule
 from diskq.storage.barrier import Barrier, Replacement
 from diskq.storage.fs import FileSystem
 
-__all__ = ["PartitionRetention", "RetentionReport", "remove_oldest", "retain"]
+__all__ = ["FutureSegment", "PartitionRetention", "RetentionReport", "remove_oldest", "retain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +45,37 @@ class PartitionRetention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FutureSegment:
+    """A segment with a message that is stamped in the future: its data file says how old it is."""
+
+    partition: int
+    base: int
+    """The segment's first offset."""
+    timestamp_ns: int
+    """The message's timestamp, in nanoseconds since 1970."""
+    written_ns: int
+    """When the data file was last written, in nanoseconds since 1970: the age that counts."""
+    removed: bool
+    """True if the segment was too old by that, and was removed."""
+
+    def __str__(self) -> str:
+        stamped, written = as_text(self.timestamp_ns), as_text(self.written_ns)
+        done = "removed" if self.removed else "kept, with all after it"
+        return (
+            f"partition {self.partition}, segment {self.base}: a message is stamped {stamped}, "
+            f"in the future; the segment has the age of its file, written {written}: "
+            f"{done}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionReport:
-    """What was removed from a stream: only partitions from which something was removed."""
+    """What was removed from a stream."""
 
     partitions: tuple[PartitionRetention, ...]
+    """Only partitions from which something was removed."""
+    from_future: tuple[FutureSegment, ...] = ()
+    """The segments whose age is that of their file, because a message in them is stamped in the future."""
 
     @property
     def segments(self) -> int:
@@ -68,7 +101,8 @@ def retain(
 
     Of each partition's complete segments the oldest are removed while their data is together larger than
     `max_bytes`, or while the newest message in them (by `age_rule` the oldest: the first) is older than
-    `max_age_ns` at the moment `now_ns`. None: no such bound. A segment that has offset
+    `max_age_ns` at the moment `now_ns`. If that message is stamped later than `now_ns`, the time at which the
+    data file was last written counts, and the report says so. None: no such bound. A segment that has offset
     `keep_from[partition]` or a later one stays, and so do the segments after it. A segment whose timestamps
     cannot be read has no age. With `dry_run` nothing is removed, and the report says what would be.
 
@@ -77,18 +111,20 @@ def retain(
     files may be back, and recovery knows. Raises StreamNotFoundError, UnsupportedFormatError and OSError.
     """
     framing = framing_of(fs, files)
-    reports = []
+    reports: list[PartitionRetention] = []
+    from_future: list[FutureSegment] = []
     for index in files.partitions():
         partition = _RetainedPartition(fs, files.partition(index), framing)
         kept = keep_from.get(index) if keep_from is not None else None
-        oldest_allowed = None if max_age_ns is None else now_ns - max_age_ns
+        limit = None if max_age_ns is None else AgeLimit(now_ns, max_age_ns, age_rule)
         try:
-            report = partition.retain(max_bytes, oldest_allowed, age_rule, kept, dry_run=dry_run)
+            report = partition.retain(max_bytes, limit, kept, dry_run=dry_run)
         except StreamNotFoundError:
             continue  # the whole partition was removed meanwhile
         if report.removed:
             reports.append(report)
-    return RetentionReport(partitions=tuple(reports))
+        from_future += partition.from_future
+    return RetentionReport(partitions=tuple(reports), from_future=tuple(from_future))
 
 
 def remove_oldest(
@@ -115,36 +151,40 @@ def remove_oldest(
     return RetentionReport(partitions=tuple(reports))
 
 
+class AgeLimit(NamedTuple):
+    """How old a segment may be."""
+
+    now_ns: int
+    max_age_ns: int
+    rule: AgeRule
+
+
 class _RetainedPartition:
     def __init__(self, fs: FileSystem, files: PartitionFiles, framing: Callable[[], TripletFraming]) -> None:
         self._fs = fs
         self._files = files
         self._framing = framing
+        self.from_future: list[FutureSegment] = []
+        """The segments at which `retain` looked that have a message stamped in the future."""
 
     def retain(
-        self,
-        max_bytes: int | None,
-        oldest_allowed: int | None,
-        age_rule: AgeRule,
-        kept: int | None,
-        *,
-        dry_run: bool,
+        self, max_bytes: int | None, limit: AgeLimit | None, kept: int | None, *, dry_run: bool
     ) -> PartitionRetention:
         bases = self._files.bases()
         complete = list(pairwise(bases))
         sizes = [self._fs.size_of(self._files.data(base)) or 0 for base, _ in complete]
         total = left = sum(sizes)
         removed: list[int] = []
-        rows = sealed_rows(read_sealed(self._fs, self._files)) if oldest_allowed is not None else {}
+        rows = sealed_rows(read_sealed(self._fs, self._files)) if limit is not None else {}
         for (base, next_base), size in zip(complete, sizes, strict=True):
             if kept is not None and next_base > kept:
                 break
             if not (max_bytes is not None and left > max_bytes):
-                if oldest_allowed is None:
+                if limit is None:
                     break
                 segment = SegmentTimes(self._fs, self._files, base, self._framing)
                 segment.settle(next_base, fitting(rows, base, next_base, size))
-                if not self._is_older(segment, oldest_allowed, age_rule):
+                if not self._is_older(segment, limit):
                     break
             removed.append(base)
             left -= size
@@ -180,16 +220,30 @@ class _RetainedPartition:
             first=next(base for base in bases if base > removed[-1]),
         )
 
-    def _is_older(self, segment: SegmentTimes, moment: int, age_rule: AgeRule) -> bool:
+    def _is_older(self, segment: SegmentTimes, limit: AgeLimit) -> bool:
+        moment = limit.now_ns - limit.max_age_ns
         try:
-            timestamp = segment.timestamp_of(segment.base) if age_rule == "oldest" else None
+            timestamp = segment.timestamp_of(segment.base) if limit.rule == "oldest" else None
             if timestamp is None:
                 timestamp = segment.greatest()
         except SegmentGone:
             return False  # another process is removing it: the next call continues
         finally:
             segment.close()
-        return EARLIEST < timestamp < moment
+        if timestamp <= limit.now_ns:
+            return EARLIEST < timestamp < moment
+        stamp = self._fs.stamp_of(self._files.data(segment.base))
+        if stamp is None:
+            return False
+        found = FutureSegment(
+            partition=self._files.index,
+            base=segment.base,
+            timestamp_ns=timestamp,
+            written_ns=stamp.modified_ns,
+            removed=stamp.modified_ns < moment,
+        )
+        self.from_future.append(found)
+        return found.removed
 
     def _remove(self, bases: list[int], removed: list[int]) -> None:
         # A segment that a producer begins meanwhile is after the last one that was listed.

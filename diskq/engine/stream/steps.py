@@ -127,6 +127,7 @@ class StreamSteps(DirectorySteps):
         self.has_pending_rows = False
         """True if a disk has refused index entries that are still to be written."""
         self._uses_wal = uses_wal
+        self._reported_future: set[tuple[int, int]] = set()  # partition and base of segments
         self.share: BudgetShare | None = None
         """The share of the disk budget that this stream uses, or None."""
         self._disk_share: StreamDiskShare | None = None
@@ -543,7 +544,7 @@ class StreamSteps(DirectorySteps):
 
     def remove_old(self) -> RetentionReport:
         """Remove segments as `vacuum` does, without updating notes: in any thread, while others append."""
-        return retain(
+        report = retain(
             self._fs,
             self.files,
             now_ns=self._wall_clock_ns(),
@@ -552,6 +553,16 @@ class StreamSteps(DirectorySteps):
             age_rule=self.options.age_rule,
             keep_from=self._keep_from(),
         )
+        self._report_future(report)
+        return report
+
+    def _report_future(self, report: RetentionReport) -> None:
+        """Log, once for each segment, that a message in it is stamped in the future."""
+        found = {(each.partition, each.base): each for each in report.from_future}
+        for key in found.keys() - self._reported_future:
+            each = found[key]
+            log.report("future_timestamp", "%s: %s", self.path, each, path=self.path, offset=each.base)
+        self._reported_future |= found.keys()
 
     def _keep_from(self) -> dict[int, int] | None:
         """Return the offsets from which groups have still to read, if messages are kept for groups."""

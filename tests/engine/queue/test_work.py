@@ -464,9 +464,9 @@ def test_an_acknowledged_message_is_in_its_file_before_the_ack_log_says_so():
 
 def test_a_queue_is_empty_when_its_last_message_is_acknowledged():
     with opened(filled(1)) as queue, FifoWork(queue) as work:
-        lease = work.get()
+        leases = work.get_many(1)
         assert not queue.empty()
-        work.ack(lease)
+        work.ack(leases)
         assert queue.empty()
 
 

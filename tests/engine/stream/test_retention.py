@@ -167,9 +167,30 @@ def test_what_lies_behind_a_segment_that_stays_stays(marks, age_rule):
     """go-diskq would leave a hole."""
     fs = moments.disk()
     written(fs, [10], [500, 510], [20], [30], [600], marks=marks)
-    report = retained(fs, now=400, max_age_ns=100, age_rule=age_rule)
+    report = retained(fs, now=700, max_age_ns=400, age_rule=age_rule)
     assert [told.removed for told in report.partitions] == [(0,)]
     assert bases(fs) == [1, 3, 4, 5]
+
+
+@either
+@pytest.mark.parametrize("age_rule", ["newest", "oldest"])
+def test_a_message_stamped_in_the_future_does_not_stop_retention_for_years(marks, age_rule):
+    """Its segment is as old as its file, and what lies behind it goes as ever."""
+    fs = moments.disk()
+    fs.epoch = 0.0
+    far = 75 * 8766 * HOUR
+    written(fs, [far, 1], [2], [50], [55], marks=marks)
+    kept = retained(fs, now=60, max_age_ns=60, age_rule=age_rule)
+    assert kept.partitions == ()
+    assert [(each.partition, each.base, each.removed) for each in kept.from_future] == [(0, 0, False)]
+    report = retained(fs, now=100, max_age_ns=60, age_rule=age_rule)
+    assert [told.removed for told in report.partitions] == [(0, 2)]
+    (told,) = report.from_future
+    assert (told.timestamp_ns, told.written_ns, told.removed) == (far, 0, True)
+    assert str(told) == (
+        "partition 0, segment 0: a message is stamped 2044-12-31T18:00:00Z, in the future; "
+        "the segment has the age of its file, written 1970-01-01T00:00:00Z: removed"
+    )
 
 
 @either
@@ -257,6 +278,7 @@ def test_what_goes_is_the_longest_beginning_of_what_is_too_much(
     marks, segments, max_bytes, max_age, age_rule, kept
 ):
     fs = moments.disk()
+    fs.epoch = 0.0
     written(fs, *segments, marks=marks)
     before, first = list(messages(fs, partition(fs))), bases(fs)
     report = retained(
@@ -271,6 +293,8 @@ def test_what_goes_is_the_longest_beginning_of_what_is_too_much(
     for number, timestamps in enumerate(segments[:-1]):
         size = sum(map(len, segments[number:-1])) * RECORD
         time = max(timestamps) if age_rule == "newest" else timestamps[0]
+        if time > 30:
+            time = 0  # stamped in the future: when the file was written
         is_too_much = max_bytes is not None and size > max_bytes
         is_too_old = max_age is not None and time < 30 - max_age
         is_needed = kept is not None and first[number + 1] > kept
