@@ -1,9 +1,11 @@
-# Replay of a redo log after a power cut. Law: bytes of another program are never written over; what cannot be
-# put in its place is appended again or kept aside, and reported.
+# Replay of a redo log after a crash. Law: what the log holds is compared with the files at every open. Bytes
+# of another program are never written over; what cannot be put in its place is appended again or kept aside,
+# and reported.
 #
 # It comes before anything else is judged: afterwards the files are as if each sync of the log had been one of
 # the files. A second replay changes nothing.
 #
+#   it is in its place                      it is made durable there: it may be in the page cache alone
 #   its place is empty                      the bytes are written there. A power cut leaves zeros, or the end
 #                                           of the file, where bytes were not synced
 #   other bytes are there                   another program has written since: the records are displaced, and
@@ -13,9 +15,9 @@
 # If another program may have written since, nothing is written in place: records that are not there are
 # displaced.
 #
-# If the machine ran on, nothing is missing: the page cache has all that was written to the files. It is only
-# made durable there, before the log is cleared: recovery does so with what diskq wrote last, but not where
-# another program has written since.
+# After a kill nothing is missing. But the boot id does not tell a kill from a disk that went away and came
+# back while the machine ran on (it was detached, or unmounted after an error), which leaves what a power cut
+# does. So it is not asked.
 
 from __future__ import annotations
 
@@ -79,18 +81,15 @@ def replay_redo(
     source: RedoSource,
     *,
     named: int,
-    has_run_on: bool,
     was_displaced: bool,
 ) -> Redone:
     """Put what the log at `path` holds into the files of `source`, durably.
 
-    `named`: the number of the log that the lock file names; 0: none; -1: it cannot be known. `has_run_on`:
-    the machine was certainly not restarted since. `was_displaced`: an earlier replay has found that another
-    program may have written since, and may not have appended everything again. Raises UnsupportedFormatError
-    for a log of another format version; OSError.
+    `named`: the number of the log that the lock file names; 0: none; -1: it cannot be known. `was_displaced`:
+    an earlier replay has found that another program may have written since, and may not have appended
+    everything again. Raises UnsupportedFormatError for a log of another format version; OSError.
     """
     done = Redone()
-    has_run_on = has_run_on and not was_displaced
     if was_displaced:
         source = source._replace(in_place=False)
     content = read_redo(fs, path)
@@ -99,56 +98,48 @@ def replay_redo(
     if content is None:
         if named > 0:
             done.number = named  # named until it is cleared: the next open reports it, too, if this is killed
-            done.repairs.append(_not_there(fs, path, has_run_on=has_run_on))
+            done.repairs.append(_not_there(fs, path))
         return done
     if content.number is not None and named > 0 and content.number != named:
         done.number = named
         reason = "it is another store's, or an older one: "
         size = fs.size_of(path) or 0
-        done.repairs.append(_keep_log(fs, path, reason, size, has_run_on=has_run_on, is_ours=False))
+        done.repairs.append(_keep_log(fs, path, reason, size))
         return done
     done.number = named if content.number is None else content.number
     if content.unreadable:
         reason = "its header is unreadable: " if content.number is None else "parts of it are unreadable: "
-        done.repairs.append(_keep_log(fs, path, reason, content.unreadable, has_run_on=has_run_on))
-    _Replay(fs, source, done, has_run_on=has_run_on).run(content)
+        done.repairs.append(_keep_log(fs, path, reason, content.unreadable))
+    _Replay(fs, source, done).run(content)
     return done
 
 
 _MAY_BE_LOST = "messages that were synced just before the power failed may be lost"
-_NONE_LOST = "no message is lost, as the machine ran on"
 
 
-def _not_there(fs: FileSystem, path: str, *, has_run_on: bool) -> Repair:
-    size = fs.size_of(path)
-    what = "is gone" if size is None else "is empty"
-    reason = f"it {what}: {_NONE_LOST if has_run_on else _MAY_BE_LOST}"
-    return Repair(path=path, kept=0, dropped=0, reason=reason, records=0 if has_run_on else None)
+def _not_there(fs: FileSystem, path: str) -> Repair:
+    what = "is gone" if fs.size_of(path) is None else "is empty"
+    return Repair(path=path, kept=0, dropped=0, reason=f"it {what}: {_MAY_BE_LOST}", records=None)
 
 
-def _keep_log(
-    fs: FileSystem, path: str, reason: str, dropped: int, *, has_run_on: bool, is_ours: bool = True
-) -> Repair:
-    """Keep a copy of a log that cannot be used as a whole, if messages may be lost with it."""
-    reason += _NONE_LOST if has_run_on else _MAY_BE_LOST
+def _keep_log(fs: FileSystem, path: str, reason: str, dropped: int) -> Repair:
+    """Keep a copy of a log that cannot be used as a whole."""
     aside = None
-    if not (is_ours and has_run_on):
-        with opened(fs, path) as handle:
-            try:
-                aside = keep_copy(fs, handle, path)
-            except OSError as failure:
-                if failure.errno not in FULL_DISK_ERRNOS:
-                    raise
-    records = 0 if has_run_on else None
-    return Repair(path=path, kept=0, dropped=dropped, reason=reason, records=records, saved_as=aside)
+    with opened(fs, path) as handle:
+        try:
+            aside = keep_copy(fs, handle, path)
+        except OSError as failure:
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+    reason += _MAY_BE_LOST
+    return Repair(path=path, kept=0, dropped=dropped, reason=reason, records=None, saved_as=aside)
 
 
 class _Replay:
     """One replay of a log that can be read."""
 
-    def __init__(self, fs: FileSystem, source: RedoSource, done: Redone, *, has_run_on: bool) -> None:
+    def __init__(self, fs: FileSystem, source: RedoSource, done: Redone) -> None:
         self._fs = fs
-        self._has_run_on = has_run_on
         self._stagings = source.stagings
         self._done = done
         self._in_place = source.in_place
@@ -174,9 +165,6 @@ class _Replay:
                 continue
             if self._is_covered(part.group, part.file, part.end):
                 continue
-            if self._has_run_on:
-                self._keep(part)
-                continue
             if place in self._displaced or not self._put_data(part):
                 self._displaced.setdefault(place, []).append(part)
                 continue
@@ -193,15 +181,6 @@ class _Replay:
                     self._put(placed.checksum_file, beside, create=True)
                     placed = placed._replace(checksums_at=beside.position, checksums=beside.content)
             self._done.in_place.append(placed)
-
-    def _keep(self, part: Part) -> None:
-        """Make the records durable where they are; if they are not, another program has used their place."""
-        staging = self._stagings[part.group]
-        if self._there(part) == part.content:
-            self._put(staging.data(part.file), part, create=False)
-            checksum_file = staging.checksum_file(part.file)
-            if checksum_file not in self._handles and self._fs.size_of(checksum_file) is not None:
-                self._handles[checksum_file] = self._fs.open(checksum_file, write=True)
 
     def _there(self, part: Part) -> bytes | None:
         """Return the bytes in the place of the records; None if the file is gone, or ends before them."""

@@ -18,7 +18,6 @@ from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_o
 from diskq.storage.lock import Holder, holder_of, read_holder, redo_named_by
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.redo_replay import Redone, RedoSource, is_part_of, replay_redo
-from diskq.storage.write_ahead_logs import was_restarted
 
 __all__ = [
     "Complete",
@@ -97,9 +96,6 @@ def as_replayed(
     """
     if not fs.size_of(files.redo):
         return fs
-    holder = read_holder(fs, files.lock)
-    if holder is not None and holder.is_of_this_boot(fs) and not holder.is_displaced:
-        return fs  # the page cache has it, or an open has put it into the files
     look = look_at_redo(fs, files, source, complete)
     return look.fs if look is not None and look.restored else fs
 
@@ -118,15 +114,12 @@ def look_at_redo(
     named = redo_named_by(holder)
     if not named or (named < 0 and not fs.size_of(files.redo)) or _shows(fs, files.redo):
         return None
-    its = source(holder)
-    has_run_on = was_restarted(fs, holder, (staging.path for staging in its.stagings.values())) is False
-    was_displaced = holder is not None and holder.is_displaced
     if holder_of(fs, files.lock)[1]:
         return None
+    its = source(holder)
+    was_displaced = holder is not None and holder.is_displaced
     with OverlayFS(fs) as overlay:
-        redone = replay_redo(
-            overlay, files.redo, its, named=named, has_run_on=has_run_on, was_displaced=was_displaced
-        )
+        redone = replay_redo(overlay, files.redo, its, named=named, was_displaced=was_displaced)
         restored = tuple(_restored(fs, redone))
         if complete is not None and redone.in_place:
             restored = complete(overlay, redone, restored)

@@ -102,6 +102,8 @@ class CrashFS:
         self._drawn = 0
         self._process = 1
         self._boot = 1
+        self.has_boot_id = True
+        """False: `identity` has an empty boot id, as on a system that has none."""
         # Barriers are executed in a thread while the owner goes on writing.
         self._mutex = threading.RLock()
 
@@ -121,10 +123,11 @@ class CrashFS:
         after._process += 1
         return after
 
-    def crash(self, rng: random.Random | None = None) -> CrashFS:
+    def crash(self, rng: random.Random | None = None, *, is_restart: bool = True) -> CrashFS:
         """Return the disk as the next process finds it after a power cut; each draw of `rng` is another one.
 
-        Without `rng` it is exactly what was durable. All that is there afterwards is durable.
+        Without `rng` it is exactly what was durable. All that is there afterwards is durable. Without
+        `is_restart` the boot id stays: only the disk went away, and came back.
         """
         with self._mutex:
             after = self._successor()
@@ -134,9 +137,10 @@ class CrashFS:
                 of_bytes, of_names = rng.choice(_SEVERITIES), rng.choice(_SEVERITIES)
                 after._root = after_power_cut(self._root, self._pending, rng, of_bytes, of_names)
         after._process += 1
-        after._boot += 1
-        after.clock = 0.0
-        after.epoch += self.clock
+        if is_restart:
+            after._boot += 1
+            after.clock = 0.0
+            after.epoch += self.clock
         return after
 
     def _successor(self) -> CrashFS:
@@ -144,6 +148,7 @@ class CrashFS:
         after.clock, after.epoch = self.clock, self.epoch
         after._numbers = self._numbers
         after._drawn, after._process, after._boot = self._drawn, self._process, self._boot
+        after.has_boot_id = self.has_boot_id
         return after
 
     def fail_sync(self, nth: int = 1) -> None:
@@ -371,7 +376,7 @@ class CrashFS:
 
     def identity(self) -> Identity:
         self._check_power()
-        return Identity(self._process, "crashfs", f"boot-{self._boot}")
+        return Identity(self._process, "crashfs", f"boot-{self._boot}" if self.has_boot_id else "")
 
     def monotonic(self) -> float:
         self._check_power()

@@ -2,7 +2,8 @@
 # was not needed for; what may be lost is reported; what diskq cannot read it does not destroy; and a store
 # that can have no log syncs its files.
 #
-# Each case is met after a kill, when the files have everything, and after a power cut, when the log has.
+# Each case is met after a kill, when the files have everything; after a power cut, when the log has; and when
+# the disk came back without a restart, which the boot id does not tell from a kill.
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from diskq.errors import DiskqError, NotAFileError, StorageFailedError, Unsuppor
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.redo_log import read_redo
 from diskq.testing import CrashFS, FaultFS
+from diskq.tools.verify.verification import verify
 from tests.contract.kinds import ENGINES, Kind, bodies
 from tests.tools import power_cuts
 from tests.tools.power_cuts import PATH, Lost, as_another, as_version_2, content, log_of, overwrite
@@ -26,15 +28,14 @@ from tests.tools.power_cuts import PATH, Lost, as_another, as_version_2, content
 pytestmark = pytest.mark.usefixtures("quiet_log")
 
 each_kind = pytest.mark.parametrize("name", power_cuts.KINDS)
-each_life = pytest.mark.parametrize("life", ["kill", "power cut"])
+each_life = pytest.mark.parametrize("life", ["kill", "power cut", "same boot"])
 
 MAY_BE_LOST = "messages that were synced just before the power failed may be lost"
-NONE_LOST = "no message is lost, as the machine ran on"
 
 
 def ended(name: str, life: str) -> Lost:
     """A store of which five messages are in the files for sure, and fifteen more in the redo log alone."""
-    return power_cuts.lost(name, closed_after=5, is_killed=life == "kill")
+    return power_cuts.lost(name, closed_after=5, is_killed=life == "kill", is_restart=life != "same boot")
 
 
 def opened(cut: Lost, fs: Any, **options: Any) -> Any:
@@ -53,6 +54,19 @@ def check_in_use(cut: Lost, before: int) -> None:
     assert log.entries
     found = cut.kind.read(PATH, fs=after)
     assert sorted(found) == sorted([*cut.synced[:before], *more])
+
+
+@each_kind
+@pytest.mark.parametrize("boot", ["same", "none"])
+def test_a_disk_that_comes_back_without_a_restart_has_what_was_synced(name: str, boot: str) -> None:
+    """It was detached, or unmounted after an error: the boot id is the same, or the system has none."""
+    cut = power_cuts.lost(name, is_restart=False, has_boot_id=boot == "same")
+    for _ in range(2):
+        assert cut.kind.read(PATH, fs=cut.disk) == cut.synced, "to those who only look, too"
+        assert verify(cut.store, fs=cut.disk).messages == len(cut.synced)
+        store = opened(cut, cut.disk)
+        assert store.repairs == ()
+        store.close()
 
 
 # --- other content --------------------------------------------------------------------------------
@@ -96,13 +110,13 @@ def test_a_log_with_other_content_is_reported_and_kept(name: str, life: str, har
     store = opened(cut, cut.disk)
     (repair,) = (repair for repair in store.repairs if repair.path == path)
     is_killed = life == "kill"
-    assert repair.reason == f"{reason}: {NONE_LOST if is_killed else MAY_BE_LOST}"
-    assert repair.records == (0 if is_killed else None)
+    assert repair.reason == f"{reason}: {MAY_BE_LOST}", "a kill cannot be told from a disk that came back"
+    assert repair.records is None
     store.close()
     found = cut.kind.read(PATH, fs=cut.disk)
     assert found == cut.synced[: len(found)]
     assert len(found) == len(cut.synced) if is_killed else len(found) >= 5
-    if there and (not is_killed or harm == "another store's"):
+    if there:
         assert repair.saved_as is not None
         assert content(cut.disk)[repair.saved_as] == there
     assert opened(cut, cut.disk.copy()).repairs == (), "it is reported once"
@@ -204,7 +218,7 @@ has_objects = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system h
 def on_disk(cut: Lost, path: Path, life: str) -> Path:
     """The store on the real disk; returns the path of its redo log."""
     store = power_cuts.on_disk(cut, path)
-    if life == "kill":
+    if life != "power cut":
         power_cuts.in_this_boot(store)
     return Path(log_of(store))
 

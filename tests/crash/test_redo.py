@@ -141,7 +141,6 @@ MUTATIONS = [
     Mutation(WRITER, "            or (in_flight is not None and not in_flight.barrier.is_plain)\n", ""),
     Mutation(WRITER, "            or self.pending\n", ""),
     # Another program came after a kill, and synced nothing of it.
-    Mutation(REPLAY, "                self._keep(part)\n", "", by=after_a_peer),
     Mutation(
         QUEUE,
         "self.acts.keep((self.files.data(number), self.sizes[number]))",
@@ -149,7 +148,7 @@ MUTATIONS = [
         by=after_a_peer,
     ),
     # What the replay does: nothing, too little, what is durable or consumed.
-    Mutation(REPLAY, "_Replay(fs, source, done, has_run_on=has_run_on).run(content)", "pass"),
+    Mutation(REPLAY, "_Replay(fs, source, done).run(content)", "pass"),
     Mutation(REPLAY, "        write_all(self._fs, handle, part.content, part.position)", "        pass"),
     Mutation(REPLAY, "if beside.kind == CHECKSUMS and (beside", "if False and (beside"),
     Mutation(REPLAY, "if self._is_covered(part.group, part.file, part.end):", "if False:"),

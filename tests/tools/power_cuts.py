@@ -65,15 +65,18 @@ def lost(
     unsynced: int = 0,
     closed_after: int = 0,
     is_killed: bool = False,
+    is_restart: bool = True,
+    has_boot_id: bool = True,
     **options: Any,
 ) -> Lost:
     """A store to which `count` messages were sent, each synced, and then some that were not.
 
     Without `seed` the disk has exactly what was durable; each seed is another power cut. After the first
     `closed_after` messages the store was closed and opened again. With `is_killed` only the process has
-    ended.
+    ended; without `is_restart` only the disk went away. Without `has_boot_id` the system has none.
     """
     disk = CrashFS()
+    disk.has_boot_id = has_boot_id
     disk.make_directory(PATH)
     disk.sync_directory("/")
     engine = ENGINES[kind]
@@ -84,7 +87,8 @@ def lost(
             opened.close()
             opened = engine.open(PATH, fs=disk, **{**OPTIONS.get(kind, {}), **options})
         opened.put(body, "synced" if number < count else "written")
-    after = disk.kill() if is_killed else disk.crash(None if seed is None else random.Random(seed))
+    rng = None if seed is None else random.Random(seed)
+    after = disk.kill() if is_killed else disk.crash(rng, is_restart=is_restart)
     (store,) = stores_at(PATH, fs=after)
     return Lost(engine, after, store, bodies[:count])
 

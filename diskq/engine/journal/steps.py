@@ -118,7 +118,7 @@ class JournalSteps(DirectorySteps):
                 most=self.options.redo_log_size,
             )
         )
-        redone = redo.replay(redo_source(fs, files, lock.previous), wals)
+        redone = redo.replay(redo_source(fs, files, lock.previous))
         wals.replay(in_place=was_ours)
         writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
         if not was_ours:

@@ -23,7 +23,6 @@ from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.redo_log import LEAST_SIZE, Part, RedoLog, redo_path
 from diskq.storage.redo_replay import Redone, RedoSource, replay_redo
-from diskq.storage.write_ahead_logs import WriteAheadLogs
 
 __all__ = ["Appends", "Redo", "RedoMark"]
 
@@ -91,22 +90,20 @@ class Redo:
 
     # --- after a crash ----------------------------------------------------------------------------
 
-    def replay(self, source: RedoSource, wals: WriteAheadLogs) -> Redone:
-        """Put into the files what a power cut has left in the log alone; before they are looked at.
+    def replay(self, source: RedoSource) -> Redone:
+        """Put into the files what is in the log alone; before they are looked at.
 
         Raises as `replay_redo`.
         """
         lock = self._lock
-        has_run_on = wals.has_run_on and not lock.is_displaced
         done = replay_redo(
             self._fs,
             self.path,
             source,
             named=lock.redo,
-            has_run_on=has_run_on,
             was_displaced=lock.is_displaced,
         )
-        is_displaced = done.number != 0 and not has_run_on and (lock.is_displaced or not source.in_place)
+        is_displaced = done.number != 0 and (lock.is_displaced or not source.in_place)
         lock.plan_redo(max(0, done.number), is_displaced=is_displaced)
         return done
 

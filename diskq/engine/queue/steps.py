@@ -150,7 +150,7 @@ class FifoSteps(LogSteps):
                 most=self.quota.most_redo,
             )
         )
-        redone = redo.replay(redo_source(files), wals)
+        redone = redo.replay(redo_source(files))
         wals.replay()
         use = QueueUse.before(lock.previous, wals, never_empty=self._never_empty)
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)

@@ -278,7 +278,7 @@ class StreamSteps(DirectorySteps):
         there = self.files.partitions()
         redo = self.log.redo
         assert redo is not None
-        redone = redo.replay(source, wals)
+        redone = redo.replay(source)
         wals.replay(in_place=was_ours)
         self._displaced = [*redone.displaced, *wals.displaced]
         self.log.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
