@@ -4,17 +4,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from diskq.storage.checksums import corrupt_rows
 from diskq.storage.fs import FileSystem
+from diskq.storage.lock import holder_of
 from diskq.storage.numbered_files import private_path
 from diskq.storage.repairs import Repair
 from diskq.storage.swap import plan_path
 from diskq.tools.findings import Finding, Progress, Severity
 
-__all__ = ["Report", "report_cut_repair", "report_missing_start", "report_rotten_entries", "settled"]
+__all__ = [
+    "Report",
+    "report_cut_repair",
+    "report_leftovers",
+    "report_missing_start",
+    "report_rotten_entries",
+    "settled",
+]
 
 _LOOKS = 5
 _MOMENT = 0.02
@@ -93,6 +101,16 @@ def report_cut_repair(fs: FileSystem, root: str, name: str, report: Report) -> N
     plan = plan_path(private_path(root, name))
     if fs.size_of(plan) is not None:
         report.note(plan, None, "this is the rest of a repair that was cut short: the next open finishes it")
+
+
+def report_leftovers(
+    fs: FileSystem, paths: Sequence[str], lock: str, report: Report, why: str = "a crash left it"
+) -> None:
+    """Report files that the next open removes, unless a process has the lock: then it is making them now."""
+    if paths and holder_of(fs, lock)[1]:
+        return  # looked at after the files: whoever made one of them has the lock, or has had it
+    for path in paths:
+        report.note(path, None, f"{why}: the next open removes it")
 
 
 def report_missing_start(missing: Repair | None, report: Report) -> None:

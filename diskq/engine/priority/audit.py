@@ -106,10 +106,10 @@ def inspect_store(
     disk = fs or OsFileSystem()
     files = StoreFiles.existing(disk, path)
     for _ in range(_MOST_LOOKS):
-        before = disk.stamp_of(files.snapshot)
+        before = disk.stamp_of(files.snapshot), files.segments()
         with contextlib.suppress(FileNotFoundError):
             return _inspected(disk, files, on_bytes)
-        if disk.stamp_of(files.snapshot) == before:
+        if (disk.stamp_of(files.snapshot), files.segments()) == before:
             break
     return _inspected(disk, files, on_bytes)
 

@@ -3,12 +3,12 @@
 #
 # A process that has the store may continue meanwhile. A view then has a beginning of its log: every command
 # up to one, and none after it. Only a snapshot can remove a file that is about to be read: then the view is
-# made again.
+# made again. What is written between two reads may look like damage: only what two views show is reported.
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
 
@@ -22,6 +22,8 @@ from diskq.engine.priority.store import PriorityStore, QueueInfo
 from diskq.errors import CorruptionError, DamagedStoreError, UnsupportedFormatError
 from diskq.storage.barrier import PendingSyncs
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.lock import holder_of
+from diskq.storage.log_events import nothing_logged
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import Repair
 
@@ -129,14 +131,18 @@ def log_trace(path: AnyPath, *, fs: FileSystem | None = None) -> Hashable:
 
 
 def _steadily(fs: FileSystem, files: StoreFiles, look: Callable[[OverlayFS], T]) -> T:
-    """Return the result of `look`, which is called again if a snapshot comes in between."""
+    """Return the result of `look`, which is called again if a snapshot comes in between.
+
+    The segments that it covers may be removed only later.
+    """
     for attempt in count(1):
-        before = fs.stamp_of(files.snapshot)
+        before = fs.stamp_of(files.snapshot), files.segments()
         with OverlayFS(fs) as overlay:
             try:
                 return look(overlay)
             except (FileNotFoundError, DamagedStoreError):
-                if attempt == _MOST_LOOKS or fs.stamp_of(files.snapshot) == before:
+                now = fs.stamp_of(files.snapshot), files.segments()
+                if attempt == _MOST_LOOKS or now == before:
                     raise
     raise AssertionError
 
@@ -163,6 +169,11 @@ class StoreOpening:
             return "refused"
         return "mends" if _CUTS.intersection(self.warnings) else "ok"
 
+    @property
+    def troubles(self) -> set[str]:
+        """What the open repairs, and why it fails, in words."""
+        return {*map(str, self.repairs), *([] if self.refusal is None else [str(self.refusal)])}
+
 
 def try_opening(path: AnyPath, *, fs: FileSystem | None = None) -> StoreOpening:
     """Return what the next open of the store at `path` will find and do, if no process has it by then.
@@ -171,10 +182,30 @@ def try_opening(path: AnyPath, *, fs: FileSystem | None = None) -> StoreOpening:
     """
     disk = fs or OsFileSystem()
     files = StoreFiles.existing(disk, path)
-    try:
-        return _steadily(disk, files, lambda overlay: _opening(path, overlay))
-    except (CorruptionError, UnsupportedFormatError) as refusal:
-        return StoreOpening(warnings={}, refusal=refusal)
+
+    def look() -> StoreOpening:
+        try:
+            with nothing_logged():
+                return _steadily(disk, files, lambda overlay: _opening(path, overlay))
+        except (CorruptionError, UnsupportedFormatError) as refusal:
+            return StoreOpening(warnings={}, refusal=refusal)
+
+    found = look()
+    for _ in range(_MOST_LOOKS):
+        if not found.troubles or not _may_be_written(disk, files):
+            break
+        before, found = found.troubles, look()
+        if found.refusal is None:
+            agreed = tuple(repair for repair in found.repairs if str(repair) in before)
+            return replace(found, repairs=agreed, warnings=found.warnings if agreed else {})
+        if str(found.refusal) in before:
+            break
+    return found
+
+
+def _may_be_written(fs: FileSystem, files: StoreFiles) -> bool:
+    """True if a process has the store open, or it is unknown whether one has."""
+    return any(holder_of(fs, path)[1] is not False for path in (files.lock, files.metadata))
 
 
 def repair_store(path: AnyPath, *, dry_run: bool = False, fs: FileSystem | None = None) -> StoreOpening:

@@ -25,7 +25,14 @@ from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.write_ahead_log import read_wal
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
-from diskq.tools.report import Report, report_cut_repair, report_missing_start, report_rotten_entries, settled
+from diskq.tools.report import (
+    Report,
+    report_cut_repair,
+    report_leftovers,
+    report_missing_start,
+    report_rotten_entries,
+    settled,
+)
 from diskq.tools.stores import Store
 from diskq.tools.view.killed import as_put_back, report_redo
 
@@ -59,8 +66,7 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
     points = read_points(fs, files)
     point = points.partitions.get(0)
     is_doubtful = _is_unsynced(fs, files) and not points.was_closed(0)
-    bases = files.bases()
-    reach = checksums_reach(fs, files, bases)  # before the data is read: it may grow
+    bases, reach = checksums_reach(fs, files)  # before the data is read: it may grow
     ends: dict[int, _End] = {}
     for number, base in enumerate(bases):
         next_base = bases[number + 1] if number + 1 < len(bases) else None
@@ -242,7 +248,6 @@ def _report_rest(
             report.messages += whole
             report.note(files.wal, None, f"{whole} messages wait here: the next open writes them")
     report_missing_start(missing_start(bases, files.checksum_files(), files.data, noted=noted), report)
-    left = [*files.leftovers(), *files.orphans(bases)]
     for directory in files.data_places():
         for name in sorted(fs.list_directory(directory)):
             if ".bad" in name:
@@ -250,5 +255,5 @@ def _report_rest(
                 report.note(
                     path, None, f"{fs.size_of(path) or 0} bytes that an earlier open or repair kept aside"
                 )
-    for path in left:
-        report.note(path, None, "a crash left it: the next open removes it")
+    left = [*files.leftovers(), *files.orphans(bases)]
+    report_leftovers(fs, left, files.lock, report)

@@ -13,9 +13,8 @@ from diskq.engine.priority.view import try_opening
 from diskq.errors import CorruptionError
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import holder_of, read_holder
-from diskq.storage.log_events import nothing_logged
 from diskq.storage.repairs import last_byte
-from diskq.tools.report import Report, settled
+from diskq.tools.report import Report, report_leftovers, settled
 from diskq.tools.stores import Store
 
 __all__ = ["verify_priority"]
@@ -69,8 +68,7 @@ def _needs_an_open(fs: FileSystem, files: StoreFiles) -> bool:
 
 def _compare_with_an_open(fs: FileSystem, files: StoreFiles, report: Report) -> None:
     """Open it over files in memory, and report and count what that open finds and does."""
-    with nothing_logged():
-        opening = try_opening(files.root, fs=fs)
+    opening = try_opening(files.root, fs=fs)
     refusal = opening.refusal
     if refusal is not None:
         if not any(each.severity == "damage" for each in report.findings):
@@ -116,8 +114,7 @@ class _StoreVerification:
                 self._report_segment(segment, found, is_last=number == len(found.segments) - 1)
         self._report_gaps(found)
         self._report_closed_segment(found)
-        for path in files.leftovers():
-            report.note(path, None, "a crash left it: the next open removes it")
+        report_leftovers(self._fs, [*files.leftovers()], files.lock, report)
 
     # --- the snapshot -----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from diskq.storage.block_reader import BlockReader
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import holder_of
 from diskq.storage.repairs import Repair
-from diskq.tools.report import Report, report_cut_repair, report_rotten_entries, settled
+from diskq.tools.report import Report, report_cut_repair, report_leftovers, report_rotten_entries, settled
 from diskq.tools.stores import Store
 from diskq.tools.view.killed import as_put_back, report_redo
 
@@ -248,8 +248,7 @@ class _QueueVerification:
         files, report = self._files, self._report
         report_cut_repair(self._fs, files.directory, files.swap, report)
         if self._fs.size_of(files.private) is not None:
-            for path in files.leftovers(files.numbers()):
-                report.note(path, None, "a crash left it: the next open removes it")
+            report_leftovers(self._fs, files.leftovers(files.numbers()), files.lock, report)
         prefix = f"{files.naming.prefix}"
         for name in sorted(self._fs.list_directory(files.directory)):
             if name.startswith(prefix) and ".bad" in name:

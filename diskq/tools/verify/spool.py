@@ -6,9 +6,10 @@ from __future__ import annotations
 from functools import partial
 
 from diskq.engine.layouts import queue_names
+from diskq.engine.queue.files import QueueFiles
 from diskq.engine.spool.files import DEAD, SPOOL, SpoolFiles, read_note, read_state
 from diskq.storage.fs import FileSystem
-from diskq.tools.report import Report, settled
+from diskq.tools.report import Report, report_leftovers, settled
 from diskq.tools.stores import Store
 from diskq.tools.verify.queue import verify_queue
 
@@ -30,5 +31,4 @@ def _look_at_notes(fs: FileSystem, files: SpoolFiles, report: Report) -> None:
     # It is written in place, without a sync.
     if fs.size_of(files.note) and read_note(fs, files) is None:
         report.torn(files.note, 0, "no spool wrote this note: the first messages may be delivered again")
-    for path in files.leftovers(fs):
-        report.note(path, None, "a crash left it: the next open removes it")
+    report_leftovers(fs, files.leftovers(fs), QueueFiles(fs, files.path, SPOOL).lock, report)

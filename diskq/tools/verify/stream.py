@@ -8,7 +8,7 @@ from functools import partial
 
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, count
 from diskq.engine.log.committed_offset import OFFSET_SIZE
-from diskq.engine.log.missing_end import checksummed_end
+from diskq.engine.log.missing_end import checksummed_end, checksums_reach
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, read_points
 from diskq.engine.stream.audit import AuditTask, Trouble, audit_tasks, examine_segment
@@ -30,7 +30,14 @@ from diskq.storage.write_ahead_log import read_wal
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import writer_of
-from diskq.tools.report import Report, report_cut_repair, report_missing_start, report_rotten_entries, settled
+from diskq.tools.report import (
+    Report,
+    report_cut_repair,
+    report_leftovers,
+    report_missing_start,
+    report_rotten_entries,
+    settled,
+)
 from diskq.tools.stores import Store
 from diskq.tools.view.killed import as_put_back, report_redo, was_killed
 
@@ -248,8 +255,7 @@ class _StreamVerification:
         if not points.is_readable:
             report.note(files.points, 0, "it cannot be read: the next open looks at everything")
         if fs.size_of(files.private) is not None:
-            for path in files.leftovers():
-                report.note(path, None, "a crash left it: the next open removes it")
+            report_leftovers(fs, files.leftovers(), files.lock, report)
             if fs.size_of(files.intent) is not None:
                 report.note(files.intent, None, "a transaction is pending: the next open finishes it")
         for partition in files.partitions():
@@ -258,16 +264,16 @@ class _StreamVerification:
     def _report_partition(self, partition: int, points: RecoveryPoints) -> None:
         fs, report = self._fs, self._report
         files = self._files.partition(partition)
-        bases = files.bases()
+        bases, reach = checksums_reach(fs, files)
         point = points.partitions.get(partition)
         has_run_on = points.was_closed(partition) or not self._was_restarted
         noted = None if point is None else point.start(has_run_on=has_run_on)
         first = read_first(fs, files)
         missing = missing_start(bases, files.checksum_files(), files.data, noted=noted, first=first)
         report_missing_start(missing, report)
-        last = max(files.checksum_files(), default=-1)
+        last = max(reach, default=-1)
         if last > max(bases, default=-1) and not self._was_restarted:
-            checksummed = checksummed_end(fs, files, bases)
+            checksummed = checksummed_end(fs, files, bases, reach)
             # Up to the recovery point they were counted with the segment before.
             first = max(last, point.next_offset) if bases and point is not None else last
             if checksummed > last:
@@ -275,8 +281,7 @@ class _StreamVerification:
                     f"the segment is gone: messages {last} to {checksummed - 1}, of which there are checksums"
                 )
                 report.damage(files.data(last), None, what, max(0, checksummed - first))
-        for path in files.orphans(bases):
-            report.note(path, None, "its segment is gone: the next open removes it")
+        report_leftovers(fs, files.orphans(bases), self._files.lock, report, "its segment is gone")
         if fs.size_of(files.private) is None:
             return
         for name in sorted(fs.list_directory(files.private)):
