@@ -114,12 +114,15 @@ async def copy(live: Live, source: Path, target: Path) -> None:
 def pieces(source: Path, target: Path, luck: random.Random) -> Iterator[None]:
     """Copies, and yields in the midst of each file and behind it."""
     for path in [path for group in ours_and_theirs(source) for path in group]:
-        if not path.exists():
-            continue  # removed since the directory was listed, as what was received is
+        # A thread of the channel removes what was received, at any moment.
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            continue  # removed since the directory was listed
         copied_to = target / path.relative_to(source)
         copied_to.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("rb") as file, copied_to.open("wb") as into:
-            size = path.stat().st_size
+        with file, copied_to.open("wb") as into:
+            size = os.fstat(file.fileno()).st_size
             at = luck.randrange(size + 1)
             into.write(file.read(at))
             yield
