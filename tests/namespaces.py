@@ -21,10 +21,11 @@ _NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 _SCRIPT = f'mount -t tmpfs -o size={DISK} none "$1" && shift && exec "$@"'
 
 
-def run_on_small_disk(mount: Path, module: str, *arguments: str, timeout: float = 60) -> str:
+def run_on_small_disk(mount: Path, module: str, *arguments: str, timeout: float = 300) -> str:
     """Run `python -m module MOUNT arguments...` with the disk at `mount`. Returns what it prints.
 
-    Skips the test where nothing may be mounted.
+    Skips the test where nothing may be mounted. `timeout`, in seconds, ends what hangs: importing all of
+    diskq takes seconds of the processor by itself, on a busy machine a minute.
     """
     if trouble := _trouble():
         pytest.skip(trouble)
