@@ -16,7 +16,7 @@ STUBBED := $(subst /,.,$(basename $(wildcard diskq/_native/*/*.pyi)))
 
 say = @printf '  %-9s %s\n' $(1) $(2)
 
-.PHONY: help demo test soak torture build docs lint format types wheel-check release-check spark-check bench instructions clean distclean
+.PHONY: help demo test test-all soak torture build docs lint format types wheel-check release-check spark-check bench instructions clean distclean
 .DELETE_ON_ERROR:
 
 help: ## list these targets
@@ -27,8 +27,12 @@ demo: $(STAMPS)/demo $(STAMPS)/compiled ## 336,776 real messages through a queue
 	@$(PY) examples/demo.py $(ARGS)
 
 # Three at once: on two cores, too, what waits for a disk or for a JVM leaves one idle; ARGS='-n 0' is one by one.
-test: $(STAMPS)/dev $(STAMPS)/compiled ## run the tests
+test: $(STAMPS)/dev $(STAMPS)/compiled ## run the tests: each promise once (five minutes)
 	@$(PY) -m pytest -n 3 $(ARGS)
+
+# The level is of tests/sampling.py; ARGS="-m 'exhaustive or sampled or hypothesis'" is what `make test` left of it.
+test-all: $(STAMPS)/dev $(STAMPS)/compiled ## run every test, with larger samples (a quarter of an hour)
+	@DISKQ_EXHAUSTIVE=1 $(PY) -m pytest -n 3 -m "" $(ARGS)
 
 build: $(STAMPS)/compiled ## install into .venv and compile what changed
 	@:
@@ -37,7 +41,7 @@ soak: $(STAMPS)/dev $(STAMPS)/compiled ## the long runs: 100 x 1,000 rolls, a mi
 	@DISKQ_SOAK_RUNS=100 DISKQ_SOAK_ROLLS=1000 DISKQ_SOAK_SECONDS=60 DISKQ_SOAK_KILLS=20 \
 	    DISKQ_SOAK_SPOOL_MESSAGES=100000 DISKQ_SOAK_SPOOL_KILLS=50 DISKQ_SOAK_SPOOL_LIVES=200 DISKQ_SOAK_RECORDS=1000000 \
 	    DISKQ_SOAK_HUB_SECONDS=1800 \
-	    $(PY) -m pytest tests/soak $(ARGS)
+	    $(PY) -m pytest -m "" tests/soak $(ARGS)
 
 # Where a rig cannot work (strace may not attach), it says so and fails. The peers' rows want Go for one of them.
 # One after the other, each whether or not those before it failed; it fails if one did.
@@ -48,7 +52,7 @@ torture: $(STAMPS)/dev $(STAMPS)/bench $(STAMPS)/fuzz $(STAMPS)/compiled ## ever
 	@$(MAKE) --no-print-directory --keep-going -j1 $(TORTURES)
 
 torture-crashes:
-	@DISKQ_EVERY_FAULT=1 $(PY) -m pytest tests/contract tests/crash tests/engine tests/torture tests/spark/test_cluster.py
+	@DISKQ_EVERY_FAULT=1 $(PY) -m pytest -m "" tests/contract tests/crash tests/engine tests/torture tests/spark/test_cluster.py
 
 torture-rigs:
 	@$(PY) -m tests.torture $(if $(QUICK),--short --only ours,--out benchmarks/results) $(ARGS)

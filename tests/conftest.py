@@ -5,20 +5,26 @@ interrupt would wait for ever.
 
 `make test` has three processes run the tests (pytest-xdist). What shares something that is costly
 to make stays in one of them, and so do the tests of one file.
+
+`make test` leaves out the tests that are marked `exhaustive`, and the end of the run says how many; see
+tests/sampling.py.
 """
 
 from __future__ import annotations
 
 import logging
 import signal
+from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import Any
 
 import hypothesis
 import pytest
 
+from tests.sampling import IS_EXHAUSTIVE, examples
+
 # How long an example takes says more of the machine than of the code; a test that hangs has a timeout.
-hypothesis.settings.register_profile("diskq", deadline=None)
+hypothesis.settings.register_profile("diskq", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("diskq")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -32,6 +38,12 @@ _SHARING = (
     "tests/test_demo.py",
     "tests/test_floors.py",
 )
+# How many values of a parameter `make test` tries: seeds only repeat, each for seconds where every step is
+# crashed; and whether tests notice that the code was changed is asked in `make test-all`.
+_IN_MAKE_TEST = {"seed": 2, "mutation": 0}
+_CRASHES = "tests/crash/"
+# What takes long, and shows nothing else than tests of its parts.
+_AT_LENGTH = ("tests/soak/", "tests/spark/test_cluster.py", "tests/test_floors.py")
 # Tests that take seconds each: one by one, at the end, so that no process ends long before the others.
 _LONG = ("tests/crash/", "tests/soak/", "tests/torture/", "tests/contract/test_each_call.py")
 
@@ -66,8 +78,70 @@ def _is_encodable(text: str) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    left_out = _LeftOut()
+    config.pluginmanager.register(left_out)
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(_Sharing())
+        config.pluginmanager.register(_LeftOutElsewhere(left_out))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `exhaustive` what its place, or a parameter's name, shows to be so, in every suite."""
+    tried: Counter[object] = Counter()
+    for item in items:
+        if item.nodeid.startswith(_AT_LENGTH):
+            item.add_marker(pytest.mark.exhaustive)
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        for name in _IN_MAKE_TEST.keys() & parameters.keys():
+            others = tuple(repr(value) for other, value in parameters.items() if other != name)
+            case = (item.nodeid.partition("[")[0], name, others)
+            tried[case] += 1
+            if tried[case] > (
+                1 if item.nodeid.startswith(_CRASHES) and name == "seed" else _IN_MAKE_TEST[name]
+            ):
+                item.add_marker(pytest.mark.exhaustive)
+
+
+class _LeftOut:
+    """The end of a run: what it left out, and how that is run."""
+
+    def __init__(self) -> None:
+        self.tests = 0
+        self.samples = 0
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        # Those that -m leaves out are told together; others, as by -k, are not of interest here.
+        if all(item.get_closest_marker("exhaustive") is not None for item in items):
+            self.tests += len(items)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if not IS_EXHAUSTIVE:
+            marks = ("sampled", "hypothesis")
+            self.samples = sum(any(map(item.get_closest_marker, marks)) for item in session.items)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["left_out"] = self.tests, self.samples
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.tests or self.samples:
+            terminalreporter.write_line(
+                f"Left out: {self.tests} tests that repeat or try more; {self.samples} took a small sample. "
+                "`make test-all` runs everything."
+            )
+
+
+class _LeftOutElsewhere:
+    """The same where other processes run the tests: each has collected all of them."""
+
+    def __init__(self, here: _LeftOut) -> None:
+        self.here = here
+
+    def pytest_testnodedown(self, node: Any) -> None:
+        found = getattr(node, "workeroutput", {}).get("left_out")
+        if found is not None:
+            self.here.tests, self.here.samples = found
 
 
 class _Sharing:

@@ -1,26 +1,61 @@
 # How much of all there is a test run tries. Law: what is left out is chosen once and for ever, so that a run
 # tries what the last one did; and one command tries all of it.
 #
-# A test that damages every byte, or cuts the power before every operation, takes a sample in `make test`:
-# spread over all, with both ends. With DISKQ_EVERY_FAULT=1 it takes them all, as `make torture` does.
+#   make test       each promise once: of many cases a few, of damaged bytes a small sample
+#   make test-all   every test, larger samples: DISKQ_EXHAUSTIVE=1
+#   make torture    every byte, and a power cut before every operation: DISKQ_EVERY_FAULT=1
+#
+# A test that only repeats or tries more is marked `exhaustive`, and `make test` leaves it out; so it does, by
+# their parameter's name, with mutations and with most seeds (conftest.py). One that takes a sample of what it
+# does is marked `sampled`: what `make test` left of it is in `make test-all`. A sample is spread over all,
+# with both ends.
 
 from __future__ import annotations
 
 import itertools
 import os
 import random
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
-__all__ = ["IS_FULL", "sampled", "stride"]
+import pytest
 
-IS_FULL = os.environ.get("DISKQ_EVERY_FAULT", "") not in ("", "0")
+__all__ = ["IS_EXHAUSTIVE", "IS_FULL", "examples", "first", "sampled", "stride"]
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "") not in ("", "0")
+
+
+IS_FULL = _is_set("DISKQ_EVERY_FAULT")
+IS_EXHAUSTIVE = IS_FULL or _is_set("DISKQ_EXHAUSTIVE")
+
+# What `make test` takes of a sample of `make test-all`.
+_QUICK = 5
 
 T = TypeVar("T")
 
 
+def first(count: int, cases: Iterable[Any]) -> list[Any]:
+    """The cases as parameters of a test: `make test` runs the first so many, `make test-all` all."""
+    return [
+        case if number < count else pytest.param(case, marks=pytest.mark.exhaustive)
+        for number, case in enumerate(cases)
+    ]
+
+
+def examples(most: int) -> int:
+    """How many examples Hypothesis tries: so many, and in `make test` a fifth of that, but ten."""
+    return most if IS_EXHAUSTIVE else min(most, max(10, most // _QUICK))
+
+
 def sampled(cases: Sequence[T], most: int) -> Sequence[T]:
-    """At most so many of the cases, in order: one of each of as many stretches, the first and the last."""
+    """At most so many of the cases, in order: one of each of as many stretches, the first and the last.
+
+    In `make test` a fifth of that, but four. The test is marked `sampled`.
+    """
+    if not IS_EXHAUSTIVE:
+        most = min(most, max(4, most // _QUICK))
     if IS_FULL or len(cases) <= most:
         return cases
     # Not evenly: rows of 24 bytes would be met at the same places of each.
@@ -32,5 +67,5 @@ def sampled(cases: Sequence[T], most: int) -> Sequence[T]:
 
 
 def stride(every: int) -> int:
-    """Each so many-th operation, or in a sample a third of those."""
-    return every if IS_FULL else 3 * every
+    """Each so many-th operation; in a sample a third of those, and in `make test` a third of that."""
+    return every if IS_FULL else 3 * every if IS_EXHAUSTIVE else 9 * every

@@ -286,6 +286,7 @@ def test_a_measurement_that_fails_costs_no_other(tmp_path):
     assert "the disk is full" in result.missing
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_sweep_is_measured_and_answers_every_question(tmp_path):
     wanted = (

@@ -296,6 +296,7 @@ FILES = sorted(
 MODULES = {module_name(path) for path in FILES}
 
 
+@functools.cache
 def imports_of(path: Path) -> list[str]:
     if path.suffix == ".py":
         return list(python_imports(tree_of(path), module_name(path), is_package=path.stem == "__init__"))
@@ -312,6 +313,7 @@ def circle_in(imports: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
+@functools.cache
 @functools.cache
 def tree_of(path: Path) -> ast.AST:
     return ast.parse(path.read_text(encoding="utf-8"), path)

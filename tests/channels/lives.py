@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from diskq.testing import CrashFS
+from tests.sampling import examples
 
 __all__ = [
     "ENDINGS",
@@ -39,7 +40,7 @@ WORDS = st.sampled_from(["memory", "written", "synced"])
 
 # Without a database: each run of the tests tries the same examples.
 REPEATED = settings(
-    max_examples=100,
+    max_examples=examples(100),
     derandomize=True,
     database=None,
     deadline=None,

@@ -151,6 +151,7 @@ def test_what_is_lost_with_a_missing_file_is_reported(name: str, damage: str, ch
         check(name, fs, path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", KINDS)
 def test_no_flipped_byte_alters_a_message_or_takes_one_without_a_word(name: str, check: Check) -> None:
     left = killed(name)

@@ -26,7 +26,7 @@ from tests.contract.channels import HANDLES, Handle, disk, left
 from tests.contract.faults import errors, faults
 from tests.contract.kinds import body
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_log")]
+pytestmark = [pytest.mark.slow, pytest.mark.sampled, pytest.mark.usefixtures("quiet_log")]
 
 MOST = 3
 """Calls of each verb in a sample."""

@@ -3,8 +3,8 @@
 # everything that was acknowledged, and nothing that was refused, also after a power cut.
 #
 # A sample of the calls of each sort fails here, once with EIO and once with one of the other errors in turn:
-# eight for a store with a write-ahead log and eight without, twenty for a kind that has none. With
-# DISKQ_EVERY_FAULT=1 each call fails with each error, which takes some minutes.
+# eight for a store with a write-ahead log and eight without, twenty for a kind that has none; in `make test`
+# four, with EIO. With DISKQ_EVERY_FAULT=1 each call fails with each error, which takes some minutes.
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.contract.faults import errors, faults
 from tests.contract.kinds import Kind, engines
 from tests.contract.lives import FIRST, NEXT, Life, after, disk, killed
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_log")]
+pytestmark = [pytest.mark.slow, pytest.mark.sampled, pytest.mark.usefixtures("quiet_log")]
 
 
 def _stores() -> Iterator[tuple[Kind, bool]]:

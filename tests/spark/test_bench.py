@@ -22,6 +22,7 @@ def test_what_is_measured_is_what_the_rows_name():
     assert bench_spark.measurements(SMOKE).keys() == named
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 @pytest.mark.slow
 def test_every_row_is_measured(spark, tmp_path, monkeypatch):

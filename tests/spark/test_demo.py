@@ -40,6 +40,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_pipeline_shows_what_it_says(demo, spark, source, tmp_path, capsys):

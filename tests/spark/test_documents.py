@@ -21,6 +21,7 @@ for name, line, text in json.load(sys.stdin):
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 @pytest.mark.slow
 def test_what_is_shown_of_spark_runs(java: None, tmp_path: Path) -> None:

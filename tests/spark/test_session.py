@@ -74,6 +74,7 @@ os._exit(9)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_bare_call_is_enough_and_what_is_asked_for_stands_before_our_own(tmp_path, java):

@@ -28,6 +28,7 @@ from diskq.storage.checksums import Rows
 from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.testing import CrashFS, FaultFS
 from tests.reference.nsq_oracle import frame
+from tests.sampling import examples
 
 FRAMING = NsqFraming(0, 1 << 20)
 WIDE = 1 << 40
@@ -124,7 +125,7 @@ def act_out(file: File, acts: list[tuple[str, Any]]) -> list[bytes]:
 
 
 @given(acts)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_compiled_calls_and_a_python_disk_make_the_same_files(tmp_path_factory, acts):
     files = []
     for fs in (OsFileSystem(), FaultFS(OsFileSystem())):

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from diskq.options import OnFull, QueueOptions
 from diskq.storage.budget import BudgetShare, DiskBudget
+from tests.sampling import examples
 
 KIB = 1024
 
@@ -284,5 +285,5 @@ class Budgeted(RuleBasedStateMachine):
             assert first.used + first.size - first.granted > self.budget.statistics().free
 
 
-Budgeted.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+Budgeted.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=60, deadline=None)
 test_a_budget_is_what_its_model_says = Budgeted.TestCase

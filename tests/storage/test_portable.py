@@ -156,6 +156,7 @@ def test_a_torn_tail_is_cut_and_kept_aside(fs, tmp_path):
         assert queue.peek_many(10) == [b"whole"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_tests_of_the_real_disk_pass_on_it():
     files = [

@@ -348,6 +348,7 @@ def one_half() -> Disk:
     return disk
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("log", [one_half, two_halves, an_earlier_round_behind])
 def test_no_flipped_byte_alters_an_entry_and_what_is_missing_is_reported(log: object) -> None:
     assert callable(log)

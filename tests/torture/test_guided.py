@@ -33,6 +33,7 @@ def guided_search(name: str, kept: Path, *, seconds: float = SECONDS) -> Fuzzed:
         return next(results)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_fault_behind_three_branches_of_python_is_found(kept: Path) -> None:
     found = guided_search("toy, Python", kept, seconds=12)
@@ -46,6 +47,7 @@ def test_a_fault_behind_three_branches_of_python_is_found(kept: Path) -> None:
     assert replay(found.name, TOYS[found.name], kept).cases == len(corpus)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_byte_read_behind_the_end_in_compiled_code_is_found(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

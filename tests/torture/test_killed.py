@@ -78,6 +78,7 @@ def test_what_is_lost_altered_or_late_is_caught(
     assert faults <= set(verdict.faults)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["queue/taken", "stream/slice", "journal/rolls-slice", "store/taken"])
 def test_what_a_peer_wrote_and_does_not_come_is_caught(
@@ -101,6 +102,7 @@ def test_the_same_seed_gives_the_same_cases() -> None:
     assert {case.split(":")[1] for case in one} == set(DAMAGES)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_command_runs_a_case_and_tells_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

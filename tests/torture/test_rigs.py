@@ -34,6 +34,7 @@ def rigged(system: System, place: str, rig: str, room: Path, depth: int) -> Tall
 # --- ours -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @traced
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
@@ -47,6 +48,7 @@ def test_ours_keeps_its_promises_in_a_few_cases_of_every_rig(tmp_path: Path, nam
             assert broken(system, rig, tally) == [], tally.examples
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_nothing_grows_with_the_messages(name: str) -> None:
@@ -83,6 +85,7 @@ def test_who_acknowledges_too_early_is_caught_and_who_does_not_is_not(
     assert bool(tally.lost or tally.altered) == is_caught, tally.examples
 
 
+@pytest.mark.exhaustive
 @traced
 @pytest.mark.slow
 @pytest.mark.parametrize("toy, is_caught", [("SOUND", False), ("SILENT", True)])
@@ -161,6 +164,7 @@ def test_a_name_is_durable_with_its_directory_in_posix_and_with_any_sync_in_a_jo
 # --- the command ------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @traced
 @pytest.mark.slow
 def test_the_command_writes_a_table_and_ends_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,6 +186,7 @@ def test_one_file_that_stays_open_is_seen_and_told_of_what_kind_it_is() -> None:
     assert growth(samples)["descriptors"] == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_stream_that_does_not_close_what_it_left_is_caught() -> None:
     with Mutation("diskq.storage.barrier", "close_all(fs, self.closing)", "pass").installed():

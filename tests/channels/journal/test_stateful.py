@@ -21,6 +21,7 @@ from diskq.testing import CrashFS
 from tests.channels.journal_rig import drain, scanning, stored, values, writing
 from tests.channels.lives import ENDINGS, WORDS, left_by
 from tests.channels.rig import crash_disk
+from tests.sampling import examples
 
 ACTS = [
     *("send", "send", "send nowait", "send cancelled", "send_many", "send_many cancelled"),
@@ -138,7 +139,7 @@ async def live(model: Model, disk: CrashFS, steps: list[Step]) -> CrashFS:
     return disk
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_whatever_is_done_and_whenever_it_dies(steps):
     async def run():

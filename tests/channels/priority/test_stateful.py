@@ -25,6 +25,7 @@ from tests.channels import lives
 from tests.channels.lives import MEMORY_FLUSH, REOPENS, SYNC_TIMEOUT, WORDS, Reopen, left_by, settled
 from tests.channels.rig import crash_disk
 from tests.engine import stores
+from tests.sampling import examples
 
 NAMES = ["", "a", "b"]
 
@@ -484,7 +485,7 @@ class Run:
 
 
 @settings(
-    max_examples=120,
+    max_examples=examples(120),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),

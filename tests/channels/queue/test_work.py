@@ -33,6 +33,7 @@ from tests.channels.rig import (
     opened,
     until,
 )
+from tests.sampling import examples
 
 
 def bodies(leases: list[diskq.Lease]) -> list[bytes]:
@@ -751,7 +752,7 @@ class Run:
         await settled()
 
 
-@settings(REPEATED, max_examples=60)
+@settings(REPEATED, max_examples=examples(60))
 @given(
     operations=st.lists(OPERATIONS, min_size=30, max_size=80),
     options=st.fixed_dictionaries(

@@ -47,6 +47,7 @@ from tests.engine.journals import (
 )
 from tests.engine.ram import RamFS
 from tests.reference import sej_oracle as oracle
+from tests.sampling import examples
 
 # --- what lies there --------------------------------------------------------------------------
 
@@ -66,7 +67,7 @@ def test_files_are_those_that_sej_writes(size, how):
     assert segments(fs) == oracle.files(items(12), size)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @drawn(st.lists(st.integers(1, 9), max_size=6), st.integers(0, 400))
 def test_so_they_are_with_opens_in_between(counts, size):
     fs = RamFS({})

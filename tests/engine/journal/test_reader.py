@@ -28,6 +28,7 @@ from tests.engine.journals import (
 )
 from tests.engine.ram import RamFS
 from tests.reference import sej_oracle as oracle
+from tests.sampling import examples
 
 sizes = pytest.mark.parametrize("size", [0, 50, 150, 10**6])
 
@@ -256,7 +257,7 @@ def test_a_torn_segment_that_is_not_the_last_is_passed_over_and_told(cut):
         assert [(gap.offset, gap.count) for gap in found.losses] == [(end - lost, lost)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @drawn(st.data())
 def test_whatever_is_damaged_nothing_is_invented_and_all_else_is_told(draw):
     """Holes and flips in diskq's files, by blocks, and in a peer's, by framing."""

@@ -15,6 +15,7 @@ from tests.engine.journals import ROOT, data, disk, flip, given, items, lay_out,
 from tests.engine.ram import RamFS
 from tests.reference import sej_oracle as oracle
 from tests.reference.sej_oracle import Item
+from tests.sampling import examples
 
 NULL, LATEST = oracle.NULL_TIME, 2**63 - 1
 
@@ -31,7 +32,7 @@ def looked_through(of: list[Item], bound: int, first: int = 0) -> int | None:
 times = st.lists(st.one_of(st.sampled_from([NULL, NULL + 1, LATEST]), st.integers(-5, 20)), max_size=14)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @drawn(times, st.sampled_from([0, 70, 10**6]), st.integers(0, 3), st.lists(st.integers(-7, 22), max_size=4))
 def test_it_is_what_looking_through_finds(told, size, first, asked):
     fs = RamFS({})

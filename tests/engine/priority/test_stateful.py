@@ -14,6 +14,7 @@ from diskq._native.priority.record_table import PriorityRecord
 from diskq.engine.priority.store import PriorityStore
 from tests.engine.stores import disk, opened, stored
 from tests.reference import taskflux_oracle as oracle
+from tests.sampling import examples
 
 WORDS = st.sampled_from(["memory", "written", "synced"])
 SMALL: dict[str, Any] = {"soft_limit": 250, "hard_limit": 400, "snapshot_segments": 3, "sync_every": 5}
@@ -123,4 +124,4 @@ class StoreModel(RuleBasedStateMachine):
 
 
 TestStoreModel = StoreModel.TestCase
-TestStoreModel.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestStoreModel.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

@@ -161,6 +161,7 @@ def check_rotten_data(fs: RamFS, number: int, start: int, end: int) -> None:
         assert fs.size_of(data(number) + ".bad")
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("mask, step", [(0xFF, 1), (0x01, 9), (0x80, 11)])
 @pytest.mark.parametrize("number", range(FILES))
@@ -185,6 +186,7 @@ def test_a_hole_of_zeros_in_the_data_costs_the_blocks_it_touches(number):
         check_rotten_data(fs, number, changed[0], changed[-1] + 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("number, step", [(0, 7), (1, 1), (2, 1)])
 def test_of_a_file_cut_anywhere_every_whole_message_is_delivered(number, step):

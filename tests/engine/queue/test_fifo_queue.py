@@ -40,6 +40,7 @@ from tests.engine.queues import (
     size,
 )
 from tests.reference import nsq_oracle
+from tests.sampling import examples
 
 
 def told(fs: CrashFS) -> tuple[int, tuple[int, int], tuple[int, int]]:
@@ -272,7 +273,7 @@ def by_bytes(messages: list[bytes], most: int) -> list[bytes]:
 
 
 @given(acts)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_the_queue_does_what_a_list_would_do(acts):
     fs = disk()
     options: dict[str, Any] = {"max_bytes_per_file": 300, "sync_every": 7}
@@ -1084,7 +1085,7 @@ bounded_acts = st.lists(
 
 @pytest.mark.parametrize("on_full", ["reject", "drop_oldest"])
 @given(bounded_acts)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_bounded_queue_loses_from_its_head_alone_and_only_where_that_is_the_policy(on_full, acts):
     bound = 64 * 1024
     fs = disk()

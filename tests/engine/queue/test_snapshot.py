@@ -44,6 +44,7 @@ from tests.engine.queues import (
 from tests.engine.ram import RamFS
 from tests.golden import test_nsq as golden
 from tests.reference.nsq_oracle import data_path, frame, write_dir
+from tests.sampling import examples
 
 Numbered = list[tuple[int, bytes]]
 
@@ -436,7 +437,7 @@ def left_behind(draw: Any) -> RamFS:
     return left
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(left_behind(), st.sampled_from([1, 2, 5, 40]))
 def test_what_is_seen_is_what_the_next_open_delivers(left, parts):
     before = left.files()

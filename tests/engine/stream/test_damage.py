@@ -217,6 +217,7 @@ def check_that_it_is_over(fs: RamFS, found: list[Message]) -> None:
 # --- flips --------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @every_flip
 @every_patient
 def test_a_rotten_byte_of_data_costs_its_block_or_its_message(whose, mask, step):
@@ -233,6 +234,7 @@ def test_a_rotten_byte_of_data_costs_its_block_or_its_message(whose, mask, step)
         )
 
 
+@pytest.mark.sampled
 @every_flip
 @pytest.mark.parametrize("which", ["index", "timeindex"])
 @every_patient
@@ -272,6 +274,7 @@ def test_a_rotten_byte_of_what_is_ours_alone_costs_nothing(mask, step):
 # --- cuts ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @every_patient
 def test_of_data_cut_anywhere_every_whole_record_is_kept_and_the_others_offsets_are_not_given_again(whose):
     it = PATIENTS[whose]()
@@ -287,6 +290,7 @@ def test_of_data_cut_anywhere_every_whole_record_is_kept_and_the_others_offsets_
         assert len(aside) == torn
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("which", ["index", "timeindex"])
 @every_patient
 def test_of_rows_cut_anywhere_all_are_made_again(whose, which):
@@ -299,6 +303,7 @@ def test_of_rows_cut_anywhere_all_are_made_again(whose, which):
         assert fs.read(path) == it.fs.read(path)
 
 
+@pytest.mark.sampled
 def test_what_is_ours_alone_may_be_cut_anywhere():
     it = ours()
     for path in (sums(it.base), POINTS):

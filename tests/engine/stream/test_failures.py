@@ -444,6 +444,7 @@ def crashed() -> CrashFS:
     return fs.kill()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE], ids=errno.errorcode.get)
 @pytest.mark.parametrize("verb", sorted(set(VERBS) - NEVER_CALLED - {"close"}))
 @pytest.mark.parametrize("is_new", [False, True])

@@ -39,7 +39,7 @@ from tests.engine.streams import (
 from tests.engine.streams import triple as triple_of
 from tests.golden.streams import case, every_stream, golden_stream, told_of
 from tests.reference import triplet_oracle as oracle
-from tests.sampling import sampled
+from tests.sampling import examples, sampled
 
 both_encodings = pytest.mark.parametrize("varuint", [False, True], ids=["fixed", "varuint"])
 with_and_without_checksums = pytest.mark.parametrize(
@@ -485,6 +485,7 @@ def damaged(partition: Laid, path: str, at: int, mask: int) -> tuple[set[int], s
     return check_order(partition, found, lost)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @both_encodings
 @pytest.mark.parametrize("mask", MASKS, ids=hex)
@@ -499,6 +500,7 @@ def test_a_rotten_byte_of_data_with_checksums_costs_its_block(varuint, mask):
             assert damaged(partition, data(base), at, mask) == (set(), expected)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @both_encodings
 @with_and_without_checksums
@@ -511,6 +513,7 @@ def test_a_rotten_byte_beside_the_data_costs_nothing(varuint, with_checksums, ma
                 assert damaged(partition, path, at, mask) == (set(), set()), (path, at)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @both_encodings
 @pytest.mark.parametrize("mask", MASKS, ids=hex)
@@ -529,6 +532,7 @@ def test_a_rotten_byte_of_a_peers_data_costs_its_message_or_cannot_be_told(varui
                 assert (at not in lengths) == bool(altered) or (varuint and at == start)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @both_encodings
 @with_and_without_checksums
@@ -551,6 +555,7 @@ def test_of_data_cut_anywhere_every_whole_message_is_read_and_the_rest_is_told(v
             assert gap.end == (size if with_checksums else cut)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @both_encodings
 @with_and_without_checksums
@@ -814,7 +819,7 @@ def racing(pushed: list[Triple], schedule: Callable[[], int], segment_size: int 
     return fs, peer
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.sampled_from([40, 60, 150, 700]))
 def test_whatever_a_peer_does_between_two_calls_of_a_reader_nothing_is_lost_or_repeated(steps, segment_size):
     pushed = triples(30)
@@ -829,7 +834,7 @@ def test_whatever_a_peer_does_between_two_calls_of_a_reader_nothing_is_lost_or_r
     assert not its.losses
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60))
 def test_who_begins_while_a_peer_writes_begins_at_a_message_and_goes_on_from_there(steps):
     pushed = triples(30)

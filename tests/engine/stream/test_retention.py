@@ -19,6 +19,7 @@ from diskq.errors import StreamNotFoundError
 from diskq.testing import CrashFS, FaultFS, PowerCut
 from tests.engine import moments
 from tests.engine.moments import ROOT, Writer, after, messages, opened, partition, writer, written
+from tests.sampling import examples
 
 HOUR = 3600 * 10**9
 RECORD = 28  # bytes of data of each message here
@@ -266,7 +267,7 @@ segments = st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6), min_si
 
 
 @either
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     segments=segments,
     max_bytes=st.none() | st.integers(1, 20 * RECORD),

@@ -49,6 +49,7 @@ from tests.engine.streams import (
 )
 from tests.golden.streams import STREAMS, case, golden_stream, hash_vectors
 from tests.reference import triplet_oracle as oracle
+from tests.sampling import examples
 
 ONE: dict[str, Any] = {"partition_count": 1}
 
@@ -226,7 +227,7 @@ def test_a_message_goes_where_go_diskq_would_have_pushed_it(key, hashed, count):
 sizes = st.integers(0, 300)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     lengths=st.lists(sizes, max_size=60),
     segment_size=st.integers(1, 1200),

@@ -35,7 +35,7 @@ from tests.engine.moments import (
     written,
 )
 from tests.engine.ram import RamFS
-from tests.sampling import sampled
+from tests.sampling import examples, sampled
 
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 
@@ -171,7 +171,7 @@ def unrolled(of_runs: list[tuple[int, int, int]]) -> list[int]:
 
 
 @either
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     segments=segments, asked=st.lists(st.integers(-400, 400), min_size=5, max_size=30), empty=st.booleans()
 )
@@ -255,7 +255,7 @@ class GrowingByAPeer(Growing):
 TestGrowing = Growing.TestCase
 TestGrowingByAPeer = GrowingByAPeer.TestCase
 TestGrowing.settings = TestGrowingByAPeer.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None
+    max_examples=examples(40), stateful_step_count=30, deadline=None
 )
 
 

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from diskq._native.priority.key_order import MOST_BUCKETS, BucketOrder, HeapOrder, KeyOrder
 from diskq._native.priority.record_table import PriorityRecord, RecordTable
 from diskq.storage.numbers import NO_NUMBER
+from tests.sampling import examples
 
 
 def table(keys: tuple[int, int] | None = None) -> RecordTable:
@@ -411,6 +412,6 @@ class BucketModel(Model):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestModel.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestBucketModel = BucketModel.TestCase
-TestBucketModel.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestBucketModel.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

@@ -34,6 +34,7 @@ from diskq.tools.convert.field_mapping import KEPT, ConvertOptions, Format
 from diskq.tools.convert.sources import LinesFile, Selection, Source
 from diskq.tools.entries import Entry
 from diskq.tools.stores import Store, stores_at
+from tests.sampling import examples
 from tests.tools.stores import FORMATS, HAS, at, found, made, told_by
 
 FS = OsFileSystem()
@@ -116,7 +117,7 @@ messages = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(messages, st.sampled_from(PAIRS))
 def test_any_messages_arrive_and_come_back(written: list[Entry], pair: tuple[Format, Format]) -> None:
     source, target = pair
