@@ -67,6 +67,9 @@ def read_range(options: ReadOptions, schema: StructType, partition: InputPartiti
     )
     with with_codes():
         layout = open_layout(partition.layout, partition.path)
+        wrong = None if partition.origin is None else layout.changed(partition.partition, partition.origin)
+        if wrong is not None:
+            return losses.report("DISKQ_STREAM_CHANGED", wrong)
         pieces = layout.read(partition, options.bytes_per_batch, losses)
         yield from batches.of(pieces, partition.start, partition.end)
 

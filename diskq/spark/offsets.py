@@ -171,7 +171,8 @@ class Places:
                 raise ValueError(f"version {found['v']}")
             streams = {
                 str(topic): StreamPlace(
-                    place["id"], {int(number): int(offset) for number, offset in place["partitions"].items()}
+                    place.get("id"),
+                    {int(number): int(offset) for number, offset in place["partitions"].items()},
                 )
                 for topic, place in found["streams"].items()
             }

@@ -15,6 +15,7 @@ from diskq.options import MIB
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.filters import Wanted
 from diskq.spark.layouts.layout import Losses, OffsetRange, Span
+from diskq.spark.layouts.origins import Origin
 from diskq.spark.offsets import EARLIEST, LATEST, ReadBound
 from diskq.spark.options import ReadOptions
 from diskq.spark.streams import NamedStream, open_streams
@@ -38,16 +39,19 @@ class Snapshot:
     ends: Mapping[str, Mapping[int, int]]
     pins: Mapping[str, Any]
     """What layouts need besides, by topic."""
+    origins: Mapping[str, Mapping[int, Origin]]
+    """What distinguishes them from others at their paths, by topic and partition."""
 
     @classmethod
     def taken(cls, options: ReadOptions) -> Snapshot:
         """Look at the streams now. Raises DiskqError, OSError."""
-        ends, pins = {}, {}
+        ends, pins, origins = {}, {}, {}
         for stream in open_streams(options):
             spans = stream.spans(options.selection)
             ends[stream.topic] = {number: span.next for number, span in spans.items()}
             pins[stream.topic] = stream.layout.pin(options.min_partitions)
-        return cls(ends, pins)
+            origins[stream.topic] = {number: stream.layout.origin(number) for number in spans}
+        return cls(ends, pins, origins)
 
 
 def plan(options: ReadOptions, snapshot: Snapshot | None, wanted: Wanted) -> list[OffsetRange]:
@@ -69,7 +73,7 @@ def _ranges(
     options: ReadOptions, stream: NamedStream, snapshot: Snapshot | None, wanted: Wanted, losses: Losses
 ) -> Iterator[OffsetRange]:
     spans = stream.spans(options.selection)
-    then = spans if snapshot is None else _as_of(snapshot, stream.topic, spans)
+    then = spans if snapshot is None else _as_of(snapshot, stream, spans, losses)
     find = stream.layout.offset_at_or_after
     starts = bounds_at(options.starting, stream, then, find, at_no_match=options.at_no_match)
     ends = bounds_at(options.ending, stream, then, find)
@@ -80,19 +84,39 @@ def _ranges(
             offset = find(number, wanted.from_moment)
             start = end if offset is None else max(start, offset)
         if start < end:
-            yield from stream.layout.tasks(range_of(stream, number, start, end, spans[number]))
+            origin = None if snapshot is None else snapshot.origins[stream.topic][number]
+            yield from stream.layout.tasks(range_of(stream, number, start, end, spans[number], origin))
 
 
-def range_of(stream: NamedStream, number: int, start: int, end: int, span: Span) -> OffsetRange:
-    """Return offsets start:end of a partition that holds `span`, as one task."""
+def range_of(
+    stream: NamedStream, number: int, start: int, end: int, span: Span, origin: Origin | None = None
+) -> OffsetRange:
+    """Return offsets start:end of a partition that holds `span`, as one task.
+
+    `origin` is that of the partition, if it is known.
+    """
     size = span.size * (end - start) // max(1, span.next - span.first)
-    return OffsetRange(stream.topic, stream.path, stream.kind, number, start, end, size)
+    origin = origin or stream.layout.origin(number)
+    return OffsetRange(stream.topic, stream.path, stream.kind, number, start, end, size, origin=origin)
 
 
-def _as_of(snapshot: Snapshot, topic: str, spans: Mapping[int, Span]) -> dict[int, Span]:
-    """Return these spans as they were when the read was loaded, without later partitions."""
-    ends = snapshot.ends.get(topic, {})
-    return {number: span._replace(next=ends[number]) for number, span in spans.items() if number in ends}
+def _as_of(
+    snapshot: Snapshot, stream: NamedStream, spans: Mapping[int, Span], losses: Losses
+) -> dict[int, Span]:
+    """Return these spans as they were when the read was loaded, without later partitions.
+
+    A partition of another stream, which is at the path now, is reported and left out.
+    """
+    ends = snapshot.ends.get(stream.topic, {})
+    then = {}
+    for number, span in spans.items():
+        if number in ends:
+            wrong = stream.layout.changed(number, snapshot.origins[stream.topic][number])
+            if wrong is None:
+                then[number] = span._replace(next=ends[number])
+            else:
+                losses.report("DISKQ_STREAM_CHANGED", f"{wrong}; load it again")
+    return then
 
 
 # --- bounds ---------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from diskq.spark.batch import read_range
 from diskq.spark.errors import DiskqSparkError, with_codes
 from diskq.spark.layouts.layout import Losses, OffsetRange
+from diskq.spark.layouts.origins import Origin
 from diskq.spark.offsets import Places, StreamPlace, share
 from diskq.spark.options import ReadOptions
 from diskq.spark.planning import bounds_at, range_of, split, within
@@ -230,7 +231,10 @@ class _Now:
             if first < to.partitions[number]:
                 first, until = within(stream, number, first, to.partitions[number], span, losses)
                 if first < until:
-                    yield range_of(stream, number, first, until, span)
+                    # An id is enough; otherwise the layout looks for more, for each micro-batch.
+                    identity = self._identities[topic]
+                    origin = None if identity is None else Origin(identity)
+                    yield range_of(stream, number, first, until, span, origin)
 
     def _report_gone(self, places: Places, losses: Losses) -> None:
         for topic, place in places.streams.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from diskq.engine.log.trust import trust_of_store
 from diskq.engine.priority.command_log import read_segment
@@ -21,6 +21,7 @@ from diskq.engine.priority.state import StoredQueue
 from diskq.engine.priority.store import PriorityStore, QueueInfo
 from diskq.errors import CorruptionError, DamagedStoreError, UnsupportedFormatError
 from diskq.storage.barrier import PendingSyncs
+from diskq.storage.checksums import checksum
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import holder_of
 from diskq.storage.log_events import nothing_logged
@@ -28,9 +29,11 @@ from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import Repair
 
 __all__ = [
+    "CommandMark",
     "Repair",
     "StoreLook",
     "StoreOpening",
+    "command_mark",
     "last_command",
     "log_trace",
     "look_at_store",
@@ -48,11 +51,23 @@ _CUTS = {
     "log_behind_snapshot",
     "segments_dropped",
 }
+# Bytes at each end of what a mark is made from.
+_MARKED = 512
 # Attempts, if new snapshots come in between.
 _MOST_LOOKS = 10
 
 
 # --- the state ------------------------------------------------------------------------------------
+
+
+class CommandMark(NamedTuple):
+    """What is in a store's files up to a command: it can be compared, and pickled."""
+
+    base: int | None
+    """The segment; None: the snapshot."""
+    end: int
+    """The byte after the last one that counts."""
+    checksum: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,20 +120,62 @@ def last_command(path: AnyPath, *, fs: FileSystem | None = None) -> int:
     files = StoreFiles.existing(disk, path)
 
     def look(overlay: OverlayFS) -> int:
-        last = -1
-        if overlay.size_of(files.snapshot):
-            handle = overlay.open(files.snapshot)
-            try:
-                read = read_head(overlay, handle)
-            except BadSnapshot:
-                read = None
-            last = -1 if read is None else read[0].lsn
-        for base in StoreFiles(overlay, files.root).segments()[-1:]:
-            scanned = read_segment(overlay, overlay.open(files.segment(base)), allows_bad=True)
+        there = StoreFiles(overlay, files.root)
+        last = _snapshot_of(overlay, there)
+        for base in there.segments()[-1:]:
+            scanned = read_segment(overlay, overlay.open(there.segment(base)), allows_bad=True)
             last = max(last, base + scanned.records - 1)
         return last
 
     return _steadily(disk, files, look)
+
+
+def command_mark(
+    path: AnyPath, lsn: int, *, as_in: CommandMark | None = None, fs: FileSystem | None = None
+) -> CommandMark | None:
+    """Return a value that differs for a store with other commands up to the one with this number.
+
+    It is made from the segment of that command, or if a snapshot is all there is, from that; with `as_in`,
+    from the same bytes as that earlier one. None if they are gone. Reads no state. Raises FileNotFoundError
+    if there is no store, OSError.
+    """
+    disk = fs or OsFileSystem()
+    files = StoreFiles.existing(disk, path)
+
+    def look(overlay: OverlayFS) -> CommandMark | None:
+        there = StoreFiles(overlay, files.root)
+        if as_in is not None:
+            base, end = as_in.base, as_in.end
+            is_there = _snapshot_of(overlay, there) == lsn if base is None else base in there.segments()
+            return _mark(overlay, there, base, end) if is_there else None
+        for base in reversed(there.segments()):
+            scanned = read_segment(overlay, overlay.open(there.segment(base)), allows_bad=True)
+            if base <= lsn < base + scanned.records:
+                return _mark(overlay, there, base, scanned.end)
+        if lsn < 0 or _snapshot_of(overlay, there) != lsn:
+            return None
+        return _mark(overlay, there, None, overlay.size_of(there.snapshot) or 0)
+
+    return _steadily(disk, files, look)
+
+
+def _mark(fs: FileSystem, files: StoreFiles, base: int | None, end: int) -> CommandMark:
+    """Return the checksum of the first and the last bytes before byte `end` of that file."""
+    handle = fs.open(files.snapshot if base is None else files.segment(base))
+    first = fs.pread(handle, min(_MARKED, end), 0)
+    last = fs.pread(handle, min(_MARKED, end), max(0, end - _MARKED))
+    return CommandMark(base, end, checksum(first + last))
+
+
+def _snapshot_of(fs: FileSystem, files: StoreFiles) -> int:
+    """Return the last command that the snapshot includes; -1 if there is none, or it cannot be read."""
+    if not fs.size_of(files.snapshot):
+        return -1
+    try:
+        read = read_head(fs, fs.open(files.snapshot))
+    except BadSnapshot:
+        read = None
+    return -1 if read is None else read[0].lsn
 
 
 def log_trace(path: AnyPath, *, fs: FileSystem | None = None) -> Hashable:

@@ -33,6 +33,7 @@ from diskq.storage.write_ahead_log import Waiting, read_wal
 
 __all__ = [
     "FifoSnapshot",
+    "OtherQueueError",
     "SnapshotRange",
     "SnapshotReader",
     "steady_survey",
@@ -44,6 +45,10 @@ _CHUNK = 256 * 1024
 _HEAD = 512
 # The owner may remove a file during the look: then the queue is looked at again.
 _MOST_LOOKS = 20
+
+
+class OtherQueueError(QueueMovedError):
+    """A file of this name holds other messages: it is of another queue than that of the snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +253,7 @@ class SnapshotReader(Closing):
         )
         try:
             if passage.head(its.start, its.end) != its.head:
-                raise QueueMovedError(path, "it holds other messages than when the snapshot was made")
+                raise OtherQueueError(path, "it holds other messages than when the snapshot was made")
         except BaseException:
             passage.close()
             raise

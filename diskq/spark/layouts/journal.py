@@ -1,8 +1,8 @@
 # Journals, read by the engine. Law: see ranges.py. A journal is a topic with one partition, 0; each directory
 # of shards, or of a hub's root, is one.
 #
-# sej's files have no checksums; files that diskq wrote have checksum files, which are verified. Nothing in
-# the files distinguishes a journal from one that was created again in its place.
+# sej's files have no checksums; files that diskq wrote have checksum files, which are verified. A journal is
+# distinguished from one that was created again in its place by its first message only.
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.time_lookup import JournalTimes
+from diskq.engine.log.message_mark import message_mark
 from diskq.errors import JournalNotFoundError
 from diskq.spark.layouts.layout import Losses, OffsetRange, Span
+from diskq.spark.layouts.origins import Origin, changed
 from diskq.spark.ranges import RangeReading
 
 if TYPE_CHECKING:
@@ -37,6 +39,16 @@ class JournalLayout:
 
     def identity(self) -> None:
         return None
+
+    def origin(self, partition: int) -> Origin:
+        with JournalReader(self._path) as reader:
+            return Origin(None, message_mark(reader))
+
+    def changed(self, partition: int, then: Origin) -> str | None:
+        if then.mark is None:
+            return None
+        with JournalReader(self._path) as reader:
+            return changed(f"{self._path}[{partition}]", then, None, message_mark(reader, then.mark[0]))
 
     def spans(self) -> dict[int, Span]:
         with JournalReader(self._path) as reader:

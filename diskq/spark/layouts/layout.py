@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from pyspark.sql.datasource import InputPartition
 
 from diskq.spark.errors import Code, DiskqSparkError
+from diskq.spark.layouts.origins import Origin
 
 if TYPE_CHECKING:
     from diskq.spark.arrow import ColumnsPiece
@@ -61,6 +62,8 @@ class OffsetRange(InputPartition):
     """Bytes, approximately."""
     detail: Any = None
     """What else the layout needs to find them."""
+    origin: Origin | None = None
+    """Which stream it is a range of: a task reads no other one."""
 
     @property
     def records(self) -> int:
@@ -75,6 +78,12 @@ class Layout(Protocol):
 
     def identity(self) -> str | None:
         """Return an id that distinguishes it from another one in its place; None if it has none."""
+
+    def origin(self, partition: int) -> Origin:
+        """Return what distinguishes it, with this partition's messages, from another one in its place."""
+
+    def changed(self, partition: int, then: Origin) -> str | None:
+        """Return what is wrong if it is another one than `then`, which was the origin; None if it is not."""
 
     def spans(self) -> Mapping[int, Span]:
         """Return what each partition holds now, in ascending order."""

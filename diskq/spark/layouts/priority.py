@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from diskq.engine.priority.state import StoredQueue
 from diskq.engine.priority.store import PriorityRecord
-from diskq.engine.priority.view import last_command, look_at_store
+from diskq.engine.priority.view import command_mark, last_command, look_at_store
 from diskq.spark.errors import DiskqSparkError, with_codes
 from diskq.spark.layouts.layout import Losses, OffsetRange, Span
+from diskq.spark.layouts.origins import Origin, changed
 from diskq.spark.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -69,6 +70,14 @@ class StoreLayout:
     def identity(self) -> None:
         return None
 
+    def origin(self, partition: int) -> Origin:
+        return Origin(None, command_mark(self._path, self._lsn))
+
+    def changed(self, partition: int, then: Origin) -> str | None:
+        if then.mark is None:
+            return None
+        return changed(self._path, then, None, command_mark(self._path, self._lsn, as_in=then.mark))
+
     def spans(self) -> dict[int, Span]:
         return {0: Span(0, 1, 0)}
 
@@ -97,6 +106,9 @@ def state_of(options: ReadOptions, schema: StructType, task: OffsetRange) -> Ite
     columns = arrow_schema(schema)
     losses = Losses(is_fatal=options.fail_on_data_loss)
     with with_codes():
+        wrong = StoreLayout(task.path, task.detail).changed(0, task.origin or Origin(None))
+        if wrong is not None:
+            return losses.report("DISKQ_STREAM_CHANGED", wrong)
         look = look_at_store(task.path, until=task.detail)
         if look.lsn > task.detail:
             losses.report(

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from diskq.engine.layouts import layout_of
 from diskq.engine.layouts import queue_names as names_in
-from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotRange, SnapshotReader
+from diskq.engine.queue.snapshot import FifoSnapshot, OtherQueueError, SnapshotRange, SnapshotReader
 from diskq.errors import QueueMovedError
 from diskq.options import MIB
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.layouts.layout import Losses, OffsetRange, Span
+from diskq.spark.layouts.origins import OTHER_STREAM, Origin
 from diskq.storage.fs import OsFileSystem
 
 if TYPE_CHECKING:
@@ -101,6 +102,13 @@ class QueueLayout:
     def identity(self) -> None:
         return None
 
+    def origin(self, partition: int) -> Origin:
+        return Origin(None)
+
+    def changed(self, partition: int, then: Origin) -> None:
+        """Return None: each range has a checksum of its own, which its reader compares."""
+        return None
+
     def spans(self) -> dict[int, Span]:
         ranges = [each for part in self._parts for each in part]
         end = max((each.first + each.records for each in ranges), default=0)
@@ -127,9 +135,12 @@ class QueueLayout:
             while True:
                 try:
                     found = reader.columns(max_bytes)
+                except OtherQueueError as other:
+                    losses.report("DISKQ_STREAM_CHANGED", f"{other}: {OTHER_STREAM}")
+                    continue
                 except QueueMovedError as gone:
                     # The reader continues with the next file.
-                    losses.report("DISKQ_DATA_LOSS", f"{gone}: it was consumed since the read was loaded")
+                    losses.report("DISKQ_DATA_LOSS", f"{gone}, since the read was loaded; or {OTHER_STREAM}")
                     continue
                 self._report_losses(reader, task, losses)
                 if found is None:

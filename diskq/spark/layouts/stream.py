@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from diskq.engine.log.message_mark import message_mark
 from diskq.engine.stream.owner import stream_id
 from diskq.engine.stream.reader import StreamReader
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.spark.layouts.layout import Losses, OffsetRange, Span
+from diskq.spark.layouts.origins import Origin, changed
 from diskq.spark.ranges import RangeReading
 
 if TYPE_CHECKING:
@@ -31,6 +33,17 @@ class TripletLayout:
     def identity(self) -> str | None:
         found = stream_id(self._stream.fs, self._stream.files)
         return None if found is None else found.hex()
+
+    def origin(self, partition: int) -> Origin:
+        with self._stream.open(partition) as reader:
+            return Origin(self.identity(), message_mark(reader))
+
+    def changed(self, partition: int, then: Origin) -> str | None:
+        mark = None
+        if then.mark is not None:
+            with self._stream.open(partition) as reader:
+                mark = message_mark(reader, then.mark[0])
+        return changed(f"{self._stream.path}[{partition}]", then, self.identity(), mark)
 
     def spans(self) -> dict[int, Span]:
         return {number: self._span(number) for number in self._stream.partitions()}

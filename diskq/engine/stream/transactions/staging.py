@@ -348,7 +348,11 @@ class StagedReader(Closing):
                 raise StagedError(self.path, "this is not a staged file's name")
             self._handle = fs.open(self.path)
         except FileNotFoundError:
-            raise StagedError(self.path, "the staged file is gone") from None
+            raise StagedError(
+                self.path,
+                "the staged file is gone; if another machine staged it, both must see one shared file system "
+                "at this path",
+            ) from None
 
     def close(self) -> None:
         """Idempotent."""
