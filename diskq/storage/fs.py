@@ -19,7 +19,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -81,6 +81,10 @@ _FILE_KINDS = (
 _LARGE = 64 * 1024 * 1024
 _HOLLOW = 1000
 _MANY_STRETCHES = 256
+
+# stdin, stdout and stderr are below. A program that was started without them gives their numbers to the files
+# that it opens first; then what a C library prints on stderr would overwrite a store.
+_FIRST_DESCRIPTOR = 3
 
 # The kernel's identifier of this boot: a restart of the machine changes it, the kill of a process does not.
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
@@ -297,7 +301,8 @@ class PosixFileSystem:
         os.ftruncate(handle, size)
 
     def share_memory(self, handle: int, size: int) -> memoryview:
-        return memoryview(mmap.mmap(handle, size))  # it keeps a copy of the descriptor
+        with _no_low_descriptors():
+            return memoryview(mmap.mmap(handle, size))  # it keeps a copy of the descriptor
 
     def size(self, handle: int) -> int:
         return size_of_file(handle)
@@ -491,7 +496,10 @@ class PortableFileSystem(PosixFileSystem):
 
 
 def _open_file(path: str, flags: int) -> int:
-    """Open a regular file. Raises NotAFileError for anything else, without reading it or waiting for it."""
+    """Open a regular file. Raises NotAFileError for anything else, without reading it or waiting for it.
+
+    Its descriptor is not one of the standard ones.
+    """
     try:
         handle = os.open(path, flags, FILE_MODE)
     except OSError as failure:
@@ -501,6 +509,8 @@ def _open_file(path: str, flags: int) -> int:
         if stat.S_ISREG(mode):
             raise
         raise NotAFileError(path, _kind_name(mode), failure.errno) from None
+    if handle < _FIRST_DESCRIPTOR:
+        handle = _moved_up(handle)
     try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
@@ -512,6 +522,35 @@ def _open_file(path: str, flags: int) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def _moved_up(handle: int) -> int:
+    """Return a descriptor of the same file that is not a standard one; `handle` is closed."""
+    taken = [handle]
+    try:
+        # Without F_DUPFD, which Windows does not have.
+        while taken[-1] < _FIRST_DESCRIPTOR:
+            taken.append(os.dup(taken[-1]))
+        return taken.pop()
+    finally:
+        for each in taken:
+            os.close(each)
+
+
+@contextlib.contextmanager
+def _no_low_descriptors() -> Iterator[None]:
+    """Let what is opened in the block get none of the standard descriptors, if one of them is closed."""
+    taken: list[int] = []
+    try:
+        for number in range(_FIRST_DESCRIPTOR):
+            try:
+                os.fstat(number)
+            except OSError:
+                taken.append(os.open(os.devnull, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)))
+        yield
+    finally:
+        for each in taken:
+            os.close(each)
 
 
 def _is_hollow(handle: int, size: int) -> bool:

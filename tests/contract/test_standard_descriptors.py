@@ -1,0 +1,61 @@
+# A program that was started without stdin, stdout and stderr: the kernel gives their numbers to the files
+# that it opens first, and what a C library prints on stderr would then be in a store.
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from diskq.storage.fs import OsFileSystem
+from tests.contract.kinds import Kind, engines
+
+STANDARD = range(3)
+
+
+@contextmanager
+def none_open() -> Iterator[None]:
+    kept = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 100) for number in STANDARD]
+    try:
+        for number in STANDARD:
+            os.close(number)
+        yield
+    finally:
+        for number, copy in zip(STANDARD, kept, strict=True):
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+def open_ones() -> list[int]:
+    found = []
+    for number in STANDARD:
+        try:
+            os.fstat(number)
+        except OSError:
+            continue
+        found.append(number)
+    return found
+
+
+@pytest.mark.parametrize("kind", engines(), ids=str)
+def test_no_file_of_a_store_gets_a_standard_descriptor(kind: Kind, tmp_path: Path):
+    with none_open(), kind.open(tmp_path, wal=True) as store:
+        store.put(b"one", "synced")
+        found = open_ones()
+    assert found == []
+
+
+def test_memory_that_is_shared_with_a_file_keeps_no_standard_descriptor(tmp_path: Path):
+    fs = OsFileSystem()
+    handle = fs.open(str(tmp_path / "file"), write=True, create=True)
+    fs.truncate(handle, 4096)
+    with none_open():
+        memory = fs.share_memory(handle, 4096)
+        found = open_ones()
+    memory.release()
+    fs.close(handle)
+    assert found == []
