@@ -22,6 +22,9 @@ _SECOND = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST, _LATEST = -(2**63), 2**63 - 1
 
+# What other programs print times in, by nanoseconds.
+_UNITS = {"seconds": 10**9, "milliseconds": 10**6, "microseconds": 10**3}
+
 _NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
 _AGO = re.compile(r"-(.+)|(.+) ago", re.ASCII)
 _DATE = re.compile(
@@ -42,7 +45,8 @@ _DATE = re.compile(
 def moment(text: str) -> int:
     """Return nanoseconds since the Unix epoch. An argparse type.
 
-    Takes RFC 3339 to the nanosecond, a local time with a zone's name, a duration ago, now, or the number.
+    Takes RFC 3339 to the nanosecond, a local time with a zone's name, a duration ago, now, or the number if
+    it can be no other unit's.
     """
     try:
         found = _moment(text)
@@ -59,10 +63,21 @@ def _moment(text: str) -> int:
     if text == "now":
         return time.time_ns()
     if _NUMBER.fullmatch(text):
-        return int(text)
+        return _from_number(int(text))
     if match := _AGO.fullmatch(text):
         return time.time_ns() - round(units.duration(match[1] or match[2]) * _SECOND)
     raise argparse.ArgumentTypeError(f"a moment is written {MOMENTS}; not {text!r}")
+
+
+def _from_number(number: int) -> int:
+    """Return the moment of so many nanoseconds. Raises ValueError if it may be meant in another unit."""
+    for unit, size in _UNITS.items():
+        if number and _EARLIEST <= number * size <= _LATEST:
+            raise ValueError(
+                f"as {unit} it is {show_moment(number * size)}, as nanoseconds {show_moment(number)}: "
+                "write the date and time that is meant"
+            )
+    return number
 
 
 def _from_date(match: re.Match[str]) -> int:

@@ -27,8 +27,9 @@ FOURTH_OF_JULY = 1_372_932_000 * SECOND
         ("2013-07-04T10:00:00.5Z", FOURTH_OF_JULY + SECOND // 2),
         ("1372932000000000001", FOURTH_OF_JULY + 1),
         ("1969-12-31T23:59:59.999999999Z", -1),
-        ("-1", -1),
         ("0", 0),
+        ("9223372036854776", 9_223_372_036_854_776),  # in microseconds it would be after 2262
+        ("-1764158400000000000", -1_764_158_400 * SECOND),
         # It comes twice on that night; the offset says which one it is.
         ("2013-11-03 01:30 -04:00", 1_383_456_600 * SECOND),
         ("2013-11-03 01:30 -05:00", 1_383_460_200 * SECOND),
@@ -68,6 +69,19 @@ def test_a_moment_may_be_so_long_ago(text, ago):
         ("1677-01-01T00:00:00Z", "outside of the years"),
         ("2262-04-11T23:47:16.854775808Z", "outside of the years"),
         ("9" * 5000, "outside of|Exceeds"),
+        ("1764158400", "as seconds it is 2025-11-26T12:00:00Z, as nanoseconds 1970-01-01T00:00:01.7641584Z"),
+        ("1764158400000", "as milliseconds it is 2025-11-26T12:00:00Z, as nanoseconds 1970"),
+        ("1764158400000000", "as microseconds it is 2025-11-26T12:00:00Z, as nanoseconds 1970"),
+        ("-3600", "as seconds it is 1969-12-31T23:00:00Z, as nanoseconds 1969"),
+        ("-1", "as seconds"),
+        ("1764158400.5", "a moment is written"),
+        ("1 hour ago", "a duration is written"),
+        ("2026-11-26T12:00:00,5Z", "a moment is written"),
+        ("20261126T120000Z", "a moment is written"),
+        ("2026-11-26 12:00 PST", "no time zone is called PST"),
+        ("2026-11-26T23:59:60Z", "second must be in 0..59"),
+        ("2026-02-29T00:00Z", "day is out of range"),
+        ("Thu, 26 Nov 2026 12:00:00 GMT", "a moment is written"),
     ],
 )
 def test_what_is_no_moment_or_could_be_two_is_refused(text, told):
