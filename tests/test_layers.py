@@ -161,6 +161,10 @@ ABOVE = {
 }
 MAY_CALL_OPEN = {"diskq.storage.fs", *ABOVE}
 
+# What the command prints and reads goes through this module, which checks that it has left.
+USES_STANDARD_STREAMS = {"diskq.cli.core.stdio"}
+STANDARD_STREAMS = {f"{under}{name}{under}" for under in ("", "__") for name in ("stdin", "stdout", "stderr")}
+
 # --- the checker ------------------------------------------------------------------------------
 
 
@@ -284,6 +288,36 @@ def call_violations(module: str, tree: ast.AST) -> list[str]:
     return found
 
 
+def stream_violations(module: str, tree: ast.AST) -> list[str]:
+    """What prints, or reads stdin, in a module of the command other than that for it."""
+    if not matches(module, {"diskq.cli.*"}) or module in USES_STANDARD_STREAMS:
+        return []
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name("print" | "input" as what)):
+                pass
+            case ast.Attribute(value=ast.Name("sys"), attr=what) if what in STANDARD_STREAMS:
+                pass
+            case ast.ImportFrom(module="sys", names=names) if {n.name for n in names} & STANDARD_STREAMS:
+                what = "from sys import"
+            case ast.Call(func=ast.Attribute(value=ast.Name("os"), attr="read" | "write" as what), args=args):
+                if not (args and isinstance(args[0], ast.Constant)):
+                    continue
+            case ast.Call(func=ast.Name("open" | "Console" as what) | ast.Attribute(attr="fdopen" as what)):
+                target = node.args[0] if node.args else None
+                is_number = isinstance(target, ast.Constant) and isinstance(target.value, int)
+                is_named = any(word.arg == "file" for word in node.keywords)
+                if is_named if what == "Console" else not is_number:
+                    continue
+            case ast.ImportFrom(module="rich", names=names):
+                what = "from rich import"
+            case _:
+                continue
+        found.append(f"{module}:{node.lineno} must not use {what}: see diskq/cli/core/stdio.py")
+    return found
+
+
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -341,6 +375,15 @@ def test_every_row_is_of_a_package():
 )
 def test_only_the_barrier_makes_durable_and_only_the_door_opens(path):
     assert call_violations(module_name(path), tree_of(path)) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if path.suffix == ".py" and module_name(path).startswith("diskq.cli")],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_the_command_prints_and_reads_in_one_module(path):
+    assert stream_violations(module_name(path), tree_of(path)) == []
 
 
 def test_each_class_has_a_name_of_its_own():
@@ -485,6 +528,42 @@ def test_what_the_table_allows_is_not_flagged(module, allowed):
 )
 def test_a_planted_call_is_flagged(module, planted):
     assert len(call_violations(module, ast.parse(planted))) == 1
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "print(1)",
+        "input()",
+        "sys.stdout.buffer.write(data)",
+        "to = sys.stderr",
+        "sys.__stdout__",
+        "from sys import stdin",
+        "os.write(2, data)",
+        "os.fdopen(1, 'w')",
+        "open(1, 'wb')",
+        "Console().print(table)",
+        "from rich import print",
+    ],
+)
+def test_a_planted_use_of_a_standard_stream_is_flagged(planted):
+    assert len(stream_violations("diskq.cli.queue.verbs", ast.parse(planted))) == 1
+    assert stream_violations("diskq.cli.core.stdio", ast.parse(planted)) == []
+
+
+@pytest.mark.parametrize(
+    "innocent",
+    [
+        "stdout.print(1)",
+        "sys.argv",
+        "os.write(resize, b'.')",
+        "open('/dev/tty', 'w')",
+        "open(path)",
+        "Console(file=stdout.as_text_file())",
+    ],
+)
+def test_an_innocent_use_of_a_stream_is_not_flagged(innocent):
+    assert stream_violations("diskq.cli.queue.verbs", ast.parse(innocent)) == []
 
 
 def test_an_innocent_call_is_not_flagged():

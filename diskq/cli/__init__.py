@@ -4,20 +4,20 @@ Law: each noun, and each verb for any path, is a module with `add_parser`; a fai
 exit code.
 
 0    done
-1    not possible: one line says why, and what to do; `verify`: something is torn or damaged;
-     `repair`: something has to be repaired, or is left; `checkpoint`: a store was refused
+1    not possible: one line says why, and what to do (which is missing if stderr is closed or full);
+     `verify`: something is torn or damaged; `repair`: something has to be repaired, or is left;
+     `checkpoint`: a store was refused
 2    invalid command line; `verify`, `info`, `repair` and `checkpoint`: something could not be read, or not be
      done
 70   an unexpected error: a bug in diskq
-130  interrupted (Ctrl-C); nothing is lost
+130  interrupted (Ctrl-C, SIGTERM, SIGHUP); nothing is lost
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
-import os
-import sys
 import traceback
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,9 @@ import trio
 
 from diskq.cli import checkpoint, completion, convert, info, repair, verify
 from diskq.cli.bench import bench
+from diskq.cli.core.interrupts import ended_as_by_ctrl_c
 from diskq.cli.core.parsing import CommandError, CommandParser, UsageError, add_commands, described, parse
+from diskq.cli.core.stdio import CLOSED, closed_streams, stderr, stdout
 from diskq.cli.core.terminal import note, sentence, warnings_on_stderr
 from diskq.cli.hub import parser as hub
 from diskq.cli.journal import parser as journal
@@ -65,7 +67,7 @@ exit codes:
   1    not possible: one line on stderr says why, and what to do; or what was read is damaged
   2    invalid command line; `info`, `verify`, `repair`, `checkpoint`, `audit`: something could not be read
   70   a bug in diskq: --debug shows where the error comes from
-  130  interrupted (Ctrl-C, SIGTERM); nothing is lost
+  130  interrupted (Ctrl-C, SIGTERM, SIGHUP); nothing is lost
 """
 
 EXAMPLES = """
@@ -95,11 +97,27 @@ _HERE = {"open with take_over=True": "add --take-over"}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (None: that of this process). Returns the exit code."""
+    stderr.has_failed = False
+    if closed := closed_streams():
+        _report_closed(closed)
+        return 1
     parser = command_parser()
     completion.answer(parser)
-    args = parse(parser, argv)
-    with warnings_on_stderr():
-        return _exit_code(args)
+    with ended_as_by_ctrl_c(), warnings_on_stderr():
+        try:
+            exit_code = _exit_code(parser, argv)
+        finally:
+            stdout.drop()  # what could not leave
+    return exit_code or int(stderr.has_failed)
+
+
+def _report_closed(closed: list[str]) -> None:
+    """Report them on stderr, or else at the terminal, if there is one: on stdout it would be a message."""
+    if "stderr" not in closed:
+        note(f"error: {closed[0]}: {CLOSED}")
+        return
+    with contextlib.suppress(OSError), open("/dev/tty", "w") as terminal:
+        terminal.write(f"diskq: error: {' and '.join(closed)}: {CLOSED}\n")
 
 
 def command_parser() -> CommandParser:
@@ -114,32 +132,39 @@ def command_parser() -> CommandParser:
     return parser
 
 
-def _exit_code(args: argparse.Namespace) -> int:
+def _exit_code(parser: CommandParser, argv: Sequence[str] | None) -> int:
+    args = argparse.Namespace(debug=False, advice={}, parser=parser)
     try:
-        exit_code: int = args.run(args) or 0
-        sys.stdout.flush()
+        args = parse(parser, argv)
+        try:
+            exit_code: int = args.run(args) or 0
+        finally:
+            stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has ended. What is still buffered is dropped.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 1  # the reader of our output, such as `head`, has ended
     except UsageError as failure:
         args.parser.error(sentence(failure))
     except (CommandError, DiskqError, OSError, trio.BrokenResourceError) as failure:
         if args.debug:
-            traceback.print_exc()
+            _print_traceback()
         note(f"error: {_sentence(failure, args.advice)}")
         return failure.exit_code if isinstance(failure, CommandError) else 1
     except Exception as failure:
         if args.debug:
-            traceback.print_exc()
+            _print_traceback()
         note(
             f"error: {type(failure).__name__}: {sentence(failure)}; this is a bug in diskq: "
             "--debug shows where it comes from"
         )
         return 70
     return exit_code
+
+
+def _print_traceback() -> None:
+    with contextlib.suppress(OSError):
+        stderr.print(traceback.format_exc(), end="", flush=True)
 
 
 def _sentence(failure: Exception, advice: Mapping[type[Exception], str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from diskq.cli.core.directories import is_empty_directory
 from diskq.cli.core.opening import patient
 from diskq.cli.core.parsing import Commands, add_command
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, say, sentence, shown, warnings_left_out
 from diskq.cli.repair import line_of
 from diskq.errors import DiskqError, LockedError
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
                 continue
             done += [_outcome(store, args) for store in stores]
     if args.json:
-        print(json.dumps(_as_json(done, unseen), indent=2))
+        stdout.print(json.dumps(_as_json(done, unseen), indent=2))
     else:
         for each in done:
             _show(each)

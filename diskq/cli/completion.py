@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from diskq.cli.core.parsing import CommandError, CommandParser, Commands, add_command
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import warnings_left_out
 from diskq.cli.stream.view import StreamView
 from diskq.engine.stream.groups import groups
@@ -45,7 +46,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    print(_argcomplete().shellcode(["diskq"], shell=args.shell))
+    stdout.print(_argcomplete().shellcode(["diskq"], shell=args.shell))
 
 
 def answer(parser: CommandParser) -> None:

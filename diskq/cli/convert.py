@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import stat
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,8 @@ from diskq.cli.core.parsing import (
     number,
     usage_errors,
 )
+from diskq.cli.core.pipes import CHUNK
+from diskq.cli.core.stdio import stdin, stdout
 from diskq.cli.core.terminal import note, printable, progress, warnings_left_out
 from diskq.cli.core.times import MOMENTS, moment
 from diskq.errors import ConversionLossError, QueueNameError
@@ -136,14 +137,14 @@ def run(args: argparse.Namespace) -> None:
         with usage_errors():
             found = convert(
                 stack.enter_context(_sources(args.source)),
-                sys.stdout.buffer.write if args.target == "-" else args.target,
+                stdout.write if args.target == "-" else args.target,
                 to,
                 _options(args),
                 progress=stack.enter_context(_progress(is_wanted=args.target != "-" or not _is_shown())),
                 warn=_warn,
             )
     if args.json:
-        print(json.dumps(found.told(), separators=(",", ":")))
+        stdout.print(json.dumps(found.told(), separators=(",", ":")))
     else:
         _report(found)
 
@@ -180,7 +181,8 @@ def _sources(path: str) -> Iterator[list[Source]]:
     """Give the sources at `path`. Input that can be read only once is copied to a temporary file first."""
     if path == "-":
         with tempfile.NamedTemporaryFile(prefix="diskq-") as kept:
-            shutil.copyfileobj(sys.stdin.buffer, kept)
+            while chunk := stdin.read(CHUNK):
+                kept.write(chunk)
             kept.flush()
             yield [LinesFile(kept.name, "stdin")]
         return
@@ -203,7 +205,7 @@ def _sources(path: str) -> Iterator[list[Source]]:
 
 
 def _is_shown() -> bool:
-    return sys.stdout.isatty()
+    return stdout.is_terminal()
 
 
 @contextmanager

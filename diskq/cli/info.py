@@ -11,6 +11,7 @@ from typing import Any
 
 from diskq.cli.core import units
 from diskq.cli.core.parsing import CommandParser, Commands, add_command
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, printable, say, sentence, show_table, shown, warnings_left_out
 from diskq.cli.core.times import show_moment
 from diskq.errors import DiskqError
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
                 if not args.json:
                     note(f"error: {unseen[-1][1]}")
     if args.json:
-        print(json.dumps(_as_json(found, unseen), indent=2))
+        stdout.print(json.dumps(_as_json(found, unseen), indent=2))
     elif len(found) == 1:
         _show_one(found[0])
     elif found:
@@ -107,7 +108,7 @@ def run_one(args: argparse.Namespace) -> None:
     with warnings_left_out():
         found = info(Store(args.kind, args.path))
     if args.json:
-        print(json.dumps(_one_as_json(found), indent=2))
+        stdout.print(json.dumps(_one_as_json(found), indent=2))
     else:
         _show_one(found)
 
@@ -137,7 +138,7 @@ def _show_all(found: list[Info]) -> None:
 
 
 def _show_one(each: Info) -> None:
-    print(f"{each.store.kind:14}{shown(each.store.path)} {shown(each.store.name)}".rstrip())
+    stdout.print(f"{each.store.kind:14}{shown(each.store.path)} {shown(each.store.name)}".rstrip())
     facts: dict[str, Any] = {
         "format": each.format,
         "messages": _messages(each),
@@ -152,11 +153,11 @@ def _show_one(each: Info) -> None:
             say(f"{what.replace('_', ' '):14}{line}")
             what = ""
     for log in each.redo_logs:
-        print(f"{'redo log':14}{shown(str(log))}")
+        stdout.print(f"{'redo log':14}{shown(str(log))}")
     for path in each.leftovers:
-        print(f"{'kept aside':14}{shown(path)}")
+        stdout.print(f"{'kept aside':14}{shown(path)}")
     for text in each.next_open:
-        print(f"{'to repair':14}{printable(text.encode())}")
+        stdout.print(f"{'to repair':14}{printable(text.encode())}")
 
 
 def _lines(value: Any) -> list[str]:

@@ -7,12 +7,11 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from diskq.cli.core.opening import patient
 from diskq.cli.core.parsing import CommandError, Commands, UsageError, add_command
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, printable, say, sentence, shown, warnings_left_out
 from diskq.engine.priority.view import Repair
 from diskq.errors import DiskqError, LockedError
@@ -105,7 +104,9 @@ def _repair(args: argparse.Namespace, stores: list[Store]) -> int:
             left = tuple(each for each in found if each.severity != "note")
         done.append((repairs, left))
     if args.json:
-        print(json.dumps({"is_applied": args.apply, "things": [_as_json(*each) for each in done]}, indent=2))
+        stdout.print(
+            json.dumps({"is_applied": args.apply, "things": [_as_json(*each) for each in done]}, indent=2)
+        )
     else:
         for each in done:
             _show(*each)
@@ -164,12 +165,12 @@ def _as_json(done: Repairs, left: tuple[Finding, ...]) -> dict[str, Any]:
 
 def _salvage(args: argparse.Namespace, stores: list[Store]) -> int:
     found = []
-    with _to_stdout() if args.salvage == "-" else new_file(args.salvage) as write:
+    with contextlib.nullcontext(stdout.write) if args.salvage == "-" else new_file(args.salvage) as write:
         for store in stores:
             act = lambda store=store: salvage(store, write, take_over=args.take_over)  # noqa: E731
             found.append(patient(act, args.wait))
     if args.json:
-        print(json.dumps({"things": [_salvaged_as_json(each) for each in found]}, indent=2))
+        stdout.print(json.dumps({"things": [_salvaged_as_json(each) for each in found]}, indent=2))
         return 0
     for each in found:
         fragments = f", and {each.fragments} that no reader returns any more" if each.fragments else ""
@@ -177,12 +178,6 @@ def _salvage(args: argparse.Namespace, stores: list[Store]) -> int:
         for unread in each.unread:
             note(f"  {unread}")
     return 0
-
-
-@contextlib.contextmanager
-def _to_stdout() -> Iterator[Callable[[bytes], object]]:
-    yield sys.stdout.buffer.write
-    sys.stdout.buffer.flush()
 
 
 def _salvaged_as_json(each: Salvaged) -> dict[str, Any]:

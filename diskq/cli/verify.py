@@ -7,12 +7,12 @@ import argparse
 import dataclasses
 import json
 import shlex
-import sys
 import time
 from typing import Any
 
 from diskq.cli.core import units
 from diskq.cli.core.parsing import Commands, add_command, add_json
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, printable, progress, sentence, show_table, shown, warnings_left_out
 from diskq.errors import DiskqError
 from diskq.tools.findings import Finding, Verification
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
                 if not args.quiet and not args.json:
                     note(f"error: {unseen[-1][1]}")
     if args.json:
-        print(json.dumps(_as_json(found, unseen), indent=2))
+        stdout.print(json.dumps(_as_json(found, unseen), indent=2))
     elif not args.quiet and found:
         _show(found)
     return 2 if unseen else int(any(each.verdict != "clean" for each in found))
@@ -100,8 +100,8 @@ def _show(found: list[Verification]) -> None:
     for each in found:
         findings = sorted(each.findings, key=lambda finding: list(_WORDS).index(finding.severity))
         for finding in findings:
-            print(_line_of(finding))
-    sys.stdout.flush()
+            stdout.print(_line_of(finding))
+    stdout.flush()  # before the notes
     for path in dict.fromkeys(each.store.path for each in found if each.verdict == "damaged"):
         where = shown(shlex.quote(path))
         note(f"`diskq repair {where}` shows what would repair it, and saves what can be read: --salvage OUT")

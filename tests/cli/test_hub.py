@@ -52,7 +52,7 @@ def test_a_journal_is_pushed_and_shown(tmp_path, journal, run):
         told = json.loads(run("hub", "status", "--at", address, "--json").out)
         assert (told["journals"][0]["next"], told["statistics"]["messages"]) == (100, 100)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(20) == 130
         assert process.stderr is not None
         assert "received 100 messages" in process.stderr.read()
     assert bytes_of(root / "web1.web") == bytes_of(journal)

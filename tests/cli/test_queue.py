@@ -377,7 +377,7 @@ def test_a_full_disk_behind_stdout_loses_nothing(data):
     with open("/dev/full", "wb") as full:
         done = program("queue", "receive", data, "q", stdout=full)
     assert done.code == 1
-    assert done.notes[-1] == "diskq: error: No space left on device"
+    assert done.notes[-1] == "diskq: error: stdout: No space left on device"
     assert drain(data) == [b"one"]
 
 

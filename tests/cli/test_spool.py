@@ -344,7 +344,7 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(path):
     assert out.read_bytes() == b"one\n"
 
 
-@pytest.mark.parametrize("how, code", [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+@pytest.mark.parametrize("how, code", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)])
 def test_a_batch_stays_where_delivering_is_interrupted(path, how, code):
     out = path.parent / "out"
     with start(*delivering(path, f"echo begun >> {out}; sleep 60; echo late >> {out}")) as process:

@@ -1010,7 +1010,7 @@ def test_a_full_disk_behind_stdout_loses_nothing_for_a_group(run, path):
     with open("/dev/full", "wb") as full:
         done = program("stream", "read", path, "--group", "g", stdout=full)
     assert done.code == 1
-    assert done.notes[-1] == "diskq: error: No space left on device"
+    assert done.notes[-1] == "diskq: error: stdout: No space left on device"
     assert run("stream", "read", path, "--group", "g").out == b"one\n"
 
 

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from diskq.cli.core.parsing import CommandError
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, sentence, show_table
 from tests.tools.damaged import KINDS, flip, made
 
@@ -56,6 +57,7 @@ def test_what_is_not_there_is_reported_in_one_line(run, tmp_path):
 def test_notes_and_sentences_and_tables_are_lines(capsys, caplog):
     note(EVIL)
     show_table(["what", "more"], [[EVIL, "1"]], numeric=["more"])
+    stdout.flush()
     out, err = capsys.readouterr()
     assert (err.count("\n"), out.count("\n")) == (1, 2)
     assert not controls(out + err)

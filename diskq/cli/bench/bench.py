@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import random
-import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -21,6 +20,7 @@ from diskq.cli.bench.works import ENGINES, WORKS, Measured, run_engine
 from diskq.cli.core import units
 from diskq.cli.core.directories import check_directory, remove_directory
 from diskq.cli.core.parsing import Commands, UsageError, add_command
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, say, show_table, shown, status
 from diskq.tools.disk_limits import (
     DiskLimits,
@@ -105,15 +105,12 @@ def run(args: argparse.Namespace) -> None:
             note(f"{shown(os.path.join(args.path, name))} is from a killed run, or one at work: remove it")
     bench = _Bench(QUICK if args.quick else FULL, sizes)
     load = os.getloadavg()[0]
-    # SIGTERM becomes Ctrl-C, which Trio delivers into the task: then the directory is removed.
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     root = tempfile.mkdtemp(prefix=_PREFIX, dir=args.path)
     try:
         with status("measuring") as say:
             bench.measure(root, say)
     finally:
         remove_directory(root)
-        signal.signal(signal.SIGTERM, before)
     mount = mount_of(args.path)
     syncs = bench.syncs
     warnings = warnings_of(mount, quantile(syncs, 0.5))
@@ -121,7 +118,7 @@ def run(args: argparse.Namespace) -> None:
     if load > cores / 2:
         warnings.append(f"this machine was busy before the run: a load of {load:.1f} on {cores} cores")
     if args.json:
-        print(json.dumps(_as_json(args, bench, mount, load, warnings), indent=2))
+        stdout.print(json.dumps(_as_json(args, bench, mount, load, warnings), indent=2))
     else:
         _show(args, bench, mount, load)
     for warning in warnings:
@@ -238,7 +235,7 @@ def _show(args: argparse.Namespace, bench: _Bench, mount: Mount, load: float) ->
     }
     for what, value in facts.items():
         say(f"{what:14}{value}")
-    print()
+    stdout.print()
     rows = [
         (text, _bytes(bench.limit(name).median), _swing(bench.limit(name))) for name, text in _LIMITS.items()
     ]
@@ -246,7 +243,7 @@ def _show(args: argparse.Namespace, bench: _Bench, mount: Mount, load: float) ->
         found = bench.sync_quantile(part)
         rows.append((f"fdatasync, {name}", units.show_duration(round(found.median * 1e9)), _swing(found)))
     show_table(["what is possible", "median", "±"], rows, numeric=["median", "±"])
-    print()
+    stdout.print()
     columns, numeric = ["engine", "work"], []
     for size in bench.sizes:
         numeric += [f"{_short(size)}: a second", f"{_short(size)} ±", f"{_short(size)} CPU"]

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from diskq.cli.core import units
+from diskq.cli.core.stdio import stdin, stream_of
 from diskq.cli.core.terminal import asked
 from diskq.errors import DiskqError
 from diskq.options import DURABILITY_WORDS
@@ -187,6 +188,11 @@ def _with_moments(argv: Sequence[str]) -> list[str]:
 class CommandParser(argparse.ArgumentParser):
     """The parser of a command, with the options that several commands have."""
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # What argparse prints: help, the version, and errors. Its own way ignores that a disk is full.
+        if message:
+            stream_of(file).print(message, end="", flush=True)
+
     # --- by type of value -------------------------------------------------------------------------
 
     def add_flag(self, *names: str, help: str) -> None:
@@ -316,18 +322,20 @@ def add_json(to: argparse._ActionsContainer, what: str = "one object") -> None:
 
 
 def check_source(args: argparse.Namespace) -> None:
-    """Raise UsageError if messages come from both the command line and stdin."""
+    """Raise UsageError if messages come from both the command line and stdin, OSError if stdin is closed."""
     if args.messages and args.framing:
         raise UsageError(
             f"--{args.framing.replace('_', '-')} is for stdin: leave out the messages, or the option"
         )
+    if not args.messages:
+        stdin.fileno()
 
 
 def check_confirmed(args: argparse.Namespace, question: Callable[[], str]) -> None:
     """Ask, unless --yes is given. Raises UsageError if stdin is no terminal, CommandError at a no."""
     if args.yes:
         return
-    if not sys.stdin.isatty():
+    if not stdin.is_terminal():
         raise UsageError("--yes is needed: stdin is no terminal")
     if not asked(question()):
         raise CommandError("nothing was removed")

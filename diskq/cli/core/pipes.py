@@ -1,12 +1,11 @@
 # stdin and stdout, for messages. Law: neither blocks the Trio loop, and what was written has left the
-# process: there is no buffer in between.
+# process.
 
 from __future__ import annotations
 
 import argparse
 import os
 import stat
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
@@ -14,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import trio
 
 from diskq.cli.core.framing import JOINERS, SPLITTERS
+from diskq.cli.core.stdio import stdin, stdout
 from diskq.cli.core.terminal import note, printable, progress
 from diskq.errors import DiskFullError
 from diskq.messages import JournalMessage, Message
@@ -58,12 +58,12 @@ async def read_source(args: argparse.Namespace, most: int, send: Send, send_json
 
 async def _read_stdin(framing: str, most: int, send: Send) -> None:
     splitter = SPLITTERS[framing](most)
-    source = sys.stdin.fileno()
-    if is_typed := sys.stdin.isatty():
+    source = stdin.fileno()
+    if is_typed := stdin.is_terminal():
         note("each line is a message; Ctrl-D ends" if framing == "lines" else "Ctrl-D ends")
     with progress("sending", _size_of(source), is_wanted=not is_typed) as advance:
         # Abandoned at Ctrl-C, so that no Enter is needed after it.
-        while chunk := await trio.to_thread.run_sync(os.read, source, CHUNK, abandon_on_cancel=True):
+        while chunk := await trio.to_thread.run_sync(stdin.read, CHUNK, abandon_on_cancel=True):
             await send(splitter.feed(chunk))
             advance(len(chunk))
     await send(splitter.finish())
@@ -105,24 +105,17 @@ class Output:
         self.written = 0
         self._join = JOINERS[framing or "lines"]
         self._is_lines = framing in (None, "lines")
-        self._handle = sys.stdout.fileno()
-        self._is_shown = self._is_lines and sys.stdout.isatty()
+        self._is_shown = self._is_lines and stdout.is_terminal()
 
     async def write(self, messages: list[bytes]) -> None:
         """Return when they have left this process. `Cancelled`: some of them may have."""
         if self._is_shown:
-            messages = [printable(message).encode() for message in messages]
+            messages = [stdout.encoded(printable(message)) for message in messages]
         elif self._is_lines and any(b"\n" in message for message in messages):
             note("warning: a message with newlines looks like several: see --base64, --length-prefixed")
             self._is_lines = False  # one warning is enough
-        await trio.to_thread.run_sync(self._write, self._join(messages), abandon_on_cancel=True)
+        await trio.to_thread.run_sync(stdout.write, self._join(messages), abandon_on_cancel=True)
         self.written += len(messages)
-
-    def _write(self, data: bytes) -> None:
-        # Without a buffer of Python: what was written has left the process, what was not raises here.
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._handle, rest) :]
 
 
 class MessageOutput(Generic[M]):

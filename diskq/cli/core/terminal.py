@@ -6,17 +6,17 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
 
+from diskq.cli.core.stdio import OutputStream, stderr, stdin, stdout
 from diskq.storage.one_line import one_line, text_of
 
 __all__ = [
     "asked",
     "has_rich",
     "note",
+    "pass_on",
     "preview",
     "printable",
     "progress",
@@ -35,18 +35,35 @@ _PREVIEW = 60  # characters
 
 def note(text: str) -> None:
     """Print one line for the person on stderr."""
-    print(f"diskq: {one_line(text)}", file=sys.stderr)
+    with _completed_anyway():
+        stderr.print(f"diskq: {one_line(text)}", flush=True)
+
+
+def pass_on(said: bytes) -> None:
+    """Print on stderr what another program has printed there."""
+    with _completed_anyway():
+        stderr.write(said)
+
+
+@contextmanager
+def _completed_anyway() -> Iterator[None]:
+    """Go on where stderr cannot be written to: nobody can be told, but the exit code says it."""
+    try:
+        yield
+    except OSError:
+        stderr.drop()
+        stderr.has_failed = True
 
 
 def say(text: str) -> None:
     """Print one line of output; control characters in it are escaped."""
-    print(one_line(text))
+    stdout.print(one_line(text))
 
 
 def asked(question: str) -> bool:
     """Ask at the terminal. True if the answer is yes."""
-    print(f"{one_line(question)} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    stderr.print(f"{one_line(question)} [y/N] ", end="", flush=True)
+    return stdin.read_line().strip().lower() in ("y", "yes")
 
 
 def sentence(failure: Exception) -> str:
@@ -77,7 +94,7 @@ def shown(name: str) -> str:
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[str] = ()) -> None:
     """Print a table on stdout. `numeric` columns are aligned to the right."""
     rows = [list(map(one_line, row)) for row in rows]
-    if has_rich(sys.stdout):
+    if has_rich(stdout):
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
         from rich.table import Table
@@ -88,7 +105,8 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric
             table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
         for row in rows:
             table.add_row(*map(Text, row))
-        Console(file=sys.stdout).print(table)
+        stdout.flush()
+        Console(file=stdout.as_text_file()).print(table)
         return
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     for row in (columns, *rows):
@@ -96,7 +114,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numeric
             cell.rjust(width) if column in numeric else cell.ljust(width)
             for column, cell, width in zip(columns, row, widths, strict=True)
         ]
-        print("  ".join(cells).rstrip())
+        stdout.print("  ".join(cells).rstrip())
 
 
 @contextmanager
@@ -107,7 +125,7 @@ def progress(
 
     With `of_bytes` it shows sizes, and sizes per second.
     """
-    if not is_wanted or not has_rich(sys.stderr):
+    if not is_wanted or not has_rich(stderr):
         yield lambda done: None
         return
     from rich.console import Console
@@ -129,7 +147,8 @@ def progress(
     if of_bytes:
         counted = (DownloadColumn(binary_units=True), TransferSpeedColumn())
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counted, TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+    console = Console(file=stderr.as_text_file())
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(one_line(what), total=total)
         yield lambda done: bar.advance(task, done)
 
@@ -137,7 +156,7 @@ def progress(
 @contextmanager
 def status(text: str) -> Iterator[Callable[[str], None]]:
     """Show a line on stderr that changes. Call what it gives with the next text."""
-    if not has_rich(sys.stderr):
+    if not has_rich(stderr):
         yield lambda text: None
         return
     from rich.console import Console
@@ -149,7 +168,7 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
     # A duplicate of the terminal's descriptor: the line stays there if stderr is replaced. stdout is not
     # redirected: what is printed on it meanwhile would come out here.
     with (
-        os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding) as terminal,
+        stderr.duplicate() as terminal,
         Live(line, console=Console(file=terminal), transient=True, redirect_stdout=False),
     ):
         yield lambda text: line.update(text=Text(one_line(text)))
@@ -184,7 +203,6 @@ class _Lines(logging.Handler):
         note(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
-def has_rich(stream: TextIO) -> bool:
+def has_rich(stream: OutputStream) -> bool:
     """True if `stream` is a terminal that rich can draw on."""
-    is_smart = stream.isatty() and os.environ.get("TERM") != "dumb"
-    return is_smart and importlib.util.find_spec("rich") is not None
+    return stream.is_smart() and importlib.util.find_spec("rich") is not None

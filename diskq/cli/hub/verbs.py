@@ -8,8 +8,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import signal
-import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +15,7 @@ import trio
 
 from diskq.cli.core import units
 from diskq.cli.core.parsing import CommandError, UsageError
+from diskq.cli.core.stdio import stderr, stdout
 from diskq.cli.core.terminal import has_rich, note, preview, show_table, warnings_left_out
 from diskq.cli.core.terminal import status as live_line
 
@@ -68,13 +67,16 @@ def serve(args: argparse.Namespace) -> None:
 
 
 async def _serve(opening: Any) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    hub = None
+    try:
         async with opening as hub:
-            print(hub.address, flush=True)
-            async for _ in signals:
-                break
-        done = hub.statistics()
-    note(f"received {done.messages} messages ({units.show_size(done.bytes)}) in {done.puts} requests")
+            stdout.print(hub.address, flush=True)
+            await trio.sleep_forever()
+    finally:
+        if hub is not None:
+            done = hub.statistics()
+            size = units.show_size(done.bytes)
+            note(f"received {done.messages} messages ({size}) in {done.puts} requests")
 
 
 # --- push -----------------------------------------------------------------------------------------
@@ -90,7 +92,7 @@ async def _push(args: argparse.Namespace, journal: str, client: HubClient, chang
     replicate = _hub().replicate
     latest: ReplicationStatistics | None = None
     complaint: str | None = None
-    is_live = has_rich(sys.stderr)
+    is_live = has_rich(stderr)
     # Failures are reported here.
     with warnings_left_out(), live_line("") if is_live else contextlib.nullcontext() as say:
 
@@ -139,7 +141,9 @@ def status(args: argparse.Namespace) -> None:
     found = trio.run(_ask, _client(args))
     if args.json:
         journals = [dataclasses.asdict(each) for each in found.journals]
-        print(json.dumps({"journals": journals, "statistics": found.statistics}, separators=(",", ":")))
+        stdout.print(
+            json.dumps({"journals": journals, "statistics": found.statistics}, separators=(",", ":"))
+        )
         return
     show_table(
         ("CLIENT", "JOURNAL", "FIRST", "NEXT", "SIZE"),

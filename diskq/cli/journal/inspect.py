@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -19,6 +18,7 @@ from diskq.channels.journal.scanner import open_scanner
 from diskq.cli.core import units
 from diskq.cli.core.parsing import CommandError
 from diskq.cli.core.pipes import MessageOutput
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, progress, say, show_table, shown
 from diskq.cli.core.times import show_moment
 from diskq.cli.journal.view import check_journal, file_at, offset_at
@@ -63,7 +63,7 @@ def _progress(start: int, end: int, *, is_wanted: bool = True) -> AbstractContex
 async def _write(args: argparse.Namespace, reader: JournalReader, start: int, end: int) -> None:
     output, left = MessageOutput(args.framing, journal_line), getattr(args, "count", None)
     wanted = getattr(args, "type", None)
-    with _progress(start, end, is_wanted=not sys.stdout.isatty()) as advance:
+    with _progress(start, end, is_wanted=not stdout.is_terminal()) as advance:
         before = start
         for messages in _stretch(reader, start, end, wanted):
             await output.write(messages if left is None else messages[:left])
@@ -90,7 +90,7 @@ def count(args: argparse.Namespace) -> None:
                 found += len(messages)
                 advance(reader.position - before)
                 before = reader.position
-    print(found)
+    stdout.print(str(found))
 
 
 def tail(args: argparse.Namespace) -> None:
@@ -140,11 +140,11 @@ def offset(args: argparse.Namespace) -> None:
         first, following = reader.first_offset(), reader.next_offset()
     if args.json:
         facts = {"first": first, "next": following, "readers": {each.name: each.offset for each in readers}}
-        print(json.dumps(facts, separators=(",", ":")))
+        stdout.print(json.dumps(facts, separators=(",", ":")))
         return
-    print(f"{'first':14}{first}\n{'next':14}{following}")
+    stdout.print(f"{'first':14}{first}\n{'next':14}{following}")
     if readers:
-        print()
+        stdout.print()
         rows = [
             (
                 shown(each.name),
@@ -166,7 +166,7 @@ def timestamp(args: argparse.Namespace) -> None:
         message = reader.read()
         if message is None or message.offset != args.offset:
             raise CommandError(f"{args.path}: there is no message {args.offset}: see `diskq journal offset`")
-        print(_time_of(message) or "none")
+        stdout.print(_time_of(message) or "none")
 
 
 def _time_of(message: JournalMessage | None) -> str | None:
@@ -196,7 +196,7 @@ def file(args: argparse.Namespace) -> None:
         "to": _time_of(last),
     }
     if args.json:
-        print(json.dumps(facts, separators=(",", ":")))
+        stdout.print(json.dumps(facts, separators=(",", ":")))
         return
     for what, value in (facts | {"bytes": units.show_size(facts["bytes"])}).items():  # type: ignore[arg-type]
         say(f"{what:14}{'-' if value is None else value}")

@@ -14,6 +14,7 @@ from diskq.cli.core.framing import batches
 from diskq.cli.core.opening import patient
 from diskq.cli.core.parsing import CommandError, UsageError, check_source
 from diskq.cli.core.pipes import CHUNK, Sent, read_source
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note
 from diskq.cli.journal.view import JOURNALS_OWN, check_journal, is_a_journal, offset_at
 from diskq.engine.journal.journal import Journal
@@ -60,4 +61,4 @@ def reset(args: argparse.Namespace) -> None:
     with patient(lambda: JournalOffset(args.path, args.reader), args.wait) as reader:
         reader.commit_to(to, seek=True)
         reader.sync()
-    print(f"{args.reader} {to}")
+    stdout.print(f"{args.reader} {to}")

@@ -8,7 +8,6 @@ import contextlib
 import json
 import logging
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from diskq.cli.core import units
 from diskq.cli.core.parsing import CommandError
+from diskq.cli.core.stdio import stdout, write_whole
 from diskq.cli.core.terminal import note, show_table, shown, status
 from diskq.cli.core.times import show_moment
 from diskq.cli.stream.view import StreamView, is_stream
@@ -79,7 +79,7 @@ def aggregate(args: argparse.Namespace) -> None:
     StreamView(args.path)
     is_shown = args.into is None and args.table is None
     # Rows at a terminal show the progress.
-    is_seen = is_shown and sys.stdout.isatty()
+    is_seen = is_shown and stdout.is_terminal()
     with _spark(args, "aggregating", is_shown=not is_seen) as (spark, watch):
         from diskq.spark import pipelines
 
@@ -167,13 +167,15 @@ def audit(args: argparse.Namespace) -> None:
         raise CommandError(str(failure), exit_code=2) from failure
     if args.json:
         for segment in found.segments:
-            print(json.dumps(asdict(segment) | {"checksummed_share": round(segment.checksummed_share, 4)}))
+            stdout.print(
+                json.dumps(asdict(segment) | {"checksummed_share": round(segment.checksummed_share, 4)})
+            )
     else:
         rows = [_segment(segment) for segment in (found.segments if args.all else found.problems)]
         if rows:
             show_table(list(rows[0]), [list(row.values()) for row in rows], numeric=list(rows[0])[:4])
         share = f"{100 * found.checksummed_share:.1f}%"
-        print(
+        stdout.print(
             f"segments={len(found.segments)} messages={found.records} bytes={found.size} checksummed={share} "
             f"lost={found.lost} problems={len(found.problems)}"
         )
@@ -202,9 +204,9 @@ def _segment(segment: Any) -> dict[str, str]:
 def _report(args: argparse.Namespace, done: Any) -> None:
     facts = asdict(done)
     if args.json:
-        print(json.dumps(facts))
+        stdout.print(json.dumps(facts))
         return
-    print(" ".join(f"{name}={_shown(value)}" for name, value in facts.items()))
+    stdout.print(" ".join(f"{name}={_shown(value)}" for name, value in facts.items()))
 
 
 def _shown(value: object) -> str:
@@ -219,11 +221,11 @@ def _show_rows(rows: list[Any], *, as_json: bool) -> None:
     cells = [[_cell(value) for value in row] for row in rows]
     if as_json:
         for row in cells:
-            print(json.dumps(dict(zip(columns, row, strict=True))))
+            stdout.print(json.dumps(dict(zip(columns, row, strict=True))))
     else:
         texts = [["-" if cell is None else _number(cell) for cell in row] for row in cells]
         show_table(columns, texts, numeric=columns[3:])
-    sys.stdout.flush()
+    stdout.flush()
 
 
 def _cell(value: object) -> Any:
@@ -361,7 +363,7 @@ def unheard() -> Iterator[None]:
             yield
         except Exception:
             unheard.seek(0)
-            os.write(kept, unheard.read()[-4000:])
+            write_whole(kept, unheard.read()[-4000:], "stderr")
             raise
         finally:
             os.dup2(kept, 2)

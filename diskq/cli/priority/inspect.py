@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from typing import Any
 
 import trio
@@ -14,6 +13,7 @@ import trio
 from diskq.cli.core import units
 from diskq.cli.core.opening import patient
 from diskq.cli.core.parsing import CommandError
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, preview, say, show_table, shown, warnings_left_out
 from diskq.cli.priority.verbs import PriorityOutput
 from diskq.cli.priority.view import check_store
@@ -39,7 +39,7 @@ def queues(args: argparse.Namespace) -> None:
     check_store(args.path)
     infos = look_at_store(args.path).infos()
     if args.json:
-        print(json.dumps([_queue_as_json(info) for info in infos], indent=2))
+        stdout.print(json.dumps([_queue_as_json(info) for info in infos], indent=2))
         return
     columns = ["queue", "messages", "size", "last id", "allows", "of at most", "priorities", "kind"]
     show_table(columns, [_queue_row(info) for info in infos], numeric=columns[1:6])
@@ -75,7 +75,7 @@ def peek(args: argparse.Namespace) -> None:
     if queue is None:
         raise QueueNotFoundError(args.path, name)
     records = queue.table.peek(args.n)
-    if not sys.stdout.isatty() or args.framing:
+    if not stdout.is_terminal() or args.framing:
         trio.run(PriorityOutput(args.framing).write, records)
         return
     rows = [
@@ -98,7 +98,7 @@ def inspect(args: argparse.Namespace) -> None:
         opening = try_opening(args.path)
     owner = owner_of(args.path)
     if args.json:
-        print(json.dumps(_as_json(args, report, opening, owner), indent=2))
+        stdout.print(json.dumps(_as_json(args, report, opening, owner), indent=2))
     else:
         _show(args, report, opening, owner)
     if opening.refusal is not None:
@@ -125,17 +125,17 @@ def _show(args: argparse.Namespace, report: StoreReport, opening: StoreOpening, 
     for what, value in facts.items():
         if value:
             say(f"{what:14}{value}")
-    print()
+    stdout.print()
     columns = ["segment", "commands", "up to", "end", "size", "layout", "state"]
     show_table(columns, [_segment_row(each) for each in report.segments], numeric=columns[1:5])
     for gap in report.gaps:
-        print(f"command {gap} is in no segment")
+        stdout.print(f"command {gap} is in no segment")
     if args.commands:
-        print()
+        stdout.print()
         columns = ["command", "byte", "term", "kind", "queue", "priority", "id", "size", "message"]
         rows = [_command_row(each) for each in _commands(args, report)]
         show_table(columns, rows, numeric=["command", "byte", "term", "priority", "id", "size"])
-    print()
+    stdout.print()
     say(f"{'next open':14}{opening.outcome}")
     for name, times in opening.warnings.items():
         say(f"{'warnings':14}{name}: {times}")
@@ -222,7 +222,7 @@ def repair(args: argparse.Namespace) -> None:
     with warnings_left_out():
         done = patient(lambda: repair_store(args.path, dry_run=not args.apply), args.wait)
     if args.json:
-        print(json.dumps({"is_applied": args.apply} | _opening_as_json(done), indent=2))
+        stdout.print(json.dumps({"is_applied": args.apply} | _opening_as_json(done), indent=2))
     else:
         for each in done.repairs:
             say(line_of(each, is_done=args.apply))

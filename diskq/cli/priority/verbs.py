@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import count, groupby
 from typing import TypeVar
@@ -19,6 +18,7 @@ from diskq.cli.core.json_input import message_of
 from diskq.cli.core.opening import patient
 from diskq.cli.core.parsing import CommandError, UsageError, check_confirmed, check_source, usage_errors
 from diskq.cli.core.pipes import CHUNK, OUT_BYTES, Output, Sent, count_of_next, read_source, receiving_into
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, progress, shown
 from diskq.cli.priority.view import check_store, is_store
 from diskq.engine.priority.files import StoreFiles
@@ -180,7 +180,7 @@ async def _receive_all(args: argparse.Namespace, output: PriorityOutput) -> None
     while True:
         with _opened(args) as store:
             queue = store.queue(args.queue or "")
-            with progress("receiving", queue.table.ready, is_wanted=not sys.stdout.isatty()) as advance:
+            with progress("receiving", queue.table.ready, is_wanted=not stdout.is_terminal()) as advance:
                 while output.written != args.n:
                     wanted = count_of_next(output, args.n)
                     records = store.get_many(queue, wanted, OUT_BYTES)

@@ -21,6 +21,7 @@ from diskq.cli.core.framing import batches
 from diskq.cli.core.opening import opened
 from diskq.cli.core.parsing import CommandError, UsageError, check_confirmed, check_source, usage_errors
 from diskq.cli.core.pipes import CHUNK, OUT_BYTES, Output, Sent, count_of_next, read_source, receiving_into
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, preview, progress, say, show_table
 from diskq.engine.queue.files import QueueFiles
 from diskq.options import QueueOptions
@@ -89,7 +90,7 @@ async def _receive_all(args: argparse.Namespace, output: Output) -> None:
         if args.follow:
             await _messages(args)
         async with _opened(args) as queue:
-            with progress("receiving", queue.depth, is_wanted=not sys.stdout.isatty()) as advance:
+            with progress("receiving", queue.depth, is_wanted=not stdout.is_terminal()) as advance:
                 while not queue.empty():
                     wanted = count_of_next(output, args.n)
                     async with queue.receiving(wanted, max_bytes=OUT_BYTES) as bodies:
@@ -129,7 +130,7 @@ async def _peek_all(args: argparse.Namespace) -> None:
             with contextlib.suppress(_Kept):
                 async with queue.receiving(args.n, max_bytes=sys.maxsize) as bodies:
                     raise _Kept
-    if not sys.stdout.isatty() or args.framing:
+    if not stdout.is_terminal() or args.framing:
         await Output(args.framing).write(bodies)
         return
     rows = [(str(number), units.show_size(len(body)), preview(body)) for number, body in enumerate(bodies, 1)]
@@ -153,7 +154,7 @@ def info(args: argparse.Namespace) -> None:
     views = [look(args.directory, name) for name in names]
     if args.json:
         found = [_as_json(view) for view in views]
-        print(json.dumps(found if args.name is None else found[0], indent=2))
+        stdout.print(json.dumps(found if args.name is None else found[0], indent=2))
     elif args.name is not None:
         _show_one(views[0])
     elif views:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Callable, Sequence
 
 import trio
@@ -15,6 +14,7 @@ from diskq.channels.replay import AnyMessage, Replay, replay
 from diskq.cli.core.parsing import OUT, CommandParser, Commands, UsageError, add_command, number
 from diskq.cli.core.pipes import OUT_BYTES
 from diskq.cli.core.places import Moment, Place
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, progress
 from diskq.cli.core.times import MOMENTS, moment
 from diskq.cli.journal.view import check_journal, offset_at
@@ -242,7 +242,7 @@ class _Run:
         )
         if not wanted:
             return
-        is_shown = sys.stdout.isatty() and not (
+        is_shown = stdout.is_terminal() and not (
             args.into or args.into_queue or args.into_journal or args.call
         )
         async with opened_sink(args) as sink, replayed as messages:

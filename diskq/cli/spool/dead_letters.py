@@ -11,6 +11,7 @@ from collections.abc import Callable
 from diskq.cli.core import units
 from diskq.cli.core.opening import patient
 from diskq.cli.core.parsing import CommandError, UsageError
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, preview, printable, show_table, shown
 from diskq.cli.core.times import show_moment
 from diskq.cli.spool.view import check_spool
@@ -29,7 +30,7 @@ def show(args: argparse.Namespace) -> None:
         dead_letters = [dead_letter for dead_letter in dead_letters if dead_letter.id in args.ids]
     if args.json:
         for dead_letter in dead_letters:
-            print(_as_json(dead_letter))
+            stdout.print(_as_json(dead_letter))
     elif dead_letters:
         columns = ["id", "given up", "attempts", "size", "reason", "message"]
         show_table(columns, [_row(dead_letter) for dead_letter in dead_letters], numeric=columns[2:4])
@@ -88,12 +89,14 @@ def _do(args: argparse.Namespace, act: Callable[[DeadLetters, list[str]], int], 
             return ids
 
     ids = patient(done, args.wait)
-    if args.json:
-        print(json.dumps({word: ids}, separators=(",", ":")))
-    else:
-        for each in ids:
-            print(printable(each.encode()))
-    note(f"{len(ids)} {word}")
+    try:
+        if args.json:
+            stdout.print(json.dumps({word: ids}, separators=(",", ":")))
+        else:
+            for each in ids:
+                stdout.print(printable(each.encode()))
+    finally:
+        note(f"{len(ids)} {word}")
 
 
 def _check_ids(args: argparse.Namespace, dead_letters: list[DeadLetter]) -> None:

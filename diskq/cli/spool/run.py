@@ -17,7 +17,8 @@ from diskq.cli.core.directories import make_directories
 from diskq.cli.core.framing import JOINERS
 from diskq.cli.core.opening import opened
 from diskq.cli.core.parsing import usage_errors
-from diskq.cli.core.terminal import note, printable
+from diskq.cli.core.stdio import write_whole
+from diskq.cli.core.terminal import note, pass_on, printable
 from diskq.cli.spool.view import check_spool
 from diskq.errors import Permanent, Retry
 from diskq.messages import Batch
@@ -49,64 +50,128 @@ def run(args: argparse.Namespace) -> None:
 
 
 async def _run(args: argparse.Namespace, options: SpoolOptions) -> None:
-    command = _Command(args)
-    async with opened(lambda: open_spool(args.path, command.deliver, options), args.wait) as spool:
-        try:
-            with _ended_by(signal.SIGTERM):
+    with _Watch() as watch:
+        command = _Command(args, watch)
+        async with opened(lambda: open_spool(args.path, command.deliver, options), args.wait) as spool:
+            try:
                 if not args.drain:
                     await trio.sleep_forever()
                 await spool.drained()
-        finally:
-            found = spool.statistics()
-            dead = f", {found.buried} given up" if found.buried else ""
-            note(f"{found.delivered} delivered{dead}, {found.depth} waiting")
+            finally:
+                found = spool.statistics()
+                dead = f", {found.buried} given up" if found.buried else ""
+                note(f"{found.delivered} delivered{dead}, {found.depth} waiting")
 
 
-@contextlib.contextmanager
-def _ended_by(number: int) -> Iterator[None]:
-    """Leave the block at this signal, as at Ctrl-C."""
-    token = trio.lowlevel.current_trio_token()
-    with trio.CancelScope() as scope:
-        before = signal.signal(number, lambda *_: token.run_sync_soon(scope.cancel))
+class _Watch:
+    """A process that kills the command with all that it has started as soon as this process is gone.
+
+    Otherwise a command would go on beside that of the next `spool run`, with the same batch. The watch sees
+    the end of its stdin, whatever has ended this process. PR_SET_PDEATHSIG would reach the shell alone, not
+    what it has started, and would come when the thread ends that has started it.
+    """
+
+    def __enter__(self) -> _Watch:
+        self._process = self._start()
+        return self
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        # The last line of stdin is the group of the command that runs, or empty.
+        return subprocess.Popen(
+            ["/bin/sh", "-c", 'while read -r next; do group=$next; done; kill -9 "-${group:?}"'],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    @contextlib.contextmanager
+    def over(self, group: int) -> Iterator[None]:
+        """Watch this process group during the block."""
+        self._note(str(group))
         try:
             yield
         finally:
-            signal.signal(number, before)
+            self._note("")
+
+    def _note(self, group: str) -> None:
+        line = f"{group}\n".encode()
+        try:
+            write_whole(self._input(), line, "stdin of the watch")
+        except BrokenPipeError:  # somebody has ended it
+            self.__exit__()
+            self._process = self._start()
+            write_whole(self._input(), line, "stdin of the watch")
+
+    def _input(self) -> int:
+        assert self._process.stdin is not None
+        return self._process.stdin.fileno()
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
 
 
 class _Command:
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, watch: _Watch) -> None:
         self._command = args.exec
+        self._watch = watch
         self._join = JOINERS[args.framing or "lines"]
         self._gives_up = args.on_failure == "give_up"
 
     async def deliver(self, batch: Batch) -> None:
         """Run the command with the batch as stdin. Raises Retry, Permanent."""
         variables = {"DISKQ_ATTEMPTS": str(batch.attempts), "DISKQ_MESSAGES": str(len(batch))}
-        # It inherits stdout; stderr is captured, since its last line may be the reason, and then written.
-        done = await trio.run_process(
-            ["/bin/sh", "-c", self._command],
-            stdin=self._join(batch),
-            capture_stderr=True,
-            check=False,
+        # It inherits stdout; stderr is captured, since its last line may be the reason, and then written. It
+        # begins after a first line on stdin: by then it is watched.
+        process = await trio.lowlevel.open_process(
+            ["/bin/sh", "-c", 'read -r _ && exec /bin/sh -c "$1"', "sh", self._command],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=os.environ | variables,
             start_new_session=True,
-            deliver_cancel=_end,
         )
-        os.write(2, done.stderr)
-        if done.returncode == 0:
+        with self._watch.over(process.pid):
+            try:
+                said = await _communicate(process, b"\n" + self._join(batch))
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await _end(process)
+                raise
+        pass_on(said)
+        if process.returncode == 0:
             return
-        failure = _reason(done)
-        if self._gives_up and done.returncode != _LATER:
+        failure = _reason(process.returncode or 0, said)
+        if self._gives_up and process.returncode != _LATER:
             raise Permanent(failure)
         raise Retry(reason=failure)
 
 
-def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+async def _communicate(process: trio.Process, data: bytes) -> bytes:
+    """Give the process `data`, and return what it prints on stderr, when it has ended."""
+    source, sink = process.stdin, process.stderr
+    assert source is not None
+    assert sink is not None
+    said = bytearray()
+
+    async def feed() -> None:
+        with contextlib.suppress(trio.BrokenResourceError):  # it may end before it has read all of it
+            await source.send_all(data)
+        await source.aclose()
+
+    async with sink, trio.open_nursery() as nursery:
+        nursery.start_soon(feed)
+        async for chunk in sink:
+            said += chunk
+        await process.wait()
+    return bytes(said)
+
+
+def _reason(code: int, said: bytes) -> str:
     """Return how it ended, in a line."""
-    code = done.returncode
     how = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
-    lines = done.stderr.strip().splitlines()
+    lines = said.strip().splitlines()
     return f"{how}: {printable(lines[-1])[:_LONGEST_LINE]}" if lines else how
 
 

@@ -6,12 +6,12 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import sys
 import time
 from datetime import UTC, datetime
 
 from diskq.cli.core import units
 from diskq.cli.core.parsing import UsageError
+from diskq.cli.core.stdio import stderr, stdout
 from diskq.cli.core.terminal import has_rich, preview, printable, say, shown
 from diskq.cli.core.terminal import status as live_line
 from diskq.cli.spool.view import SpoolView, look_at_spool
@@ -29,13 +29,13 @@ def status(args: argparse.Namespace) -> None:
     if args.follow:
         _follow(args, view)
     elif args.json:
-        print(_as_json(args.path, view))
+        stdout.print(_as_json(args.path, view))
     else:
         _show(args.path, view)
 
 
 def _follow(args: argparse.Namespace, view: SpoolView) -> None:
-    is_live = not args.json and sys.stdout.isatty() and has_rich(sys.stderr)
+    is_live = not args.json and stdout.is_terminal() and has_rich(stderr)
     with live_line(_line(view)) if is_live else contextlib.nullcontext(_print) as say:
         while True:
             if args.json:
@@ -47,7 +47,7 @@ def _follow(args: argparse.Namespace, view: SpoolView) -> None:
 
 
 def _print(text: str) -> None:
-    print(text, flush=True)
+    stdout.print(text, flush=True)
 
 
 def _as_json(path: str, view: SpoolView) -> str:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from diskq.cli.core.parsing import CommandError, UsageError
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, show_table, shown
 from diskq.cli.stream.view import StreamView
 from diskq.engine.stream.groups import ConsumerGroup, check_group_name
@@ -41,7 +42,7 @@ def groups(args: argparse.Namespace) -> None:
     if args.json:
         for each in found:
             facts = {"Group": each.group, "PartitionIndex": each.partition}
-            print(json.dumps({**facts, "Committed": each.committed, "Lag": each.lag}))
+            stdout.print(json.dumps({**facts, "Committed": each.committed, "Lag": each.lag}))
     elif found:
         columns = ["group", "partition", "committed", "lag"]
         rows = [_row(each) for each in found]
@@ -105,4 +106,4 @@ def _reset(args: argparse.Namespace, view: StreamView) -> None:
         for partition, offset in offsets.items():
             with group.committed_offset(partition) as committed_offset:
                 committed_offset.commit(offset - 1 if offset else None, seek=True)
-            print(f"partition={partition} offset={offset}")
+            stdout.print(f"partition={partition} offset={offset}")

@@ -7,6 +7,7 @@ import json
 
 from diskq.cli.core import units
 from diskq.cli.core.parsing import CommandError
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import say, show_table, shown
 from diskq.cli.core.times import show_moment
 from diskq.cli.stream.view import StreamView
@@ -32,7 +33,7 @@ def lookup(args: argparse.Namespace) -> None:
     if args.json:
         for partition, offset in found.items():
             facts = {"PartitionIndex": partition, "Offset": offset, "TimestampUTC": times[partition]}
-            print(json.dumps(facts, separators=(",", ":")))
+            stdout.print(json.dumps(facts, separators=(",", ":")))
         return
     rows = [
         (str(partition), "none" if offset is None else str(offset), times[partition] or "-")
@@ -49,7 +50,7 @@ def stats(args: argparse.Namespace) -> None:
     view = StreamView(args.path)
     found = stream_statistics(view.fs, view.files)
     if args.json:
-        print(json.dumps(as_go(found), separators=(",", ":")))
+        stdout.print(json.dumps(as_go(found), separators=(",", ":")))
         return
     facts = {
         "stream": shown(found.path),
@@ -60,7 +61,7 @@ def stats(args: argparse.Namespace) -> None:
     }
     for what, value in facts.items():
         say(f"{what:14}{value}")
-    print()
+    stdout.print()
     columns = ["partition", "messages", "oldest", "newest", "from", "to", "segments", "size"]
     show_table(columns, [_row(partition) for partition in found.partitions], numeric=_NUMERIC)
 

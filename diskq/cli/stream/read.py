@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from diskq.channels.stream.consumer import StreamConsumer, open_consumer
 from diskq.cli.core.parsing import CommandError
 from diskq.cli.core.pipes import OUT_BYTES, OUT_MESSAGES, MessageOutput, count_of_next
 from diskq.cli.core.places import Moment, Stop, end_of, start_of
+from diskq.cli.core.stdio import stderr, stdout
 from diskq.cli.core.terminal import note, progress
 from diskq.cli.stream.view import StreamView, listed
 from diskq.errors import OffsetOutOfRangeError
@@ -76,10 +76,10 @@ def _report_others(args: argparse.Namespace, wanted: list[int], consumer: Stream
 
 def _progress(args: argparse.Namespace, end: Stop, consumer: StreamConsumer) -> Any:
     total = None
-    if end == "close" and sys.stderr.isatty():
+    if end == "close" and stderr.is_terminal():
         total = sum(partition.lag or 0 for partition in consumer.look().partitions.values())
         total = total if args.n is None else min(total, args.n)
-    return progress("reading", total, is_wanted=not sys.stdout.isatty())
+    return progress("reading", total, is_wanted=not stdout.is_terminal())
 
 
 # --- tail -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import time
 
 from diskq.cli.core import units
 from diskq.cli.core.parsing import CommandError
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note
 from diskq.cli.stream.view import StreamView
 from diskq.engine.stream.groups import slowest
@@ -37,7 +38,7 @@ def vacuum(args: argparse.Namespace) -> None:
         dry_run=args.dry_run,
     )
     for each in report.partitions:
-        print(
+        stdout.print(
             f"partition={each.partition} segments={len(each.removed)} bytes={each.removed_bytes} "
             f"oldest={each.first}"
         )

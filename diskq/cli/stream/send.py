@@ -20,6 +20,7 @@ from diskq.cli.core.json_input import message_of
 from diskq.cli.core.opening import opened
 from diskq.cli.core.parsing import CommandError, check_source, usage_errors
 from diskq.cli.core.pipes import CHUNK, read_source
+from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, shown
 from diskq.cli.stream.view import STREAMS_OWN, StreamView, is_stream
 from diskq.options import StreamOptions
@@ -52,7 +53,8 @@ def create(args: argparse.Namespace) -> None:
         "retention-max-age": _duration(settings.retention_max_age_ns),
         "encoding": settings.encoding,
     }
-    print(f"{word} {shown(args.path)}:", " ".join(f"{name}={value}" for name, value in facts.items()))
+    settings_text = " ".join(f"{name}={value}" for name, value in facts.items())
+    stdout.print(f"{word} {shown(args.path)}: {settings_text}")
 
 
 async def _create(args: argparse.Namespace, options: StreamOptions) -> None:
@@ -97,11 +99,13 @@ async def _send_all(args: argparse.Namespace, options: StreamOptions) -> None:
                 after = producer.statistics().next_offsets
                 sent = {partition: range(first[partition], after[partition]) for partition in first}
     finally:
-        for partition, offsets in sent.items():
-            if offsets:
-                last = f"..{offsets[-1]}" if len(offsets) > 1 else ""
-                print(f"partition={partition} offset={offsets[0]}{last}")
-        note(f"{sum(map(len, sent.values()))} sent")
+        try:
+            for partition, offsets in sent.items():
+                if offsets:
+                    last = f"..{offsets[-1]}" if len(offsets) > 1 else ""
+                    stdout.print(f"partition={partition} offset={offsets[0]}{last}")
+        finally:
+            note(f"{sum(map(len, sent.values()))} sent")
 
 
 class _StreamInput:

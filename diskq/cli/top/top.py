@@ -8,7 +8,6 @@ import json
 import os
 import select
 import signal
-import sys
 import termios
 import time
 import tty
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from diskq.cli.core.parsing import CommandError, Commands, UsageError, add_command, add_json
+from diskq.cli.core.stdio import stdin, stdout
 from diskq.cli.core.terminal import has_rich, note, show_table, warnings_left_out
 from diskq.cli.top.rows import COLUMNS, NUMERIC, as_json, cells, totals
 from diskq.tools.watch.watch import StoreWatch, WatchReading
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
         first = watch.look()
         if not first:
             raise CommandError(f"{', '.join(args.paths)}: there is no store here")
-        if not args.json and not args.once and sys.stdin.isatty() and has_rich(sys.stdout):
+        if not args.json and not args.once and stdin.is_terminal() and has_rich(stdout):
             _watch(args.interval, watch, first)
             return
         for path in watch.bare:
@@ -88,7 +88,7 @@ def _print_objects(args: argparse.Namespace, watch: StoreWatch, readings: list[W
     done = 0
     while True:
         found = {"at": _now(), "things": [as_json(reading) for reading in readings]}
-        print(json.dumps(found, separators=(",", ":")), flush=True)
+        stdout.print(json.dumps(found, separators=(",", ":")), flush=True)
         done += 1
         if done == args.n:
             return
@@ -118,7 +118,10 @@ def _watch(interval: float, watch: StoreWatch, readings: Sequence[WatchReading])
     from diskq.cli.top.screen import Screen
 
     screen = Screen(interval, readings, watch.bare, clock=_clock())
-    with _keys() as read_key, Live(screen, console=Console(), screen=True, auto_refresh=False) as live:
+    with (
+        _keys() as read_key,
+        Live(screen, console=Console(file=stdout.as_text_file()), screen=True, auto_refresh=False) as live,
+    ):
         live.refresh()
         due = time.monotonic() + interval
         while not screen.is_over:
@@ -158,7 +161,7 @@ class _Keyboard:
 @contextmanager
 def _keys() -> Iterator[_Keyboard]:
     """Set the terminal to give each key at once, and not to show it."""
-    handle = sys.stdin.fileno()
+    handle = stdin.fileno()
     before = termios.tcgetattr(handle)
     resized, resize = os.pipe()
     os.set_blocking(resize, False)
