@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def first(count: int, cases: Iterable[Any]) -> list[Any]:
-    """The cases as parameters of a test: `make test` runs the first so many, `make test-all` all."""
+    """Values of one parameter of a test: `make test` runs the first so many, `make test-all` all."""
     return [
         case if number < count else pytest.param(case, marks=pytest.mark.exhaustive)
         for number, case in enumerate(cases)

@@ -22,6 +22,7 @@ from diskq.storage.redo_log import read_redo
 from diskq.testing import CrashFS, FaultFS
 from diskq.tools.verify.verification import verify
 from tests.contract.kinds import ENGINES, Kind, bodies
+from tests.sampling import IS_EXHAUSTIVE
 from tests.tools import power_cuts
 from tests.tools.power_cuts import PATH, Lost, as_another, as_version_2, content, log_of, overwrite
 
@@ -408,6 +409,7 @@ def test_a_log_that_fails_in_use_breaks_the_store_and_loses_nothing_that_was_pro
 # --- no descriptor, a full or read-only disk, at the next open ---------------------------------------
 
 
+@pytest.mark.sampled
 @each_kind
 @each_life
 @pytest.mark.parametrize("verb", ["open", "pwrite", "truncate", "sync_files", "pread"])
@@ -415,7 +417,7 @@ def test_a_log_that_fails_in_use_breaks_the_store_and_loses_nothing_that_was_pro
     "error", [errno.EMFILE, errno.ENOSPC, errno.EROFS, errno.EIO], ids=errno.errorcode.get
 )
 def test_an_open_that_fails_at_the_log_can_be_repeated(name: str, life: str, verb: str, error: int) -> None:
-    for nth in range(1, 6):
+    for nth in range(1, 6 if IS_EXHAUSTIVE else 2):
         cut = ended(name, life)
         fs = FaultFS(cut.disk)
         fault = fs.fail(verb, nth, error, path=f"{PATH}/.diskq/*redo*", times=None)
