@@ -45,7 +45,8 @@ soak: $(STAMPS)/dev $(STAMPS)/compiled ## the long runs: 100 x 1,000 rolls, a mi
 
 # Where a rig cannot work (strace may not attach), it says so and fails. The peers' rows want Go for one of them.
 # One after the other, each whether or not those before it failed; it fails if one did.
-TORTURES := $(if $(QUICK),,torture-crashes) torture-rigs torture-killed torture-truth torture-fuzz torture-leaks
+TORTURES := $(if $(QUICK),,torture-crashes) torture-rigs torture-killed torture-peers torture-disks torture-truth torture-fuzz \
+    torture-leaks
 .PHONY: $(TORTURES)
 
 torture: $(STAMPS)/dev $(STAMPS)/bench $(STAMPS)/fuzz $(STAMPS)/compiled ## every crash, fault and flipped byte, ours and the peers' (days on one core); QUICK=1: minutes
@@ -60,6 +61,13 @@ torture-rigs:
 
 torture-killed:
 	@$(PY) -m tests.torture.killed --cases $(if $(QUICK),300,5000)
+
+# The real go-diskqueue, go-diskq and sej; what cannot be built or mounted here is left out, with a sentence.
+torture-peers:
+	@$(PY) -m tests.torture.peer_first --cases $(if $(QUICK),54,540)
+
+torture-disks:
+	@$(PY) -m tests.torture.real_disks --cuts $(if $(QUICK),20,100)
 
 torture-truth:
 	@$(PY) -m tests.torture.truth --seeds $(if $(QUICK),300,3000)

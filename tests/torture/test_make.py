@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PARTS = [
-    *("pytest", "tests.torture", "tests.torture.killed", "tests.torture.truth"),
+    *("pytest", "tests.torture", "tests.torture.killed"),
+    *("tests.torture.peer_first", "tests.torture.real_disks", "tests.torture.truth"),
     *("tests.torture.fuzz", "tests.torture.leaks"),
 ]
 
