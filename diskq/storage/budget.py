@@ -18,9 +18,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -108,6 +110,7 @@ class DiskBudget:
         self._shares: dict[BudgetShare, None] = {}
         self._waiting: dict[BudgetShare, None] = {}
         self._granted = 0
+        self._dropped: deque[BudgetShare] = deque()  # of members that were dropped unclosed
         self._arrivals = itertools.count(1)
 
     @property
@@ -124,6 +127,7 @@ class DiskBudget:
 
     def statistics(self) -> BudgetStatistics:
         """Return the budget as it is now. Cheap; may be called from any thread."""
+        self._forget_dropped()
         with self._lock:
             members = tuple(
                 BudgetMember(
@@ -150,11 +154,18 @@ class DiskBudget:
 
         Never refuses: if the members use more than the budget allows, none gets more until they use less.
         """
+        self._forget_dropped()
         share = BudgetShare(self, name, used, fixed, on_full)
         with self._lock:
             self._shares[share] = None
             self._granted += used
         return share
+
+    def _forget_dropped(self) -> None:
+        """Let members leave that were dropped unclosed: when that happened, no lock could be taken."""
+        while self._dropped:
+            with contextlib.suppress(IndexError):  # another thread was faster
+                self._dropped.popleft().close()
 
     # --- internal; the lock is held ---------------------------------------------------------------
 
@@ -236,6 +247,7 @@ class BudgetShare:
     def reserve(self, used: int, size: int) -> bool:
         """Reserve `size` bytes beyond the `used` ones on the disk. False: not enough are free."""
         budget = self._budget
+        budget._forget_dropped()
         with budget._lock:
             self._note_used(used, is_dropping=True)
             self.size = size
@@ -368,6 +380,11 @@ class BudgetShare:
             del budget._shares[self]
             served = budget._serve()
         _notify(served)
+
+    def drop(self) -> None:
+        """Leave the budget with the next call of another member. Takes no lock: a garbage collector calls."""
+        self.notify = None
+        self._budget._dropped.append(self)
 
     def full_error(self, path: str, size: int) -> DiskFullError:
         """Return the error for a caller that does not wait."""

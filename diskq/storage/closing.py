@@ -2,19 +2,26 @@
 #
 # Law: the owner forgets a handle before it closes it, since close(2) releases the number even if it fails:
 # a second close could close another file. Closing several handles closes all, even if one fails.
+#
+# An object that is dropped without `close` warns, as Python's own files do, and lets go of its descriptors
+# and locks, without a promise: nothing is synced, as if its process had been killed. The collector may
+# call it in any thread and inside any call, so it takes no lock. A child of a fork holds nothing, and lets go
+# of nothing. Neither does it concern a disk in memory, whose handles are numbers.
 
 from __future__ import annotations
 
 import contextlib
+import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
 from diskq.errors import ForkedError
-from diskq.storage.fs import FileSystem
+from diskq.storage.fs import FileSystem, holds_descriptors
 
-__all__ = ["Closing", "let_go", "opened"]
+__all__ = ["Closing", "Dropped", "let_go", "opened"]
 
 
 def let_go(fs: FileSystem, *handles: int) -> None:
@@ -55,3 +62,32 @@ class Closing(ABC):
         # A child of a fork that leaves the block closes nothing: the resource is its parent's.
         with contextlib.suppress(ForkedError):
             self.close()
+
+
+class Dropped(ABC):
+    """An object that warns and lets go of its files when it is dropped without having been closed."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _unclosed(self) -> tuple[FileSystem, str] | None:
+        """Return the file system of what is open, and what it is, for the warning; None: nothing is open."""
+
+    @abstractmethod
+    def _let_go_dropped(self) -> None:
+        """Close all files, without a promise. Takes no lock."""
+
+    def __del__(self) -> None:
+        try:
+            unclosed = self._unclosed()
+        except AttributeError:
+            return  # `__init__` raised: it has closed what it had opened
+        if unclosed is None or not holds_descriptors(unclosed[0]):
+            return
+        try:
+            text = f"unclosed {unclosed[1]}: use a with block, or call close()"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+        finally:
+            if not sys.is_finalizing():  # otherwise the process ends, and all of this with it
+                with contextlib.suppress(OSError):
+                    self._let_go_dropped()

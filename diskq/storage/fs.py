@@ -42,6 +42,7 @@ __all__ = [
     "as_path",
     "base_name",
     "directory_of",
+    "holds_descriptors",
     "join",
     "syncs_natively",
 ]
@@ -618,6 +619,13 @@ def os_file_system() -> FileSystem:
     if not _of_process or isinstance(_of_process[0], _InheritedFileSystem):
         _of_process[:] = [OsFileSystem()]
     return _of_process[0]
+
+
+def holds_descriptors(fs: FileSystem) -> bool:
+    """True if handles of `fs` are descriptors of this process, which stay open until they are closed."""
+    while (below := getattr(fs, "below", None)) is not None:
+        fs = below  # an overlay has the files of another one open
+    return isinstance(fs, PosixFileSystem) and not isinstance(fs, _InheritedFileSystem)
 
 
 def syncs_natively(fs: FileSystem) -> bool:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from weakref import ref
 
 from diskq.errors import LockedError
 from diskq.storage.barrier import write_all
@@ -35,8 +36,12 @@ __all__ = [
 
 # The most write-ahead logs of a stream: their numbers must fit into the sector.
 _MOST_STAGED = 64
+_OWN = "this process has it open already: close it first; dropped unclosed, it is open until gc.collect()"
+
 _LARGEST_LOCK = 4096
 _SIZE = 512  # one sector, written by one call, so that no process reads half of it
+_held: dict[int, ref[Lock]] = {}
+"""The locks of this process by their handles, so that an error can say that one is its own."""
 # First in the content: the crc32c of what comes after it, in 8 hex digits.
 _CHECK = re.compile(rb'\{"check": "(?P<check>[0-9a-f]{8})", (?P<rest>.*\}) *\n', re.DOTALL)
 
@@ -98,7 +103,8 @@ class Lock:
             try:
                 previous = parse_holder(fs.pread(handle, _SIZE, 0))
                 if not fs.try_lock(handle):
-                    raise LockedError(self.guarded, str(previous or Holder()))
+                    holder = str(previous or Holder())
+                    raise LockedError(self.guarded, holder, *([_OWN] if self._is_held_here() else []))
                 has_name = fs.has_name(handle)
             except BaseException:
                 fs.close(handle)
@@ -106,8 +112,26 @@ class Lock:
             if has_name:
                 old, self.handle = self.handle, handle
                 let_go(fs, old)
+                self._pid = fs.identity().pid
+                self._note_held(handle)
                 return previous
             fs.close(handle)
+
+    def _note_held(self, handle: int) -> None:
+        def forget(gone: ref[Lock]) -> None:
+            if _held.get(handle) is gone:
+                del _held[handle]
+
+        _held[handle] = ref(self, forget)
+
+    def _is_held_here(self) -> bool:
+        """True if this process has taken the lock, by another object."""
+        fs = self._fs
+        pid, place = fs.identity().pid, fs.place_of(self.path)
+        # Those of a parent process were not taken here, and their file systems answer nothing.
+        found = [held() for held in list(_held.values())]
+        own = [lock for lock in found if lock is not None and lock.handle >= 0 and lock._pid == pid]
+        return any(fs.place_of(lock.path) == place for lock in own if fs.size_of(lock.path) is not None)
 
     def keep(self) -> bool:
         """Make sure that the locked file is the one with this name, and that it names its holder.

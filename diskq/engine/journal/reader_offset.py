@@ -136,6 +136,10 @@ class JournalOffset(CommittedOffset):
         finally:
             self._lock.release()
 
+    def _let_go_dropped(self) -> None:
+        super()._let_go_dropped()
+        self._lock.release()
+
 
 def read_journal_offset(
     path: AnyPath, name: str, *, fs: FileSystem | None = None, next_offset: int | None = None

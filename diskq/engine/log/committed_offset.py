@@ -39,7 +39,7 @@ from diskq.engine.log.sync import Sync, Synced
 from diskq.errors import DiskFullError, ForkedError
 from diskq.storage.barrier import NO_ROOM, Barrier, PendingSyncs, Replacement, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import Closing
+from diskq.storage.closing import Closing, Dropped
 from diskq.storage.forks import notify_on_fork
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp
 from diskq.storage.log_events import Log
@@ -167,7 +167,7 @@ def joint_barrier(syncs: Iterable[Sync]) -> Barrier:
     )
 
 
-class CommittedOffset(Synced, Closing):
+class CommittedOffset(Synced, Closing, Dropped):
     """An offset that its holder moves. For one thread at a time, and for the holder of its lock."""
 
     def __init__(
@@ -255,6 +255,12 @@ class CommittedOffset(Synced, Closing):
         if self._shadow >= 0:
             shadow, self._shadow = self._shadow, -1
             self._fs.close(shadow)
+
+    def _unclosed(self) -> tuple[FileSystem, str] | None:
+        return (self._fs, self._what) if self._shadow >= 0 else None
+
+    def _let_go_dropped(self) -> None:
+        self.abandon()
 
     # --- the same, for a channel that waits where this cannot -------------------------------------
 

@@ -21,7 +21,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from diskq.errors import DiskqError, OffsetOutOfRangeError
 from diskq.storage.block_reader import Loss
-from diskq.storage.closing import Closing
+from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.old_names import HasOldNames, old_name
@@ -157,7 +157,7 @@ class LogFiles(Protocol):
     def data(self, base: int) -> str: ...
 
 
-class LogReader(HasOldNames, Closing, Generic[M, C_co, S]):
+class LogReader(HasOldNames, Closing, Dropped, Generic[M, C_co, S]):
     """The messages of one log, from any offset on. A subclass defines its segments.
 
     `ahead` holds what was read and not yet handed out; its `take`, `take_some` and `take_columns` are the
@@ -204,6 +204,14 @@ class LogReader(HasOldNames, Closing, Generic[M, C_co, S]):
     def close(self) -> None:
         """Close the files. Idempotent. A later `seek` opens them again."""
         self._leave(self.position)
+
+    def _unclosed(self) -> tuple[FileSystem, str] | None:
+        if self._segment is None:
+            return None
+        return self._fs, f"reader of {self._files.data(self._segment.base)}"
+
+    def _let_go_dropped(self) -> None:
+        self.close()
 
     # --- where to begin ---------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError
 from diskq.options import DURABILITY_WORDS, Durability, checked_durability
 from diskq.storage.barrier import Barrier, PendingSyncs, Replacement, close_all
 from diskq.storage.callbacks import check_plain
+from diskq.storage.closing import Dropped
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
@@ -44,7 +45,7 @@ MOST_WAITING = 256
 _POINT_EVERY = 16 * 1024 * 1024
 
 
-class LogWriter(Synced):
+class LogWriter(Synced, Dropped):
     """What all kinds do alike with their files. For one thread at a time: see exclusive.py."""
 
     # A dict of more than 30 attributes takes as much memory as three gates and their buffers.
@@ -62,6 +63,7 @@ class LogWriter(Synced):
         "gates",
         "guard",
         "is_closing",
+        "is_dropped",
         "is_half_unsynced",
         "lock",
         "pending",
@@ -113,6 +115,8 @@ class LogWriter(Synced):
         self.redo: Redo | None = None
         self.is_closing = False
         """True while the last syncs are prepared."""
+        self.is_dropped = False
+        """True while it is released because it was dropped unclosed: no lock may be taken."""
         self.is_half_unsynced = False
         """True if half of the allowed bytes are unsynced: a sync that begins now saves senders a wait."""
         self.was_refused = False
@@ -218,6 +222,13 @@ class LogWriter(Synced):
         with contextlib.ExitStack() as stack:  # only now: it is large, and there are many writers
             for release in held:
                 stack.callback(release)
+
+    def _unclosed(self) -> tuple[FileSystem, str] | None:
+        return (self._fs, self.lock.guarded) if self._held else None
+
+    def _let_go_dropped(self) -> None:
+        self.is_dropped = True
+        self.release()
 
     def shut(self) -> None:
         """Let nothing pass the gates any more."""

@@ -81,10 +81,13 @@ class FifoQuota:
             )
             self.note_oldest(head)
 
-    def close(self) -> None:
-        """Leave the budget. Idempotent."""
+    def close(self, *, is_dropped: bool) -> None:
+        """Leave the budget. Idempotent. `is_dropped`: no lock may be taken."""
         if self.share is not None:
-            self.share.close()
+            if is_dropped:
+                self.share.drop()
+            else:
+                self.share.close()
 
     @property
     def most_redo(self) -> int:

@@ -24,7 +24,7 @@ from diskq.engine.queue.redo_source import queue_as_replayed
 from diskq.errors import QueueMovedError
 from diskq.storage.block_reader import BlockReader, Loss
 from diskq.storage.checksums import Row, checksum, replace_last_rows
-from diskq.storage.closing import Closing
+from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import holder_of
 from diskq.storage.numbers import UNBOUNDED
@@ -266,7 +266,7 @@ class SnapshotReader(Closing):
             self._passage = None
 
 
-class _Passage(Closing):
+class _Passage(Closing, Dropped):
     """One pass through bytes start:end of a file, counting from `number` on; losses go to `losses`."""
 
     def __init__(
@@ -283,6 +283,7 @@ class _Passage(Closing):
         losses: list[SkippedBytes] | None = None,
     ) -> None:
         framing, any_size = NsqFraming(min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
+        self._files_of, self._path = fs, path
         self._view = OverlayFS(fs)
         try:
             if checksum_file is not None and added:
@@ -308,6 +309,12 @@ class _Passage(Closing):
     def close(self) -> None:
         self._reader.close()
         self._view.close_all()
+
+    def _unclosed(self) -> tuple[FileSystem, str] | None:
+        return (self._files_of, f"reader of {self._path}") if self._reader.handle >= 0 else None
+
+    def _let_go_dropped(self) -> None:
+        self.close()
 
     @property
     def position(self) -> int:

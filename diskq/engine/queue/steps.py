@@ -132,7 +132,7 @@ class FifoSteps(LogSteps):
         if fs.make_directory(files.private):
             writer.pending.directories[files.directory] = None
         writer.pending.directories[files.private] = None
-        writer.on_release(self.quota.close)
+        writer.on_release(lambda: self.quota.close(is_dropped=writer.is_dropped))
         lock = writer.hold(Lock(fs, files.lock, files.what))
         writer.on_release(self._append.abandon)
         finish_swap(fs, files.directory, files.swap)

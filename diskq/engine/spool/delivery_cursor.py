@@ -33,7 +33,7 @@ from diskq.engine.spool.files import (
 )
 from diskq.messages import Batch
 from diskq.storage.barrier import Barrier, write_all
-from diskq.storage.closing import Closing
+from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.numbers import UNBOUNDED
 
@@ -47,7 +47,7 @@ _MOST_EPOCHS = 1000
 Epochs = tuple[tuple[QueuePosition, str], ...]
 
 
-class DeliveryCursor(Closing):
+class DeliveryCursor(Closing, Dropped):
     """What is delivered of an open queue, and the state of the delivery. For one thread at a time."""
 
     def __init__(self, fs: FileSystem, path: str, queue: FifoSteps) -> None:
@@ -89,6 +89,12 @@ class DeliveryCursor(Closing):
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
             self._fs.close(handle)
+
+    def _unclosed(self) -> tuple[FileSystem, str] | None:
+        return (self._fs, f"delivery cursor of spool {self.path}") if self._handle >= 0 else None
+
+    def _let_go_dropped(self) -> None:
+        self.close()
 
     # --- going on where the last process was ------------------------------------------------------
 

@@ -263,7 +263,10 @@ class StreamSteps(DirectorySteps):
 
     def _leave_budget(self) -> None:
         if self.share is not None:
-            self.share.close()
+            if self.log.is_dropped:
+                self.share.drop()
+            else:
+                self.share.close()
 
     def _on_full(self, index: int) -> None:
         self.log.segment_filled(self._partitions[index].log)

@@ -14,6 +14,7 @@ from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.segment_times import SegmentTimes, framing_of
 from diskq.engine.stream.time_summary import Sealed, fitting, read_sealed, sealed_rows
 from diskq.storage.checksums import checksum
+from diskq.storage.closing import Dropped
 from diskq.storage.fs import FileSystem
 
 __all__ = ["TimeLookup"]
@@ -22,7 +23,7 @@ __all__ = ["TimeLookup"]
 _MOST_OPEN = 64
 
 
-class TimeLookup(LogTimeLookup[SegmentTimes]):
+class TimeLookup(LogTimeLookup[SegmentTimes], Dropped):
     """Finds offsets by time in one partition, while other processes may write to it and remove segments.
 
     It keeps files open and caches what it has read: close it. For one thread at a time.
@@ -50,6 +51,12 @@ class TimeLookup(LogTimeLookup[SegmentTimes]):
             if base in self._segments:
                 self._segments[base].close()
         self._in_use.clear()
+
+    def _unclosed(self) -> tuple[FileSystem, str] | None:
+        return (self._fs, f"time lookup in {self._files.directory}") if self._in_use else None
+
+    def _let_go_dropped(self) -> None:
+        self.close()
 
     @property
     def is_quick(self) -> bool:

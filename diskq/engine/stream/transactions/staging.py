@@ -39,7 +39,7 @@ from diskq.errors import (
 from diskq.options import MIB, Encoding, StreamOptions
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import Closing, let_go
+from diskq.storage.closing import Closing, Dropped, let_go
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of
 
 __all__ = [
@@ -179,7 +179,7 @@ def make_staging(fs: FileSystem, path: str) -> None:
 # --- writing --------------------------------------------------------------------------------------
 
 
-class StagingWriter(Closing):
+class StagingWriter(Closing, Dropped):
     """Writes one staged file: the messages of one attempt of a task for a transaction.
 
     For one thread. The stream need not exist yet, nor be locked.
@@ -277,6 +277,12 @@ class StagingWriter(Closing):
         self.close()
         return StagedFile(self.name, tuple(self._extents))
 
+    def _unclosed(self) -> tuple[FileSystem, str] | None:
+        return (self._fs, f"writer of {self.path}") if self._handle >= 0 else None
+
+    def _let_go_dropped(self) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close the file; an unfinished file is removed. Idempotent."""
         if self._is_closed:
@@ -334,7 +340,7 @@ class StagingWriter(Closing):
 # --- reading --------------------------------------------------------------------------------------
 
 
-class StagedReader(Closing):
+class StagedReader(Closing, Dropped):
     """A staged file, read for the commit: in stretches, however large its extents are."""
 
     def __init__(self, fs: FileSystem, files: StreamFiles, name: str, *, varuint: bool) -> None:
@@ -358,6 +364,12 @@ class StagedReader(Closing):
         """Idempotent."""
         handle, self._handle = self._handle, -1
         let_go(self._fs, handle)
+
+    def _unclosed(self) -> tuple[FileSystem, str] | None:
+        return (self._fs, f"reader of {self.path}") if self._handle >= 0 else None
+
+    def _let_go_dropped(self) -> None:
+        self.close()
 
     def check_head(self, partition_count: int) -> int:
         """Check that the file is for such a stream. Returns the byte after the head.

@@ -1,0 +1,160 @@
+# What is dropped without `close`. Law: it warns as Python's own files do, and lets go of its descriptors and
+# its lock; nothing that was promised is lost, as after a kill; a child of a fork lets go of nothing.
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import diskq
+from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.time_lookup import TimeLookup
+from diskq.storage.budget import DiskBudget
+from diskq.storage.fs import OsFileSystem
+from tests.contract.kinds import NAME, ChannelKind, Kind, bodies, channels, engines
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def dropped(make: Callable[[], object]) -> list[str]:
+    """What is warned when the result of `make` is dropped; all its descriptors are closed then."""
+    gc.collect()
+    before = descriptors()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        make()
+        gc.collect()
+    assert descriptors() == before
+    assert {each.category for each in warned} <= {ResourceWarning}
+    return [str(each.message) for each in warned]
+
+
+@pytest.mark.parametrize("wal", [False, True], ids=["as engine", "as its channel"])
+@pytest.mark.parametrize("kind", engines("leases", "spool"), ids=str)
+def test_an_engine_warns_and_lets_go_and_its_messages_are_there(
+    kind: Kind, wal: bool, tmp_path: Path
+) -> None:
+    sent = bodies(6)
+
+    def use() -> None:
+        store = kind.open(tmp_path, wal=wal, **kind.small)
+        store.put_many(sent[:3])
+        store.put(sent[3], "synced")
+        store.put_many(sent[4:])
+
+    (warned,) = dropped(use)
+    assert warned.startswith("unclosed ")
+    assert str(tmp_path) in warned
+    assert kind.read(tmp_path) == sent
+
+
+@pytest.mark.parametrize("kind", engines("leases"), ids=str)
+def test_the_error_says_that_the_store_is_open_in_this_very_process(kind: Kind, tmp_path: Path) -> None:
+    with kind.open(tmp_path), pytest.raises(diskq.LockedError) as raised:
+        kind.open(tmp_path)
+    assert "this process has it open already: close it first; dropped unclosed, it" in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", engines(), ids=str)
+def test_what_was_closed_or_could_not_be_opened_warns_of_nothing(kind: Kind, tmp_path: Path) -> None:
+    def use() -> None:
+        with kind.open(tmp_path) as store:
+            store.put(b"x")
+            with pytest.raises(diskq.LockedError):
+                kind.open(tmp_path)
+
+    assert dropped(use) == []
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "stream": lambda root: StreamReader(root / "s").open(0).seek_oldest(),
+    "journal": lambda root: diskq.JournalReader(root / "j").seek_oldest(),
+    "snapshot": lambda root: SnapshotReader(root, NAME, FifoSnapshot(root, NAME).plan(1)[0]).columns(1),
+    "time lookup": lambda root: TimeLookup(
+        OsFileSystem(), StreamFiles(OsFileSystem(), str(root / "s")).partition(0)
+    ).offset_after(0),
+    "committed offset of a journal": lambda root: diskq.JournalOffset(root / "j", "reader"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_warns_and_lets_go(name: str, tmp_path: Path) -> None:
+    with diskq.FifoQueue(tmp_path, NAME) as queue:
+        queue.put_many(bodies(3))
+    with diskq.Stream(tmp_path / "s", diskq.StreamOptions(partition_count=1)) as stream:
+        stream.append_many(bodies(3))
+    with diskq.Journal(tmp_path / "j") as journal:
+        journal.append_many(bodies(3))
+    for _ in range(2):  # the second one finds no lock
+        (warned,) = dropped(lambda: READERS[name](tmp_path))
+        assert warned.startswith("unclosed ")
+        assert str(tmp_path) in warned
+
+
+@pytest.mark.parametrize("kind", channels("spool"), ids=str)
+def test_a_channel_whose_block_was_never_left_warns_and_lets_go(kind: ChannelKind, tmp_path: Path) -> None:
+    async def use() -> None:
+        opened = await kind.opening(tmp_path).__aenter__()
+        await (opened.queue() if kind.name == "priority" else opened).send(b"x")
+
+    (warned,) = dropped(lambda: trio.run(use))
+    assert warned.startswith("unclosed ")
+    assert kind.read(tmp_path) == [b"x"]
+
+
+@pytest.mark.parametrize("kind", engines("leases", "spool"), ids=str)
+def test_a_child_of_a_fork_that_drops_it_warns_of_nothing_and_its_parent_goes_on(
+    kind: Kind, tmp_path: Path
+) -> None:
+    stores = [kind.open(tmp_path)]
+    if (child := os.fork()) == 0:
+        failures = dropped(stores.clear)
+        os._exit(len(failures))
+    assert os.waitpid(child, 0)[1] == 0
+    (store,) = stores
+    with store:
+        store.put(b"x", "synced")
+    assert kind.read(tmp_path) == [b"x"]
+
+
+@pytest.mark.parametrize("kind", ["queue", "stream"])
+def test_a_dropped_member_leaves_its_budget(kind: str, tmp_path: Path) -> None:
+    budget = DiskBudget(1024 * 1024)
+
+    def use() -> object:
+        if kind == "queue":
+            return diskq.FifoQueue(tmp_path, NAME, diskq.QueueOptions(budget=budget))
+        return diskq.Stream(tmp_path, diskq.StreamOptions(partition_count=1, budget=budget))
+
+    assert len(dropped(use)) == 1
+    assert budget.statistics().members == ()
+    assert budget.statistics().used == 0
+
+
+def test_a_store_that_is_open_at_the_end_of_the_process_raises_nothing(tmp_path: Path) -> None:
+    program = f"""
+import diskq
+queue = diskq.FifoQueue({str(tmp_path)!r}, "e")
+queue.put(b"x")
+"""
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert "unclosed queue" in done.stderr
+    with diskq.FifoQueue(tmp_path, "e") as queue:
+        assert queue.get() == b"x"
