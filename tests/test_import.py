@@ -40,7 +40,7 @@ HEAVY = {
     *("asyncio", "concurrent", "email", "http", "json", "logging", "multiprocessing", "selectors", "socket"),
     *("sqlite3", "ssl", "subprocess", "tempfile", "threading", "urllib", "unittest", "xml"),
     *("attr", "crc32c", "grpc", "opentelemetry", "outcome", "portalocker", "prometheus_client", "pyarrow"),
-    *("pyspark", "rich", "stamina", "trio"),
+    *("pyspark", "rich", "trio"),
 }
 
 

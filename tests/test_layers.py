@@ -54,7 +54,6 @@ TABLE = """
   diskq.storage.forks               os.* diskq._native.core.thread_guard
   diskq.storage.budget              threading
   diskq.storage.checksums           crc32c
-  diskq.channels.core.retrying      stamina
   diskq.hub.client                  diskq._native.hub.wire diskq._native.journal.codec
   diskq.hub.replication             diskq._native.journal.codec
   diskq.hub.service                 diskq._native.hub.wire

@@ -18,7 +18,7 @@ import trio
 
 from diskq._native.journal import codec as journal_codec
 from diskq._native.journal.codec import JournalColumns
-from diskq.channels.core.retrying import Again, tries
+from diskq.channels.core.backoff import backoff
 from diskq.channels.core.watch import listen
 from diskq.engine.journal.reader import JournalReader
 from diskq.errors import HubError, OffsetOutOfRangeError
@@ -138,28 +138,23 @@ class _Copy:
 
     async def again(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Call `ask` until the hub answers, and return the answer. Raises HubError that is not temporary."""
-        try:
-            answer = await self._try(ask)
-        except Again as again:  # stamina is switched off
-            raise again.__cause__ or again from None
+        failures = 0
+        while True:
+            try:
+                answer = await ask()
+                break
+            except HubError as failure:
+                failures += 1
+                self.report(failures=self.statistics.failures + 1, last_error=str(failure))
+                if not failure.is_temporary:
+                    raise
+                self._complain(str(failure))
+            await trio.sleep(backoff(failures, self.options))
         if self._complaint is not None:
             self._complaint = None
             address, failures = self.client.address, self.statistics.failures
             log.report("copy_resumed", "hub %s is reachable again", address, peer=address, failures=failures)
         return answer
-
-    async def _try(self, ask: Callable[[], Awaitable[T]]) -> T:
-        async for attempt in tries(Again, self.options):
-            with attempt:
-                try:
-                    return await ask()
-                except HubError as failure:
-                    self.report(failures=self.statistics.failures + 1, last_error=str(failure))
-                    if not failure.is_temporary:
-                        raise
-                    self._complain(str(failure))
-                    raise Again from failure
-        raise AssertionError("the retries never end")
 
     def _complain(self, complaint: str) -> None:
         """Log a failure if it differs from the one before."""

@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import stamina
 import trio
 
 import diskq
@@ -140,13 +139,6 @@ async def test_a_refusal_for_good_is_raised(source, copy):
     async with open_hub(copy.parent, journal=journal) as hub, HubClient(hub.address, "web1") as client:
         with pytest.raises(HubError, match="20 bytes: 5 are allowed"):
             await replicate(source, client, "log")
-
-
-async def test_no_retries_where_stamina_is_switched_off(source):
-    async with HubClient("localhost:1", "web1") as client:
-        with stamina.set_testing(True, attempts=1), pytest.raises(HubError) as failure:
-            await replicate(source, client, "log")
-        assert failure.value.code == "UNAVAILABLE"
 
 
 # --- a journal that is no copy, or not whole --------------------------------------------------

@@ -1,8 +1,8 @@
 # The task that delivers. Law: one batch at a time, in order; a batch leaves the queue after `deliver`
 # returned, or after its undeliverable messages are durable as dead letters; in all other cases it stays.
 #
-# The first try of a batch costs no more than the call. Only after a failure does `stamina` decide how long to
-# wait, until the batch is done.
+# The first try of a batch costs no more than the call. After a failure the back-off (core/backoff.py) decides
+# how long to wait, unless the failure says so itself, until the batch is done.
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
-from diskq.channels.core.retrying import Again, Attempt, tries
+from diskq.channels.core.backoff import backoff
 from diskq.channels.queue.io_loop import QueueLoop
 from diskq.channels.spool.dead_letters import SpoolDeadLetters
 from diskq.channels.spool.pacing import Pacing
@@ -34,6 +34,14 @@ Deliver = Callable[[Batch], Awaitable[object]]
 _LONGEST_ERROR = 500
 # Seconds until the next attempt after a failed read.
 _READ_AGAIN = 1.0
+
+
+class Again(Exception):
+    """The batch is to be tried again `after` that many seconds; None: as the back-off says."""
+
+    def __init__(self, after: float | None = None) -> None:
+        super().__init__("diskq tries again")
+        self.after = after
 
 
 class Misuse(Exception):
@@ -149,47 +157,17 @@ class Delivery:
 
     async def _see_through(self) -> None:
         """Deliver the batch at the head, or make dead letters of it: return when nothing of it is left."""
-        try:
-            await self._try()
-            return
-        except Again as again:
-            pending: Again | None = again
+        failures = 0
         while True:
             try:
-                await self._try_again(pending)
+                await self._try()
                 return
             except Again as again:
-                # Retrying was switched off for the whole process (`stamina.set_active`, a test's
-                # `set_testing`). A spool must not give up because of that.
-                pending = None
-                await self.pacing.sleep(trio.sleep, again.after or self._options.backoff_initial)
-
-    async def _try_again(self, pending: Again | None) -> None:
-        """Try until the batch is done. Raises Again if stamina gives up."""
-        pacing, attempts = self.pacing, tries(_wait_after, self._options)
-        attempt: Attempt | None = None
-
-        async def wait() -> None:
-            nonlocal attempt
-            attempt = await anext(attempts)
-
-        while True:
-            # After `resume` ended the wait, stamina is called again, and does not wait then.
-            while not await pacing.sleep(wait):
-                pass
-            assert attempt is not None
-            with attempt:
-                try:
-                    if pending is not None:
-                        raise pending
-                    await self._try()
-                    return
-                except Again as again:
-                    after = attempt.next_wait if again.after is None else again.after
-                    pacing.next_try_at = trio.current_time() + after
-                    pending = None
-                    self._on_change()
-                    raise
+                failures += 1
+                after = backoff(failures, self._options) if again.after is None else again.after
+            self.pacing.next_try_at = trio.current_time() + after
+            self._on_change()
+            await self.pacing.sleep(trio.sleep, after)
 
     # --- one try ----------------------------------------------------------------------------------
 
@@ -317,13 +295,6 @@ class Delivery:
             count=len(items),
             reason=reason,
         )
-
-
-def _wait_after(again: Exception) -> bool | float:
-    """Return whether stamina tries again, or after how many seconds."""
-    if not isinstance(again, Again):
-        return False
-    return True if again.after is None else float(again.after)
 
 
 def _single(raised: Exception) -> Exception:

@@ -156,23 +156,6 @@ async def test_waiting_for_a_turn_may_be_cancelled(autojump_clock):
     assert trio.current_time() == pytest.approx(100, abs=0.1)
 
 
-# --- stamina's own switch -------------------------------------------------------------------------
-
-
-async def test_a_spool_goes_on_trying_where_retries_are_switched_off(disk, autojump_clock):
-    import stamina
-
-    far_end = Destination(*down(4))
-    stamina.set_active(False)
-    try:
-        async with opened(disk, far_end, **STEADY) as spool:
-            await spool.send(b"1")
-            await spool.drained()
-    finally:
-        stamina.set_active(True)
-    assert far_end.waits == pytest.approx([1] * 4)
-
-
 # --- what it says of itself -----------------------------------------------------------------------
 
 
