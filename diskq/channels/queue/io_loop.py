@@ -231,6 +231,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         try:
             if count:
                 self.engine.head.advance(count)
+            self.engine.head.settle_in_hand()
         finally:
             self._after()
 

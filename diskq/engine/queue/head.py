@@ -46,8 +46,12 @@ class Worker(Protocol):
     def done(self) -> int:
         """The number of those that it is done with."""
 
-    def give_up(self, file: int) -> int:
-        """Drop the messages up to the end of this file. Returns how many it was not done with."""
+    def give_up(self, file: int, *, is_drop: bool) -> tuple[int, int]:
+        """Drop the messages up to the end of this file that it was not done with.
+
+        Returns how many nobody has, and how many somebody has in hand and may still be done with. With
+        `is_drop` it reports by `note_in_hand` what became of these.
+        """
 
     def settle(self) -> tuple[int, ...]:
         """Write what it knows. Returns the handles to sync before the metadata is synced. Raises OSError."""
@@ -78,6 +82,7 @@ class FifoHead:
         self._peeked = _NOTHING_PEEKED
         self._committed = QueuePosition(0, 0)  # where the head is, while something is peeked at
         self._forgotten = 0  # messages of the last peek that were dropped since
+        self._dropped_in_hand = 0  # those of them that `advance` may still report as processed
         self._unreceived = 0  # messages of all peeks that were never received
         self._recounted = 0  # records that are read again, and are not counted twice
         self._depth_at_open = 0
@@ -116,6 +121,7 @@ class FifoHead:
     def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """Return messages as `FifoQueue.get_many`, but leave them. `advance` removes them."""
         self._check_reader()
+        self.settle_in_hand()
         self._forgotten = 0
         missing = max_items - len(self._peeked)
         left = max_bytes - sum(len(body) for body, _ in self._peeked)
@@ -167,6 +173,10 @@ class FifoHead:
         peeked = self._forgotten + len(self._peeked) + self._tier.peeked
         if not 0 <= count <= peeked:
             raise ValueError(f"cannot advance over {count} messages: {peeked} were peeked at")
+        # What was dropped in the hands of the caller was processed all the same.
+        processed = min(count, self._dropped_in_hand)
+        self._dropped_in_hand -= processed
+        self._unreceived -= processed
         dropped = min(count, self._forgotten)
         self._forgotten -= dropped
         count -= dropped
@@ -176,6 +186,16 @@ class FifoHead:
         if in_files:
             self._moved()
         self._tier.advance(count - in_files)
+
+    def settle_in_hand(self) -> None:
+        """Count as dropped what was dropped in the hands of a caller who has not processed it."""
+        self.dropped += self._dropped_in_hand
+        self._dropped_in_hand = 0
+
+    def note_in_hand(self, *, processed: int = 0, dropped: int = 0) -> None:
+        """Count messages that were given up in the hands of somebody, who was done with them or not."""
+        self._unreceived -= processed
+        self.dropped += dropped
 
     def peeked_ends(self, count: int) -> list[QueuePosition]:
         """Return the place just after each of the first `count` messages that were peeked at.
@@ -339,13 +359,14 @@ class FifoHead:
         unread = self.reader.count_on() if self.reader.file == oldest else 0
         peeked = sum(position.file == oldest for _, position in self._peeked)
         self._forget_peeked(peeked)
-        peeked += self._give_up_kept(oldest)
+        self._dropped_in_hand += peeked
+        kept = self._give_up_kept(oldest, is_drop=True)
         if self._peeked:
             self._committed = QueuePosition(self._peeked[0][1].file, 0)
         if self.reader.file == oldest:
             self.reader.next_file()
         self._depth_at_open -= unread
-        self.dropped += peeked + unread
+        self.dropped += kept + unread
         self.drop_consumed()
 
     def skip_all(self) -> None:
@@ -353,7 +374,7 @@ class FifoHead:
         self._forget_peeked(len(self._peeked))
         self._forgotten += self._tier.peeked
         self._tier.clear()
-        self._give_up_kept(self._buffer.file_number)
+        self._give_up_kept(self._buffer.file_number, is_drop=False)
         self.reader.seek(QueuePosition(self._buffer.file_number, 0))
         self.drop_consumed()
         self._depth_at_open -= self.depth
@@ -365,9 +386,12 @@ class FifoHead:
         self._forgotten += count
         self._unreceived += count
 
-    def _give_up_kept(self, file: int) -> int:
-        dropped = self.worker.give_up(file) if self.worker is not None else 0
-        self._unreceived += dropped
+    def _give_up_kept(self, file: int, *, is_drop: bool) -> int:
+        """Give up what the worker has. Returns the number of those that nobody has in hand."""
+        if self.worker is None:
+            return 0
+        dropped, in_hand = self.worker.give_up(file, is_drop=is_drop)
+        self._unreceived += dropped + in_hand
         return dropped
 
     def _moved(self) -> None:

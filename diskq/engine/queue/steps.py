@@ -64,7 +64,7 @@ class QueueStatistics:
     sent: int
     received: int
     dropped: int
-    """Messages that `on_full="drop_oldest"` gave up."""
+    """Messages that `on_full="drop_oldest"` gave up, and that no receiver had in hand and processed."""
     lost: int
     """Messages known to be lost to damage: `repairs` says where."""
     barriers: int

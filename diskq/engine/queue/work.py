@@ -40,6 +40,7 @@ from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.steps import FifoSteps
 from diskq.errors import DiskFullError, DiskqError, LeaseError
 from diskq.options import WorkOptions, checked_options
+from diskq.storage.arguments import check_is
 from diskq.storage.callbacks import check_plain, check_result
 from diskq.storage.closing import Closing
 from diskq.storage.numbers import UNBOUNDED
@@ -142,6 +143,7 @@ class FifoWork(HasOldNames, Closing):
         `exhausted` receives messages after `options.max_attempts`. Raises ValueError if the queue has another
         worker, is closed, or has a memory tier; TypeError if `exhausted` is async; OSError.
         """
+        check_is("queue", queue, (FifoQueue, FifoSteps), "a FifoQueue")
         self.options = checked_options(options, WorkOptions)
         self._exhausted = None if exhausted is None else check_plain("exhausted", exhausted)
         self._queue = queue.steps if isinstance(queue, FifoQueue) else queue
@@ -153,6 +155,7 @@ class FifoWork(HasOldNames, Closing):
         self._bytes = 0  # the size of the window's messages
         self._done: set[int] = set()
         self._in_flight: dict[int, Lease] = {}
+        self._dropped_in_flight: set[int] = set()  # dropped for space meanwhile; they may yet be acknowledged
         self._returned: list[tuple[int, int, bytes]] = []  # a heap: number, attempts, body
         self._delayed: list[tuple[float, int, int, bytes]] = []  # the same, after the time when it is due
         self._pending_acks: list[Place] = []  # acknowledged, and not yet in the ack log
@@ -183,17 +186,21 @@ class FifoWork(HasOldNames, Closing):
     def done(self) -> int:
         return len(self._done)
 
-    def give_up(self, file: int) -> int:
-        dropped = 0
+    def give_up(self, file: int, *, is_drop: bool) -> tuple[int, int]:
+        dropped = in_hand = 0
         while self._window and self._window[0][0] <= file:
-            if self._first not in self._done:
+            if self._first in self._in_flight:
+                in_hand += 1
+                if is_drop:
+                    self._dropped_in_flight.add(self._first)
+            elif self._first not in self._done:
                 dropped += 1
             self._pop_first()
         self._returned = [item for item in self._returned if item[0] >= self._first]
         self._delayed = [item for item in self._delayed if item[1] >= self._first]
         heapq.heapify(self._returned)
         heapq.heapify(self._delayed)
-        return dropped
+        return dropped, in_hand
 
     def settle(self) -> tuple[int, ...]:
         self._ack_log.add(b"".join(self._pending_rows()))
@@ -400,7 +407,7 @@ class FifoWork(HasOldNames, Closing):
     @exclusive
     def release(self, leases: Lease | Iterable[Lease]) -> None:
         """Undo the hand-out of the messages: they are handed out again, before others. Raises as `ack`."""
-        ended = self._ended(leases)
+        ended = self._ended(leases, processed=False)
         rows = [tried_row(*lease._place[:2], lease.attempts - 1) for lease in ended]
         for lease in ended:
             heapq.heappush(self._returned, (lease._number, lease.attempts - 1, lease.body))
@@ -413,7 +420,7 @@ class FifoWork(HasOldNames, Closing):
     @exclusive
     def acknowledge(self, leases: Lease | Iterable[Lease]) -> None:
         """Acknowledge as `ack`, leaving the sync policy to the caller."""
-        ended = self._ended(leases)
+        ended = self._ended(leases, processed=True)
         for lease in ended:
             self._done.add(lease._number)
             self._pending_acks.append(lease._place)
@@ -430,7 +437,7 @@ class FifoWork(HasOldNames, Closing):
         """Give back as `nack`, leaving the sync policy to the caller."""
         if not 0 <= delay <= LONGEST_DELAY:
             raise ValueError(f"a delay is 0 to {LONGEST_DELAY} seconds, got {delay}")
-        ended = self._ended(leases)
+        ended = self._ended(leases, processed=False)
         self._given_back += len(ended)
         now, wall = self._queue.log.clock(), self._ack_log.wall_clock()
         rows = []
@@ -470,7 +477,7 @@ class FifoWork(HasOldNames, Closing):
             self._head.detach()
             self._ack_log.close()
 
-    def _ended(self, leases: Lease | Iterable[Lease]) -> list[Lease]:
+    def _ended(self, leases: Lease | Iterable[Lease], *, processed: bool) -> list[Lease]:
         """End all of the leases, or none. Returns those whose messages are still there."""
         many = [leases] if isinstance(leases, Lease) else list(leases)
         ended: list[Lease] = []
@@ -483,7 +490,19 @@ class FifoWork(HasOldNames, Closing):
                 raise LeaseError(self._queue.name, lease.id)
             del self._in_flight[lease._number]
             ended.append(lease)
-        return [lease for lease in ended if lease._number >= self._first]
+        there = [lease for lease in ended if lease._number >= self._first]
+        if len(there) < len(ended):
+            self._note_gone([lease._number for lease in ended if lease._number < self._first], processed)
+        return there
+
+    def _note_gone(self, numbers: list[int], processed: bool) -> None:
+        """Count messages that were given up while they were in flight."""
+        dropped = self._dropped_in_flight.intersection(numbers)
+        self._dropped_in_flight -= dropped
+        if processed:
+            self._head.note_in_hand(processed=len(numbers))
+        else:
+            self._head.note_in_hand(dropped=len(dropped))
 
     def _lease_again(self, leases: list[Lease]) -> None:
         self._in_flight.update((lease._number, lease) for lease in leases)

@@ -205,6 +205,7 @@ class DeliveryCursor(Closing, Dropped):
 
     def begin_try(self) -> Batch:
         """Begin a try, and return its batch. The try counts even if the process is killed in it."""
+        self._queue.head.settle_in_hand()  # what was dropped before is not in the batch
         self.attempts += 1
         self._write_note()
         return self.batch()

@@ -1022,17 +1022,37 @@ def test_drop_oldest_keeps_what_was_peeked_at_in_later_files():
         queue.put_many(sent)
         peeked = queue.peek_many(150)
         assert fs.size_of(data(1)), "they lie in more than one file"
-        while not (dropped := queue.statistics().dropped):
+        while queue.depth == len(sent):
             sent.append(body(len(sent)))
             queue.put(sent[-1])
-        assert dropped < len(peeked)
-        assert queue.depth == len(sent) - dropped
+        dropped = len(sent) - queue.depth
+        assert 0 < dropped < len(peeked)
+        assert queue.statistics().dropped == 0, "they are in hand"
         queue.advance(len(peeked))
         assert queue.depth == len(sent) - len(peeked)
         assert drained(queue) == sent[len(peeked) :]
         statistics = queue.statistics()
-        assert (statistics.depth, statistics.dropped) == (0, dropped)
-        assert statistics.received == len(sent) - dropped
+        assert (statistics.depth, statistics.dropped, statistics.received) == (0, 0, len(sent))
+
+
+@pytest.mark.parametrize("processed", [0, 3, 150])
+def test_what_was_dropped_in_hand_is_counted_once_as_processed_or_as_dropped(processed):
+    with opened(disk(), max_bytes=64 * 1024, on_full="drop_oldest") as queue:
+        sent = 200
+        queue.put_many(bodies(sent))
+        assert len(queue.peek_many(150)) == 150
+        while queue.depth == sent:
+            queue.put(body(sent))
+            sent += 1
+        dropped = sent - queue.depth
+        assert 3 < dropped < 150
+        queue.advance(processed)
+        rest = drained(queue)
+        queue.peek()
+        statistics = queue.statistics()
+        assert statistics.received == processed + len(rest)
+        assert statistics.received + statistics.dropped == sent
+        assert statistics.dropped == max(0, dropped - processed)
 
 
 @pytest.mark.parametrize("on_full", ["reject", "drop_oldest"])
@@ -1092,7 +1112,7 @@ def test_a_bounded_queue_loses_from_its_head_alone_and_only_where_that_is_the_po
     queue = opened(fs, max_bytes=bound, on_full=on_full, sync_every=50)
     model = bodies(400 if on_full == "drop_oldest" else 500, start=1_000_000)  # nearly full
     queue.put_many(model)
-    peeked = number = dropped_before = 0
+    peeked = number = 0
     for act, value in acts:
         if act in ("put", "put_many"):
             lengths = value if act == "put_many" else [value]
@@ -1105,9 +1125,8 @@ def test_a_bounded_queue_loses_from_its_head_alone_and_only_where_that_is_the_po
                 assert on_full == "reject"
                 accepted = full.accepted
             model += batch[:accepted]
-            dropped = queue.statistics().dropped - dropped_before
+            dropped = len(model) - queue.depth
             assert on_full == "drop_oldest" or not dropped
-            dropped_before += dropped
             # What was peeked at and dropped is passed over by `advance`.
             gone = model[:dropped]
             del model[:dropped]
@@ -1137,7 +1156,7 @@ def test_a_bounded_queue_loses_from_its_head_alone_and_only_where_that_is_the_po
         else:
             queue.close()
             queue = opened(fs, max_bytes=bound, on_full=on_full, sync_every=50)
-            peeked = dropped_before = 0
+            peeked = 0
         assert queue.depth == len(model)
         on_disk = sum(len(content) for path, content in fs.files().items() if path not in (LOCK, WAL, meta()))
         assert on_disk <= bound
