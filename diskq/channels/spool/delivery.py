@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from operator import index
 
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
@@ -219,8 +220,9 @@ class Delivery:
         if isinstance(raised, Permanent) and raised.items != ():
             try:
                 items = range(len(batch)) if raised.items is None else _places(batch, raised.items)
-            except IndexError as mistake:
-                raised = mistake
+            except (IndexError, TypeError) as mistake:
+                # No message can be given up for it, and the others are to be delivered.
+                raised = Retry(f"Permanent({raised.reason!r}): {mistake}")
             else:
                 await self._bury(batch, items, raised.reason)
                 self._cursor.do_not_count_failed_try()
@@ -305,5 +307,12 @@ def _single(raised: Exception) -> Exception:
 
 
 def _places(batch: Batch, items: Iterable[int]) -> list[int]:
-    """Return the items as sorted indexes. Raises IndexError for one that is not in the batch."""
-    return sorted({range(len(batch))[item] for item in items})
+    """Return the items as sorted indexes. Raises IndexError or TypeError for one that is not in the batch."""
+    places = set()
+    for item in items:
+        if isinstance(item, bool) or not hasattr(item, "__index__"):
+            raise TypeError(f"items are places in the batch, whole numbers from 0, got {item!r}")
+        if not 0 <= index(item) < len(batch):
+            raise IndexError(f"items names place {item}, and the batch has places 0 to {len(batch) - 1}")
+        places.add(index(item))
+    return sorted(places)

@@ -361,6 +361,33 @@ async def test_two_processes_cannot_have_one_spool(disk, autojump_clock):
 # --- dead letters ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "items, why",
+    [
+        ([5], "items names place 5, and the batch has places 0 to 1"),
+        ([-1], "items names place -1, and the batch has places 0 to 1"),
+        (["0"], "items are places in the batch, whole numbers from 0, got '0'"),
+        ([0.0], "items are places in the batch, whole numbers from 0, got 0.0"),
+        ([True], "items are places in the batch, whole numbers from 0, got True"),
+        ([None], "items are places in the batch, whole numbers from 0, got None"),
+        ([0, "1"], "items are places in the batch, whole numbers from 0, got '1'"),
+        (2, "items names place 2, and the batch has places 0 to 1"),
+    ],
+    ids=str,
+)
+async def test_a_place_that_is_not_in_the_batch_gives_up_nothing_and_is_tried_again(
+    disk, autojump_clock, items, why
+):
+    far_end = Destination(diskq.Permanent("no", items=items))
+    async with opened(disk, far_end, retry_on=OSError) as spool:
+        await spool.send_many([b"1", b"2"])
+        await until(lambda: spool.statistics().last_error)
+        assert why in (spool.statistics().last_error or "")
+        await spool.drained()
+        assert len(spool.dead_letters) == 0
+    assert far_end.got == [b"1", b"2"]
+
+
 async def test_what_will_never_be_delivered_becomes_a_dead_letter_and_the_others_go_on(disk, autojump_clock):
     far_end = Destination(diskq.Permanent("HTTP 400", items=[1, 3]))
     async with opened(disk, far_end) as spool:
