@@ -67,8 +67,13 @@ class CommittingReceiver(TailReceiver[M]):
         await self._begin()
         if not processed:
             self._commit_parts(self._tail.parts.values())
-        for one in processed:
-            self._commit_value(one.partition, self._value_to_commit(one.offset + 1))
+        try:
+            places = [(one.partition, one.offset) for one in processed]
+        except AttributeError:
+            kinds = ", ".join(type(one).__name__ for one in processed)
+            raise TypeError(f"commit is given messages that were received, got {kinds}") from None
+        for index, offset in places:
+            self._commit_value(index, self._value_to_commit(offset + 1))
 
     @enable_ki_protection
     async def sync(self) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
 from diskq.errors import DiskqError, OffsetOutOfRangeError
+from diskq.storage.arguments import whole_number
 from diskq.storage.block_reader import Loss
 from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import FileSystem
@@ -219,8 +220,9 @@ class LogReader(HasOldNames, Closing, Dropped, Generic[M, C_co, S]):
         """Go to message `offset`; `next_offset()` is allowed: the reader then waits for the next message.
 
         Raises OffsetOutOfRangeError if the message is gone or not there yet (the reader stays where it was),
-        StreamNotFoundError, OSError.
+        TypeError, StreamNotFoundError, OSError.
         """
+        offset = whole_number("offset", offset)
         before = self.position
         while True:
             bases = self._bases = self._files.bases()

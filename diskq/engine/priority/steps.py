@@ -34,6 +34,7 @@ from diskq.errors import (
     UnsupportedFormatError,
 )
 from diskq.options import Durability, PriorityOptions, checked_options
+from diskq.storage.arguments import whole_number
 from diskq.storage.barrier import Barrier, Replacement
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem
@@ -336,10 +337,12 @@ class PrioritySteps(DirectorySteps):
         if implementation not in IMPLEMENTATIONS:
             raise ValueError(f"implementation is one of {', '.join(IMPLEMENTATIONS)}, got {implementation!r}")
         for what, limit in (("max_size", max_size), ("max_message_size", max_message_size)):
-            if limit is not None and not 0 <= limit <= _LARGEST_LIMIT:
+            if limit is not None and not 0 <= whole_number(what, limit) <= _LARGEST_LIMIT:
                 raise ValueError(f"{what} is 0 to {_LARGEST_LIMIT}, got {limit}")
-        if key_range is not None and not -(2**63) <= key_range[0] <= key_range[1] < 2**63:
-            raise ValueError(f"key_range is two numbers of 64 bits, in order, got {key_range}")
+        if key_range is not None:
+            numbers = [whole_number("a key of key_range", key) for key in key_range]
+            if len(numbers) != 2 or not -(2**63) <= numbers[0] <= numbers[1] < 2**63:
+                raise ValueError(f"key_range is two numbers of 64 bits, in order, got {key_range}")
         if implementation == "QA" and key_range is None:
             raise ValueError("a queue of kind QA needs a key_range")
         queue = StoredQueue(name, IMPLEMENTATIONS[implementation], max_size, max_message_size, key_range)

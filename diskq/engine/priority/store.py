@@ -39,6 +39,10 @@ __all__ = [
 log = Log("priority")
 
 
+def _no_queue(given: object) -> TypeError:
+    return TypeError(f"queue is what `store.queue()` or `create_queue` returns, got {type(given).__name__}")
+
+
 class PriorityStore(HasOldNames, LogEngine):
     """Priority queues in TaskFlux's files.
 
@@ -92,6 +96,8 @@ class PriorityStore(HasOldNames, LogEngine):
 
     def info(self, queue: StoredQueue) -> QueueInfo:
         """Return the queue as it is now."""
+        if type(queue) is not StoredQueue:
+            raise _no_queue(queue)
         return QueueInfo.of(queue)
 
     @exclusive
@@ -151,6 +157,8 @@ class PriorityStore(HasOldNames, LogEngine):
         All are checked before the first is added. Raises as `put`; `DiskFullError.accepted` is the
         number of messages that are in the queue all the same.
         """
+        if type(queue) is not StoredQueue:
+            raise _no_queue(queue)
         payloads = list(payloads)
         word = self.log.durability(durability)
         try:
@@ -170,6 +178,8 @@ class PriorityStore(HasOldNames, LogEngine):
 
     def get(self, queue: StoredQueue) -> PriorityRecord | None:
         """Return the next message, to be acknowledged or given back; None if nothing is ready."""
+        if type(queue) is not StoredQueue:
+            raise _no_queue(queue)
         found = self.steps.get_many(queue, 1)
         return found[0] if found else None
 
@@ -180,10 +190,14 @@ class PriorityStore(HasOldNames, LogEngine):
 
         They are in the log, and in every snapshot, until they are acknowledged. Raises QueueNotFoundError.
         """
+        if type(queue) is not StoredQueue:
+            raise _no_queue(queue)
         return self.steps.get_many(queue, max_items, max_bytes)
 
     def peek(self, queue: StoredQueue, max_items: int = 1) -> list[PriorityRecord]:
         """Return messages as `get_many`, but leave them in the queue."""
+        if type(queue) is not StoredQueue:
+            raise _no_queue(queue)
         return self.steps.peek(queue, max_items)
 
     def ack(self, queue: StoredQueue, record: PriorityRecord, durability: Durability | None = None) -> None:
@@ -198,6 +212,8 @@ class PriorityStore(HasOldNames, LogEngine):
         self, queue: StoredQueue, records: Iterable[PriorityRecord], durability: Durability | None = None
     ) -> None:
         """Acknowledge messages as `ack`, with one write. `DiskFullError.accepted` is the number that are."""
+        if type(queue) is not StoredQueue:
+            raise _no_queue(queue)
         word = self.log.durability(durability)
         batch = list(records)
         try:
@@ -212,10 +228,12 @@ class PriorityStore(HasOldNames, LogEngine):
 
         Nothing is written. Raises LeaseError if it was settled before.
         """
-        self.steps.nack_many(queue, [record])
+        self.nack_many(queue, [record])
 
     def nack_many(self, queue: StoredQueue, records: Iterable[PriorityRecord]) -> None:
         """Make messages ready again, as `nack`."""
+        if type(queue) is not StoredQueue:
+            raise _no_queue(queue)
         self.steps.nack_many(queue, records)
 
     enqueue = old_name(put)

@@ -21,6 +21,7 @@ from diskq.engine.stream.settings import read_settings
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.errors import OffsetOutOfRangeError
 from diskq.messages import Message
+from diskq.storage.arguments import check_is
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.numbers import UNBOUNDED
 
@@ -87,6 +88,7 @@ class StreamReader:
 
         Raises OffsetOutOfRangeError if the offset does not exist, StreamNotFoundError, OSError.
         """
+        check_is("reader", reader, PartitionReader, "a reader that `open` returned")
         if start == "oldest":
             reader.seek_oldest()
         elif start == "newest":
@@ -99,6 +101,7 @@ class StreamReader:
             reader.seek(start)
 
     def seek_moment(self, reader: PartitionReader, partition: int, timestamp: int) -> None:
+        check_is("reader", reader, PartitionReader, "a reader that `open` returned")
         for attempt in itertools.count(1):
             with TimeLookup(self.fs, self.files.partition(partition)) as lookup:
                 offset = lookup.offset_after(timestamp)

@@ -20,6 +20,7 @@ from diskq.engine.stream.transactions import roll_forward as rollforward
 from diskq.engine.stream.transactions.transaction import Committed, Transaction
 from diskq.errors import DiskFullError
 from diskq.options import Durability, StreamOptions
+from diskq.storage.arguments import check_is
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
 __all__ = ["Item", "Key", "Stream", "Value", "When", "key_maker"]
@@ -125,6 +126,7 @@ class Stream(LogEngine):
         """
         steps, fs, files = self.steps, self._fs, self.files
         self.log.check_usable()
+        check_is("transaction", transaction, Transaction, "a Transaction")
         transaction.check()
         if rollforward.is_committed(fs, files, transaction):
             rollforward.forget(fs, files)
