@@ -32,7 +32,7 @@ LOOKS = {
     LogWriter: "check_usable deadline durability is_point_due is_too_much_unsynced",
 }
 STEPS = {
-    FifoQueue: "advance close delete empty flush peek peek_many sync",
+    FifoQueue: "advance clear close delete empty flush peek peek_many sync",
     Stream: "close flush sync",
     Journal: "close flush sync",
     PriorityStore: "close flush peek sync",
