@@ -278,12 +278,14 @@ def scan(
 
 
 def has_record(const unsigned char[::1] buffer, Py_ssize_t start=0):
-    """True if there is a whole record anywhere in `buffer` from byte `start` on."""
+    """True if there is a whole record anywhere in `buffer` from byte `start` on. Raises ValueError below 0."""
     cdef const char* data = start_of(buffer)
     cdef Py_ssize_t size = buffer.shape[0]
     cdef Py_ssize_t at
     cdef Record record
     cdef bint found = False
+    if start < 0:
+        raise ValueError(f"start is 0 or more, got {start}")
     with nogil:
         for at in range(start, size - NARROW_HEAD + 1):
             if <unsigned char> data[at] == 0xAA and parse_record(data + at, size - at, size - at, &record) == RECORD:
@@ -390,6 +392,8 @@ def encode_adds(
     cdef Py_ssize_t i
     cdef bint is_list = isinstance(keys, list)
     cdef int64_t key = 0
+    if not 0 <= start <= count:
+        raise ValueError(f"start is 0 to {count}, got {start}")
     if is_list and len(keys) != count:
         raise ValueError("as many keys as payloads")
     if not is_list:
@@ -415,6 +419,8 @@ def encode_removes(
     cdef Py_ssize_t size = record_size(REMOVE_FIELDS + PyBytes_GET_SIZE(name), document)
     cdef Py_ssize_t most = len(ids) - start
     cdef Py_ssize_t i
+    if not 0 <= start <= len(ids):
+        raise ValueError(f"start is 0 to {len(ids)}, got {start}")
     if room >= 0:
         most = min(most, max(<Py_ssize_t> 1, (room + size - 1) // size))
     cdef bytes out = PyBytes_FromStringAndSize(NULL, most * size + 4)

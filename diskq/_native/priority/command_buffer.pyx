@@ -80,6 +80,8 @@ cdef class CommandBuffer:
         cdef bint is_list = isinstance(keys, list)
         cdef int64_t key = 0
         cdef char* at
+        if not 0 <= start <= count:
+            raise ValueError(f"start is 0 to {count}, got {start}")
         if is_list and len(keys) != count:
             raise ValueError("as many keys as payloads")
         if not is_list:
@@ -101,7 +103,10 @@ cdef class CommandBuffer:
         cdef Py_ssize_t most = max(<Py_ssize_t> 1, (self._room() + size - 1) // size)
         cdef Py_ssize_t stop = start + min(most, len(ids) - start)
         cdef Py_ssize_t i
-        cdef char* at = self._space((stop - start) * size + END_SIZE)
+        cdef char* at
+        if not 0 <= start <= len(ids):
+            raise ValueError(f"start is 0 to {len(ids)}, got {start}")
+        at = self._space((stop - start) * size + END_SIZE)
         for i in range(start, stop):
             at = lay_remove(at, name, ids[i], self.term, False)
         self._write_counted((stop - start) * size, stop - start)
@@ -120,6 +125,8 @@ cdef class CommandBuffer:
         cdef QueueCalls calls
         cdef bytes payload
         cdef char* at
+        if not 0 <= start <= batch.count:
+            raise ValueError(f"start is 0 to {batch.count}, got {start}")
         while stop < batch.count and (total < room or stop == start):
             calls, payload = <QueueCalls> batch.calls[stop], <bytes> batch.payloads[stop]
             total += record_size(calls.fields + PyBytes_GET_SIZE(payload), False)

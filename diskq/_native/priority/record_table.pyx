@@ -71,6 +71,13 @@ cdef class PriorityRecord:
         return f"PriorityRecord(queue={self.queue!r}, id={self.id}, priority={self.priority}, {len(self.payload)} bytes)"
 
 
+cdef int _check_range(list items, Py_ssize_t start, Py_ssize_t stop) except -1:
+    """Raise ValueError if `start:stop` is not a range of the items."""
+    if not 0 <= start <= stop <= len(items):
+        raise ValueError(f"{start}:{stop} is not a range of {len(items)} items")
+    return 0
+
+
 @cython.final
 cdef class RecordTable:
     """The records of the queue `name`; `order` decides which key comes first."""
@@ -306,6 +313,7 @@ cdef class RecordTable:
         cdef bint is_list = isinstance(keys, list)
         cdef int64_t key = 0
         cdef Py_ssize_t i
+        _check_range(payloads, start, stop)
         if not is_list:
             key = keys
         for i in range(start, stop):
@@ -427,13 +435,17 @@ cdef class RecordTable:
     def unclaim(self, list records not None, Py_ssize_t start, Py_ssize_t stop):
         """Make `records[start:stop]` taken again, since they could not be settled."""
         cdef Py_ssize_t i
+        cdef PriorityRecord record
+        _check_range(records, start, stop)
         for i in range(start, stop):
-            (<PriorityRecord> records[i]).hold = HELD
+            record = records[i]
+            record.hold = HELD
 
     def forget(self, list records not None, Py_ssize_t start, Py_ssize_t stop):
         """Remove `records[start:stop]`, which were claimed."""
         cdef Py_ssize_t i
         cdef PriorityRecord record
+        _check_range(records, start, stop)
         for i in range(start, stop):
             record = records[i]
             assert record.table is self and record.hold == SETTLING
@@ -549,6 +561,8 @@ cdef class RecordTable:
         cdef const char* data = start_of(buffer)
         cdef Py_ssize_t count = 0
         cdef int32_t length
+        if at < 0:
+            raise ValueError(f"a byte is 0 or more, got {at}")
         while count < most and buffer.shape[0] - at >= HEAD:
             length = get_i32_be(data + at + 16)
             if length < 0:

@@ -130,6 +130,8 @@ def decode_queue_head(const unsigned char[::1] buffer, Py_ssize_t at=0):
     cdef Py_ssize_t size, i
     cdef int32_t first, second, count
     cdef const char* field
+    if at < 0:
+        raise ValueError(f"a byte is 0 or more, got {at}")
     if left < 1:
         return None
     size = <unsigned char> data[at]

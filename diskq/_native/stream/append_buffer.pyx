@@ -226,6 +226,8 @@ cdef class StreamRouter:
         cdef object own_key, own_time, value
         cdef object routed_key = None
         cdef object now = timestamp
+        if not 0 <= start <= n:
+            raise ValueError(f"start is 0 to {n}, got {start}")
         if now is None:
             now = now_by(self.clock)
         self._make_room_for_routes(n)
