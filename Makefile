@@ -53,7 +53,7 @@ torture: $(STAMPS)/dev $(STAMPS)/bench $(STAMPS)/fuzz $(STAMPS)/compiled ## ever
 	@$(MAKE) --no-print-directory --keep-going -j1 $(TORTURES)
 
 torture-crashes:
-	@DISKQ_EVERY_FAULT=1 $(PY) -m pytest -m "" tests/contract tests/crash tests/engine tests/torture tests/spark/test_cluster.py
+	@DISKQ_EVERY_FAULT=1 $(PY) -m pytest -m "" tests/contract tests/crash tests/engine tests/torture tests/spark/test_cluster.py tests/cli/test_standard_streams.py
 
 torture-rigs:
 	@$(PY) -m tests.torture $(if $(QUICK),--short --only ours,--out benchmarks/results) $(ARGS)

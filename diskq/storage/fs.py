@@ -83,6 +83,9 @@ _LARGE = 64 * 1024 * 1024
 _HOLLOW = 1000
 _MANY_STRETCHES = 256
 
+# The number of the namespace that all processes of the machine are in (PROC_PID_INIT_INO of the kernel).
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+
 # stdin, stdout and stderr are below. A program that was started without them gives their numbers to the files
 # that it opens first; then what a C library prints on stderr would overwrite a store.
 _FIRST_DESCRIPTOR = 3
@@ -129,11 +132,15 @@ def directory_of(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """This process, as the lock file names it: enough for a person to find it."""
+    """A process, as the lock file names it: enough for a person to find it."""
 
     pid: int
     host: str
     boot_id: str
+    pid_namespace: int = 0
+    """The kernel's number of the namespace of `pid`; 0: that of the whole machine, or unknown."""
+    started: int = 0
+    """The Unix time at which the process started; 0: unknown."""
 
 
 class Stamp(NamedTuple):
@@ -231,10 +238,10 @@ class FileSystem(Protocol):
     def try_lock(self, handle: int) -> bool:
         """Take the exclusive lock, which ends with the process (flock). False: another process has it."""
 
-    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+    def is_locked(self, handle: int, owner: Identity) -> bool | None:
         """True if a process has that lock; None if this cannot be determined. The lock is not taken.
 
-        `pid` and `host` are those of its last known owner; a `pid` of 0 means that none is known.
+        `owner` is the last known owner of the lock; its `pid` is 0 if none is known.
         """
 
     def identity(self) -> Identity: ...
@@ -383,28 +390,34 @@ class PosixFileSystem:
         _locked.add(handle)
         return True
 
-    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
-        is_here = host == socket.gethostname()
+    def is_locked(self, handle: int, owner: Identity) -> bool | None:
+        me = self.identity()
+        is_this_boot = bool(me.boot_id) and owner.boot_id == me.boot_id
+        is_here = is_this_boot or owner.host == me.host
+        # Of other pid namespaces, such as a sibling container's, the list shows no processes: an owner there
+        # may live, unless it is of an earlier boot.
+        sees_owner = me.pid_namespace in (0, owner.pid_namespace) or not is_this_boot
         status = os.fstat(handle)
         device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
         try:
             with open(_LOCKS, encoding="ascii") as lines:
-                for _, kind, _, _, owner, file, *_ in map(str.split, lines):
+                for _, kind, _, _, pid, file, *_ in map(str.split, lines):
                     *listed, inode = file.rsplit(":", 1)
                     # Some file systems (btrfs, overlays) report another device for a file than the list does.
                     if (
                         kind == "FLOCK"
                         and inode == str(status.st_ino)
-                        and (listed == [device] or owner == str(pid))
+                        and (listed == [device] or pid == str(owner.pid))
                     ):
                         return True
         except (OSError, ValueError):
-            return _is_alive(pid) if is_here else None
-        # Processes in other containers, or on other hosts, are not in the list.
-        return False if is_here else None
+            return _is_alive(owner.pid) if is_here and sees_owner else None
+        # Processes on other hosts are not in the list either.
+        return False if is_here and sees_owner else None
 
     def identity(self) -> Identity:
-        return Identity(os.getpid(), socket.gethostname(), _boot_id())
+        pid = os.getpid()
+        return Identity(pid, socket.gethostname(), _boot_id(), _pid_namespace(pid), _start_of(pid))
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -492,7 +505,7 @@ class PortableFileSystem(PosixFileSystem):
         _locked.add(handle)
         return True
 
-    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+    def is_locked(self, handle: int, owner: Identity) -> bool | None:
         return None
 
 
@@ -656,6 +669,29 @@ def _is_contention(refusal: BaseException) -> bool:
     cause = refusal.__cause__ or (refusal.args[0] if refusal.args else None)
     number = getattr(cause, "errno", None)
     return number in _CONTENTION
+
+
+@functools.cache
+def _pid_namespace(pid: int) -> int:
+    """Return the number of the namespace of this process, whose id is `pid`; 0: that of the machine."""
+    with contextlib.suppress(OSError):
+        number = os.stat("/proc/self/ns/pid").st_ino
+        return 0 if number == _FIRST_PID_NAMESPACE else number
+    return 0
+
+
+@functools.cache
+def _start_of(pid: int) -> int:
+    """Return the Unix time at which this process, which has the id `pid`, started; 0 if unknown."""
+    with (
+        contextlib.suppress(OSError, ValueError, IndexError, AttributeError),
+        open("/proc/self/stat") as file,
+    ):
+        # The program's name, in parentheses, may have any characters. Field 22 is in ticks since the boot.
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        return int(time.time() - since_boot)
+    return 0
 
 
 @functools.cache

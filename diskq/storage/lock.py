@@ -20,7 +20,7 @@ from diskq.errors import LockedError
 from diskq.storage.barrier import write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import let_go
-from diskq.storage.fs import FileSystem
+from diskq.storage.fs import FileSystem, Identity
 from diskq.storage.small_file import read_small
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "as_bits",
     "bits_in",
     "holder_of",
+    "may_be_open",
     "parse_holder",
     "read_holder",
     "redo_named_by",
@@ -70,6 +71,10 @@ class Holder:
     """The number of its redo log; 0: it has none, or nothing in it is needed."""
     is_displaced: bool = False
     """True if another program may have written where the records of the redo log belong."""
+    pid_namespace: int = 0
+    """The kernel's number of the namespace of `pid`; 0: that of the whole machine, or unknown."""
+    started: int = 0
+    """The Unix time at which the process started; 0: unknown."""
 
     def is_of_this_boot(self, fs: FileSystem) -> bool:
         """False if the machine was restarted since, so that the page cache was lost."""
@@ -78,7 +83,17 @@ class Holder:
     def __str__(self) -> str:
         if not self.pid:
             return "another process"
-        return f"process {self.pid} on {self.host} since {self.since}"
+        text = f"process {self.pid} on {self.host} since {self.since}"
+        if self.pid_namespace:
+            # Another process has this number outside of the container: here is what tells them apart.
+            started = datetime.fromtimestamp(self.started, UTC).isoformat(timespec="seconds")
+            text += f" (in pid namespace {self.pid_namespace}, started {started}, boot {self.boot_id[:8]})"
+        return text
+
+    def is_perhaps_alive(self, fs: FileSystem) -> bool:
+        """True if it may be at work in another container of this machine, which no list of locks shows."""
+        is_elsewhere = fs.identity().pid_namespace not in (0, self.pid_namespace)
+        return is_elsewhere and self.pid > 0 and not self.is_closed and self.is_of_this_boot(fs)
 
 
 class Lock:
@@ -152,7 +167,14 @@ class Lock:
         me = self._fs.identity()
         since = datetime.fromtimestamp(self._fs.wall_clock(), UTC).isoformat(timespec="seconds")
         self._holder = replace(
-            self._holder, pid=me.pid, host=me.host, since=since, boot_id=me.boot_id, is_closed=False
+            self._holder,
+            pid=me.pid,
+            host=me.host,
+            since=since,
+            boot_id=me.boot_id,
+            is_closed=False,
+            pid_namespace=me.pid_namespace,
+            started=me.started,
         )
         self._write()
 
@@ -233,6 +255,9 @@ class Lock:
         its = self._holder
         content: dict[str, str | int] = {"pid": its.pid, "host": its.host, "since": its.since}
         content["boot_id"] = its.boot_id
+        if its.pid_namespace:
+            content["pid_namespace"] = its.pid_namespace
+            content["started"] = its.started
         if its.staged:
             content["staged"] = as_bits(its.staged)
         if its.recovering_since:
@@ -298,6 +323,8 @@ def parse_holder(data: bytes) -> Holder | None:
             bool(content.get("is_closed", 0)),
             int(content.get("redo", 0)),
             bool(content.get("is_displaced", 0)),
+            int(content.get("pid_namespace", 0)),
+            int(content.get("started", 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return Holder()
@@ -315,6 +342,16 @@ def bits_in(mask: object) -> tuple[int, ...]:
     return tuple(number for number in range(mask.bit_length()) if mask >> number & 1)
 
 
+def may_be_open(fs: FileSystem, path: str) -> bool:
+    """True if a process has the lock, or may have it where this cannot be determined. Raises OSError.
+
+    A process in another container of this machine is not in the list of locks: it is taken to live, unless it
+    says that it has closed. One on another machine is not.
+    """
+    holder, is_held = holder_of(fs, path)
+    return bool(is_held) or (is_held is None and holder is not None and holder.is_perhaps_alive(fs))
+
+
 def holder_of(fs: FileSystem, path: str) -> tuple[Holder | None, bool | None]:
     """Return the last holder, and whether a process has the lock (None: this cannot be determined).
 
@@ -325,6 +362,7 @@ def holder_of(fs: FileSystem, path: str) -> tuple[Holder | None, bool | None]:
     handle = fs.open(path)
     try:
         holder = parse_holder(fs.pread(handle, _LARGEST_LOCK, 0)) or Holder()
-        return holder, fs.is_locked(handle, holder.pid, holder.host)
+        owner = Identity(holder.pid, holder.host, holder.boot_id, holder.pid_namespace, holder.started)
+        return holder, fs.is_locked(handle, owner)
     finally:
         fs.close(handle)

@@ -279,9 +279,9 @@ class OverlayFS:
         file = self._handles[handle]
         return not self._locks or file.below < 0 or self._below.try_lock(file.below)
 
-    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+    def is_locked(self, handle: int, owner: Identity) -> bool | None:
         file = self._handles[handle]
-        return file.below >= 0 and self._below.is_locked(file.below, pid, host)
+        return file.below >= 0 and self._below.is_locked(file.below, owner)
 
     def identity(self) -> Identity:
         return self._below.identity()

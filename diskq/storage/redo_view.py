@@ -15,7 +15,7 @@ from typing import Protocol
 from diskq.storage.closing import let_go
 from diskq.storage.file_watch import FileWatch
 from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
-from diskq.storage.lock import Holder, holder_of, read_holder, redo_named_by
+from diskq.storage.lock import Holder, may_be_open, read_holder, redo_named_by
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.redo_replay import Redone, RedoSource, is_part_of, replay_redo
 
@@ -114,7 +114,7 @@ def look_at_redo(
     named = redo_named_by(holder)
     if not named or (named < 0 and not fs.size_of(files.redo)) or _shows(fs, files.redo):
         return None
-    if holder_of(fs, files.lock)[1]:
+    if may_be_open(fs, files.lock):
         return None
     its = source(holder)
     was_displaced = holder is not None and holder.is_displaced
@@ -373,8 +373,8 @@ class RedoView:
     def try_lock(self, handle: int) -> bool:
         return self._below.try_lock(handle)
 
-    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
-        return self._below.is_locked(handle, pid, host)
+    def is_locked(self, handle: int, owner: Identity) -> bool | None:
+        return self._below.is_locked(handle, owner)
 
     def identity(self) -> Identity:
         return self._below.identity()

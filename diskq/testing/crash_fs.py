@@ -370,7 +370,7 @@ class CrashFS:
             file.locked_by = handle
             return True
 
-    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+    def is_locked(self, handle: int, owner: Identity) -> bool | None:
         with self._mutex:
             return self._handle(handle).file.locked_by is not None
 

@@ -254,9 +254,9 @@ class FaultFS(Generic[Disk]):
     def try_lock(self, handle: int) -> bool:
         return self._call(Call("try_lock", self._path(handle)), lambda: self.inner.try_lock(handle))
 
-    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+    def is_locked(self, handle: int, owner: Identity) -> bool | None:
         call = Call("is_locked", self._path(handle))
-        return self._call(call, lambda: self.inner.is_locked(handle, pid, host))
+        return self._call(call, lambda: self.inner.is_locked(handle, owner))
 
     def identity(self) -> Identity:
         return self.inner.identity()

@@ -146,7 +146,7 @@ class RamFS:
         self._locked.add(id(self._handles[handle]))
         return True
 
-    def is_locked(self, handle: int, pid: int, host: str) -> bool | None:
+    def is_locked(self, handle: int, owner: Identity) -> bool | None:
         return id(self._handles[handle]) in self._locked
 
     def identity(self) -> Identity:

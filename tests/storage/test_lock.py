@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -16,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from diskq.errors import LockedError
-from diskq.storage.fs import FileSystem, OsFileSystem, PortableFileSystem, PosixFileSystem
-from diskq.storage.lock import Holder, Lock, parse_holder
+from diskq.storage.fs import FileSystem, Identity, OsFileSystem, PortableFileSystem, PosixFileSystem
+from diskq.storage.lock import Holder, Lock, holder_of, may_be_open, parse_holder, read_holder
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.testing import CrashFS
 
@@ -233,3 +234,98 @@ def test_only_the_owner_may_read_the_file(path):
     finally:
         os.umask(before)
     assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+# --- pid namespaces -------------------------------------------------------------------------------
+
+
+class Contained(OsFileSystem):
+    """The file system as a process in another container of this machine uses it."""
+
+    def __init__(self, namespace: int) -> None:
+        super().__init__()
+        self._namespace = namespace
+
+    def identity(self) -> Identity:
+        return dataclasses.replace(super().identity(), pid=1, pid_namespace=self._namespace)
+
+
+ONE, OTHER, MACHINE = Contained(4026532001), Contained(4026532002), Contained(0)
+
+
+@pytest.fixture
+def left(path: str) -> Lock:
+    """A lock that its process in the container ONE does not hold any more, and has not closed."""
+    lock = Lock(ONE, path, "the queue")
+    lock.sign()
+    lock.release()
+    return lock
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="here is no list of locks")
+@pytest.mark.parametrize("seen_from, is_held", [(ONE, False), (MACHINE, False), (OTHER, None)])
+def test_a_holder_is_called_dead_only_where_it_would_be_seen(path, left, seen_from, is_held):
+    assert holder_of(seen_from, path)[1] is is_held
+    assert may_be_open(seen_from, path) is (is_held is None)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="here is no list of locks")
+def test_a_holder_elsewhere_that_has_closed_is_not_called_alive(path):
+    lock = Lock(ONE, path, "the queue")
+    lock.sign()
+    lock.note_closed()
+    lock.release()
+    assert not may_be_open(OTHER, path)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="here is no list of locks")
+def test_a_holder_of_an_earlier_boot_is_dead_wherever_it_was(path, left, monkeypatch):
+    monkeypatch.setattr("diskq.storage.fs._boot_id", lambda: "another")
+    assert holder_of(OTHER, path)[1] is False
+
+
+def test_a_holder_in_a_container_is_named_with_its_namespace_start_and_boot(path, left):
+    holder = read_holder(OTHER, path)
+    me = ONE.identity()
+    assert str(holder).startswith(f"process 1 on {me.host} since ")
+    assert "(in pid namespace 4026532001, started 20" in str(holder)
+    assert str(holder).endswith(f", boot {me.boot_id[:8]})")
+    lock = Lock(ONE, path, "the queue")
+    with pytest.raises(LockedError, match="in pid namespace 4026532001"):
+        Lock(OTHER, path, "the queue")
+    lock.release()
+
+
+HOLD_A_STREAM = """
+import os, sys, diskq
+options = diskq.StreamOptions(partition_count=1)
+with diskq.Stream(sys.argv[1], options) as stream, diskq.FifoQueue(sys.argv[2], "q") as queue:
+    stream.append(b"one", b"k")
+    queue.put(b"one")
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+LOOK = """
+import sys
+from diskq.cli import main
+for words in (["info", *sys.argv[1:]], ["queue", "info", sys.argv[2], "q"]):
+    main(words)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root makes pid namespaces")
+def test_a_writer_in_a_sibling_container_is_not_called_dead(tmp_path):
+    (tmp_path / "data").mkdir()
+    container = ["unshare", "--fork", "--pid", "--mount-proc", sys.executable, "-c"]
+    if subprocess.run([*container, ""], check=False, capture_output=True).returncode:
+        pytest.skip("no pid namespaces here")
+    paths = [str(tmp_path / "stream"), str(tmp_path / "data")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*container, HOLD_A_STREAM, *paths], **pipes) as writer:  # type: ignore[call-overload]
+        assert writer.stdout.readline() == "held\n"
+        seen = subprocess.run([*container, LOOK, *paths], capture_output=True, text=True, check=True)
+        writer.stdin.close()
+    assert seen.stdout.count("perhaps process 1 on") == 3
+    assert "died" not in seen.stdout + seen.stderr
+    assert "next open" not in seen.stdout + seen.stderr

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from diskq.storage.fs import FileSystem, OsFileSystem
+from diskq.storage.fs import FileSystem, Identity, OsFileSystem
 from diskq.testing import Call, CrashFS, FaultFS
 from diskq.testing import fault_fs as faultfs
 
@@ -78,7 +78,7 @@ VERBS = {
     "size_of": lambda fs, at, handle: fs.size_of(f"{at}/a"),
     "try_lock": lambda fs, at, handle: fs.try_lock(handle),
     "remove_directory": lambda fs, at, handle: remove_new(fs, f"{at}/new"),
-    "is_locked": lambda fs, at, handle: fs.is_locked(handle, 1, "host"),
+    "is_locked": lambda fs, at, handle: fs.is_locked(handle, Identity(1, "host", "boot")),
     "is_link": lambda fs, at, handle: fs.is_link(f"{at}/a"),
     "share_memory": lambda fs, at, handle: fs.share_memory(handle, 3),
     "sync_file_system": lambda fs, at, handle: fs.sync_file_system(handle),

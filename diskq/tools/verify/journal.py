@@ -20,7 +20,7 @@ from diskq.engine.log.missing_end import checksummed_end, checksums_reach
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery_points import RecoveryPoint, read_points
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.lock import holder_of, read_holder
+from diskq.storage.lock import may_be_open, read_holder
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.write_ahead_log import read_wal
 from diskq.storage.write_ahead_logs import was_restarted
@@ -199,7 +199,7 @@ def _look_at_the_end(
             report.torn(path, end, what)
         else:
             report.damage(path, end, what, max(0, row.records - held))
-    elif end < size and not holder_of(fs, files.lock)[1]:
+    elif end < size and not may_be_open(fs, files.lock):
         left = size - end
         what = f"{left} bytes are not a whole message: the next open cuts them, and keeps a copy"
         if segment.tail == "TORN" or not fs.pread(segment.blocks.handle, left, end).strip(b"\0"):

@@ -12,7 +12,7 @@ from diskq.engine.priority.recovery import STALE, TORN
 from diskq.engine.priority.view import try_opening
 from diskq.errors import CorruptionError
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import holder_of, read_holder
+from diskq.storage.lock import may_be_open, read_holder
 from diskq.storage.repairs import last_byte
 from diskq.tools.report import Report, report_leftovers, settled
 from diskq.tools.stores import Store
@@ -34,7 +34,7 @@ def verify_priority(fs: FileSystem, store: Store, report: Report) -> None:
 
 
 def _is_being_written(fs: FileSystem, files: StoreFiles) -> bool:
-    return any(holder_of(fs, path)[1] for path in (files.lock, files.metadata))
+    return any(may_be_open(fs, path) for path in (files.lock, files.metadata))
 
 
 def _was_killed(fs: FileSystem, files: StoreFiles) -> bool:

@@ -18,7 +18,7 @@ from diskq.engine.queue.redo_source import look_at_queue
 from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_after
 from diskq.storage.block_reader import BlockReader
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.lock import holder_of
+from diskq.storage.lock import may_be_open
 from diskq.storage.repairs import Repair
 from diskq.tools.report import Report, report_cut_repair, report_leftovers, report_rotten_entries, settled
 from diskq.tools.stores import Store
@@ -205,7 +205,7 @@ class _QueueVerification:
                 )
 
     def _is_being_written(self) -> bool:
-        return bool(holder_of(self._fs, self._files.lock)[1])
+        return may_be_open(self._fs, self._files.lock)
 
     def _report_acks(self, found: Recovered) -> None:
         if self._fs.size_of(self._files.private) is None:

@@ -23,7 +23,7 @@ from diskq.engine.stream.stream import Stream
 from diskq.errors import DiskqError, StreamNotFoundError, UnsupportedFormatError
 from diskq.options import StreamOptions
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.lock import holder_of, read_holder
+from diskq.storage.lock import may_be_open, read_holder
 from diskq.storage.log_events import nothing_logged
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.write_ahead_log import read_wal
@@ -165,7 +165,7 @@ class _StreamVerification:
         self._report_rest(points)
 
     def _is_being_written(self) -> bool:
-        return bool(holder_of(self._fs, self._files.lock)[1])
+        return may_be_open(self._fs, self._files.lock)
 
     def _may_be_unsynced(self, base: int, points: RecoveryPoints, partition: int) -> bool:
         """True if a power cut may have taken the end of this segment, which was never promised."""

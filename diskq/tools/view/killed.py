@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import Holder, holder_of, read_holder
+from diskq.storage.lock import Holder, may_be_open, read_holder
 from diskq.storage.redo_log import redo_path
 from diskq.storage.redo_view import LoggedFiles, RedoLook
 from diskq.storage.write_ahead_log import (
@@ -37,7 +37,7 @@ def report_redo(
     `look` is what was found of the log; `counted` returns how many messages some records are. Raises OSError.
     """
     unfinished = redo_path(files.redo)
-    if fs.size_of(unfinished) is not None and not holder_of(fs, files.lock)[1]:
+    if fs.size_of(unfinished) is not None and not may_be_open(fs, files.lock):
         report.note(unfinished, None, "a crash left it: the next open removes it")
     if look is None:
         return fs
@@ -103,11 +103,11 @@ def _killed(
     fs: FileSystem, lock: str, stagings: Mapping[int, Staging], named: Sequence[int]
 ) -> tuple[Holder | None, Sequence[int] | None]:
     """Return the process that was killed, and the write-ahead logs that it used; None if none was."""
-    holder, is_held = holder_of(fs, lock)
+    holder = read_holder(fs, lock)
     staged = named if holder is None or not holder.pid else holder.staged
     is_recovering = holder is not None and holder.recovering_since > 0
     is_killed = staged or is_recovering or not all(holds_nothing(fs, its.path) for its in stagings.values())
-    return holder, staged if is_killed and not is_held else None
+    return holder, staged if is_killed and not may_be_open(fs, lock) else None
 
 
 def _report_replayed(
