@@ -64,7 +64,7 @@ torture-killed:
 
 # The real go-diskqueue, go-diskq and sej; what cannot be built or mounted here is left out, with a sentence.
 torture-peers:
-	@$(PY) -m tests.torture.peer_first --cases $(if $(QUICK),54,540)
+	@$(PY) -m tests.torture.peer_first --cases $(if $(QUICK),63,630)
 
 torture-disks:
 	@$(PY) -m tests.torture.real_disks --cuts $(if $(QUICK),20,100)

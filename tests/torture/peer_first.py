@@ -6,8 +6,9 @@ before it has closed. Then diskq opens it. A case is PEER:STATE:BOOT:ENDING:SEED
 
 STATE: `killed` (no power cut: SIGKILL), `durable` (exactly what was synced), `drawn` (of the rest any part,
 as drawn), `sums` (what was synced, and all checksum files), `data` (what was synced, and all files that a
-peer has, too), `index` (the same without the data files). BOOT: the boot id after it is another one, the same
-one, or the machine has none. ENDING: the peer `closes`, or `dies`; or `none` comes, and diskq is first.
+peer has, too), `records` (of these the data files), `index` (of these the others). BOOT: the boot id after it
+is another one, the same one, or the machine has none. ENDING: the peer `closes`, or `dies`; or `none` comes,
+and diskq is first.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.torture.real_peers import PEERS, Peer, PeerError, real_peers
 
 __all__ = ["BOOTS", "ENDINGS", "STATES", "let_write", "run_case"]
 
-STATES = ("killed", "durable", "drawn", "sums", "data", "index")
+STATES = ("killed", "durable", "drawn", "sums", "data", "records", "index")
 BOOTS = ("changed", "unchanged", "absent")
 ENDINGS = ("closes", "dies", "none")
 AT = "/q"
@@ -105,6 +106,7 @@ def left(disk: CrashFS, state: str, luck: random.Random) -> CrashFS:
         survives = {
             "sums": path.endswith(".sums"),
             "data": not is_ours,
+            "records": is_data,
             "index": not is_ours and not is_data,
         }
         if survives.get(state):
@@ -176,7 +178,7 @@ def main() -> None:
 
 def _run_peer(peer: Peer, args: argparse.Namespace) -> bool:
     cases = [
-        (STATES[n % 6], BOOTS[n // 6 % 3], ENDINGS[n // 18 % 3], args.seed + n) for n in range(args.cases)
+        (STATES[n % 7], BOOTS[n // 7 % 3], ENDINGS[n // 21 % 3], args.seed + n) for n in range(args.cases)
     ]
     if args.only:
         parts = [each.split(":") for each in args.only if each.startswith(f"{peer.name}:")]
