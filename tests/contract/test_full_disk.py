@@ -15,8 +15,12 @@ from diskq.options import Durability
 from diskq.testing import FaultFS
 from tests.contract.kinds import DURABILITIES, Kind, body, engines
 from tests.contract.lives import NEXT, PATH, Life, after, disk, killed
+from tests.sampling import IS_EXHAUSTIVE
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_log")]
+
+# Which of the writes is the first that fails.
+STEP = 1 if IS_EXHAUSTIVE else 4
 
 each_kind = pytest.mark.parametrize("kind", engines(), ids=str)
 wals = pytest.mark.parametrize("wal", [False, True], ids=["plain", "wal"])
@@ -26,6 +30,7 @@ def batches(size: int) -> Iterator[list[bytes]]:
     return ([body(number, 60) for number in range(start, start + size)] for start in range(0, 8, size))
 
 
+@pytest.mark.sampled
 @each_kind
 @wals
 @pytest.mark.parametrize("word", DURABILITIES)
@@ -34,7 +39,7 @@ def batches(size: int) -> Iterator[list[bytes]]:
 def test_what_was_refused_is_not_in_and_all_else_is(
     kind: Kind, wal: bool, word: Durability, size: int, for_good: bool
 ) -> None:
-    for nth in count(1):
+    for nth in count(1, STEP):
         fs = disk()
         accepted: list[bytes] = []
         refused = 0
@@ -62,12 +67,13 @@ def test_what_was_refused_is_not_in_and_all_else_is(
             break
 
 
+@pytest.mark.sampled
 @each_kind
 @wals
 def test_a_full_disk_is_called_so_by_every_call_of_a_life(kind: Kind, wal: bool) -> None:
     left = killed(kind, wal=wal)
     for begin, acts in ((lambda: Life(kind, disk(), wal=wal), "wmsbtyBwft"), (lambda: after(left), NEXT)):
-        for nth in count(1):
+        for nth in count(1, STEP):
             life = begin()
             full = life.fs.fail("pwrite", nth, errno.ENOSPC, times=None)
             life.run(acts)
