@@ -78,6 +78,8 @@ class Budget(Protocol):
     @property
     def max_bytes(self) -> int: ...
 
+    def check_new(self, name: str, path: str, least: int) -> None: ...
+
     def join(self, name: str, used: int, fixed: int, on_full: OnFull) -> Any: ...
 
 
@@ -157,7 +159,7 @@ class QueueOptions(_LoggedOptions):
     max_message_size: int = 16 * MIB
     """Larger messages are refused. Larger ones that are already in the files are delivered."""
     max_bytes: int | None = None
-    """The queue's bound on disk, checksums included. None: only the disk's size bounds it."""
+    """The queue's bound on disk, checksums and its logs included. None: only the disk's size bounds it."""
     on_full: OnFull = "wait"
     """At the bound: let senders wait, refuse (`DiskFullError`), or drop the oldest file."""
     budget: Budget | None = None

@@ -30,7 +30,15 @@ from typing import Literal
 from diskq.errors import DiskFullError
 from diskq.options import OnFull
 
-__all__ = ["BLOCK", "BudgetMember", "BudgetShare", "BudgetStatistics", "DiskBudget", "Refusal"]
+__all__ = [
+    "BLOCK",
+    "WALS_IN_A_BUDGET",
+    "BudgetMember",
+    "BudgetShare",
+    "BudgetStatistics",
+    "DiskBudget",
+    "Refusal",
+]
 
 Refusal = Literal["droppable", "others", "over_budget"]
 """Why a member does not get space now: "droppable": it has files to drop first; "others": another member was
@@ -38,6 +46,9 @@ asked to drop its oldest file; "over_budget": all were asked to give back what t
 
 BLOCK = 4 * 1024
 """File systems allocate in blocks of this size: a file may take up to that much more than its size."""
+
+WALS_IN_A_BUDGET = 32
+"""A write-ahead log for messages may take this part of a budget. In a smaller one, messages do not wait."""
 
 _LEAST_BOUND = 64 * 1024
 # The default headroom is this part of the bound: for committed offsets, temporary files, ack logs.
@@ -149,10 +160,28 @@ class DiskBudget:
                 members=members,
             )
 
+    def check_new(self, name: str, path: str, least: int) -> None:
+        """Raise DiskFullError if a new member, which needs `least` bytes to hold one message, never can.
+
+        What the present members need as long as they are open leaves too little. A queue or stream that
+        exists is not refused: what is in it can be consumed.
+        """
+        self._forget_dropped()
+        with self._lock:
+            members, fixed = len(self._shares), sum(share.fixed for share in self._shares)
+        if fixed + least > self._room:
+            raise DiskFullError(
+                path,
+                f"{name} needs {least} bytes for its own files and a first message, and the {members} open "
+                f"members of the budget of max_bytes={self._max_bytes} need {fixed} for theirs: "
+                "enlarge the budget, or share it among fewer",
+            )
+
     def join(self, name: str, used: int, fixed: int, on_full: OnFull) -> BudgetShare:
         """Return a new member, which has `used` bytes on the disk, `fixed` of them as long as it is open.
 
-        Never refuses: if the members use more than the budget allows, none gets more until they use less.
+        Never refuses (`check_new` does): if the members use more than the budget allows, none gets more until
+        they use less.
         """
         self._forget_dropped()
         share = BudgetShare(self, name, used, fixed, on_full)

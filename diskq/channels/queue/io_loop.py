@@ -369,7 +369,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
 
     def _bound(self) -> DiskBound:
         if self.options.max_bytes is not None:
-            return DiskBound(self.options.max_bytes, self.engine.quota.on_disk)
+            return DiskBound(self.options.max_bytes, self.engine.quota.counted)
         return shared_bound(self.engine.quota.share)
 
     @property

@@ -21,9 +21,10 @@ from diskq.engine.queue.sealed_files import SealedFiles
 from diskq.errors import DiskFullError
 from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile
-from diskq.storage.budget import BLOCK, BudgetShare
+from diskq.storage.budget import BLOCK, WALS_IN_A_BUDGET, BudgetShare
 from diskq.storage.fs import FileSystem
 from diskq.storage.redo_log import LEAST_SIZE
+from diskq.storage.write_ahead_log import RESERVE, ROWS_SIZE, SIZE
 
 __all__ = ["Act", "FifoQuota", "Obstacle"]
 
@@ -36,12 +37,14 @@ Act = Literal["roll", "drop_consumed", "drop_oldest", "spill"]
 it hands consumed files to the next barrier, which removes them. "drop_oldest": it gives up what is left of
 the oldest file, which is not the active one. "spill": it writes the messages in memory to the files."""
 
-# Kept free below the byte bound: a new file's first checksums.
-_HEADROOM = 4 * 1024
+# Kept free below the byte bound: a new file's first checksums, the lock file and the metadata.
+_HEADROOM = 5 * 1024
 # Blocks counted in a budget: for the lock and the metadata, which is replaced; and for each file.
 _FIXED_BLOCKS = 5
-# A redo log may take this part of a bound.
+# A redo log may take this part of a bound; and a write-ahead log for messages this part of the queue's own
+# bound. Without it each message is written at once, and the log has a page, for checksums.
 _REDO_LOGS_IN_A_BOUND = 64
+_WALS_IN_A_BOUND = 8
 _BLOCKS_OF_A_FILE = 2
 
 
@@ -65,10 +68,26 @@ class FifoQuota:
         self._tier = tier
         self._drops = options.on_full == "drop_oldest"
         self._is_left_small = False  # a small active file was left since the last barrier
-        self.wal_size = 0
-        """The size of the queue's write-ahead log, in bytes."""
+        self.wal_size = ROWS_SIZE
+        """The bytes of the queue's write-ahead log, also while it is given up on a full disk."""
         self.share: BudgetShare | None = None
         """The share of the disk budget that the queue uses, or None."""
+
+    def plan_wal(self, *, is_wanted: bool) -> bool:
+        """Decide whether messages may wait on a write-ahead log, and count it: not in a small bound."""
+        size, options = SIZE + RESERVE, self._options
+        is_too_large = options.max_bytes is not None and size > options.max_bytes // _WALS_IN_A_BOUND
+        if options.budget is not None:
+            is_too_large |= size > options.budget.max_bytes // WALS_IN_A_BUDGET
+        has_wal = is_wanted and not is_too_large
+        self.wal_size = size if has_wal else ROWS_SIZE
+        return has_wal
+
+    def check_new(self) -> None:
+        """Raise DiskFullError if a new queue could never hold a message in the budget, for lack of space."""
+        if self._options.budget is not None:
+            least = self._fixed + BLOCK * (_BLOCKS_OF_A_FILE + 1) + _HEADROOM
+            self._options.budget.check_new(self._files.what, self._files.directory, least)
 
     def join(self, head: QueuePosition) -> None:
         """Become a member of the budget, if there is one.
@@ -131,17 +150,27 @@ class FifoQuota:
     # --- how much there may be --------------------------------------------------------------------
 
     @property
+    def _own(self) -> int:
+        """The bytes of its bound that the queue needs for itself: both logs, and what `_HEADROOM` is for."""
+        return _HEADROOM + self.wal_size + self.most_redo
+
+    @property
+    def counted(self) -> int:
+        """The bytes that count for `max_bytes`."""
+        return self.on_disk + self._own
+
+    @property
     def _bound(self) -> int:
         """The bytes that may be kept. One file more is dropped, to be gone when its space is needed."""
         assert self._options.max_bytes is not None
         ahead = self._options.file_size if self._drops else 0
-        return self._options.max_bytes - _HEADROOM - ahead
+        return self._options.max_bytes - self._own - ahead
 
     @property
     def _left(self) -> int:
         """The bytes that may be accepted now: consumed files count until a barrier has removed them."""
         assert self._options.max_bytes is not None
-        return min(self._bound - self._kept, self._options.max_bytes - _HEADROOM - self.on_disk)
+        return min(self._bound - self._kept, self._options.max_bytes - self.counted)
 
     def left(self, most: int) -> int:
         """Return how many bytes may be written without asking; up to `most`."""
@@ -272,7 +301,7 @@ class FifoQuota:
             return self.share.full_error(self._files.directory, size)
         return DiskFullError(
             self._files.directory,
-            f"queue {self._files.name!r} holds {self.on_disk + self._tier.size} bytes, "
+            f"queue {self._files.name!r} holds {self.counted + self._tier.size} bytes, "
             f"{size} more would pass max_bytes={self._options.max_bytes}",
         )
 

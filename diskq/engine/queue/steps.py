@@ -120,7 +120,7 @@ class FifoSteps(LogSteps):
         self.head = FifoHead(parts)
         self.tail = FifoTail(parts, self.head)
         self._is_spill_due = False  # True if the next barrier is to include what waits in memory
-        self._uses_wal = uses_wal
+        self._uses_wal = self.quota.plan_wal(is_wanted=uses_wal)
         self._is_open = False
         self._never_empty = never_empty
 
@@ -129,6 +129,8 @@ class FifoSteps(LogSteps):
     def open(self) -> None:
         """Lock it, repair what a crash has left, and go on after the last message. Raises as `FifoQueue`."""
         fs, files, writer = self._fs, self._files, self.log
+        if fs.size_of(files.lock) is None and fs.size_of(files.metadata) is None:
+            self.quota.check_new()
         if fs.make_directory(files.private):
             writer.pending.directories[files.directory] = None
         writer.pending.directories[files.private] = None
@@ -181,7 +183,6 @@ class FifoSteps(LogSteps):
         wals = self.log.wals
         assert wals is not None
         wals.open({0: self.buffer}, is_for_rows=not self._uses_wal)
-        self.quota.wal_size = wals.size
         if self._uses_wal and not wals:
             self.log.was_refused = True
 

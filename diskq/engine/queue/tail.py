@@ -303,7 +303,6 @@ class FifoTail:
         if self.can_end_consumed_file:
             # What is on the write-ahead log has been taken, too.
             if self.log.wals is not None:
-                self._quota.wal_size = 0
                 self.log.wals.give_up()
             try:
                 self._append.make_room_for_rows()

@@ -78,14 +78,23 @@ class StreamDiskShare:
         )
         return self.roll_size
 
+    def _fixed_size(self, partitions: int, logs: int) -> int:
+        """Return the bytes on the disk whatever the stream holds, with those of its `logs`."""
+        of_each = BLOCK * _BLOCKS_OF_A_PARTITION + min(_MOST_ZEROS, BLOCK + (self.roll_size >> 7))
+        return _FIXED_BLOCKS * BLOCK + partitions * of_each + logs
+
+    def check_new(self, partitions: int, logs: int) -> None:
+        """Raise DiskFullError if a new stream could never hold a message in the budget, for lack of space."""
+        self.settle_roll_size(partitions)
+        least = self._fixed_size(partitions, logs) + _LITTLE
+        self._budget.check_new(f"stream {self._files.path}", self._files.path, least)
+
     def join(
         self, partitions: Sequence[WrittenPartition], wals: int, on_full: OnFull, router: StreamRouter
     ) -> BudgetShare:
         """Measure the stream, with the write-ahead logs' bytes, and join the budget."""
         self._partitions = partitions
-        fixed = BLOCK * _BLOCKS_OF_A_PARTITION + min(_MOST_ZEROS, BLOCK + (self.roll_size >> 7))
-        self._fixed = _FIXED_BLOCKS * BLOCK + len(partitions) * fixed
-        self._fixed += wals
+        self._fixed = self._fixed_size(len(partitions), wals)
         for index in self._files.partitions():
             bases = self._files.partition(index).bases()
             if index < len(partitions):

@@ -41,7 +41,7 @@ from diskq.errors import DiskFullError, DiskqError, MessageSizeError, StorageFai
 from diskq.options import StreamOptions, checked_options
 from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, keep_path, write_over
-from diskq.storage.budget import BLOCK, BudgetShare
+from diskq.storage.budget import BLOCK, WALS_IN_A_BUDGET, BudgetShare
 from diskq.storage.fs import AnyPath, FileSystem, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
@@ -49,6 +49,7 @@ from diskq.storage.redo_log import LEAST_SIZE
 from diskq.storage.redo_replay import RedoSource
 from diskq.storage.repairs import Repair, keep_content
 from diskq.storage.swap import finish_swap
+from diskq.storage.write_ahead_log import RESERVE, ROWS_SIZE, SIZE
 from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs
 
 __all__ = ["Item", "Key", "StreamSteps", "Value", "When", "key_maker"]
@@ -181,6 +182,11 @@ class StreamSteps(DirectorySteps):
             most = min(most, options.budget.max_bytes // _REDO_LOGS_IN_A_BUDGET)
         return most if most >= LEAST_SIZE and options.sync_to == "log" else 0
 
+    def _wals_size(self, *, is_for_rows: bool) -> int:
+        """Return the bytes of the write-ahead logs, if they are only for checksums, or for messages, too."""
+        count = min(_MOST_WALS, self.settings.partitions)
+        return count * ROWS_SIZE if is_for_rows else count * SIZE + RESERVE
+
     def _use_redo(self, lock: Lock) -> None:
         self.log.use_redo(
             Redo(
@@ -214,6 +220,12 @@ class StreamSteps(DirectorySteps):
                 self.settings.roll_size,
                 has_retention=any(bound is not None for bound in bounds),
             )
+            self._uses_wal = self._uses_wal and self._wals_size(is_for_rows=False) <= (
+                self.options.budget.max_bytes // WALS_IN_A_BUDGET
+            )
+            if existing is None and not files.partitions():
+                logs = self._wals_size(is_for_rows=not self._uses_wal) + self._most_redo
+                self._disk_share.check_new(self.settings.partitions, logs)
         intent = pending(fs, files)
         self._open_partitions(was_ours, wals, source, intent)
         self._make_router()

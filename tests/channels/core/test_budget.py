@@ -326,7 +326,7 @@ async def test_a_queue_with_nothing_to_drop_has_another_one_drop_that_may():
     ):
         for _ in range(108):
             await kept.send(BODY)
-        for _ in range(600):
+        for _ in range(1000):
             await old.send(BODY)
         dropped = old.statistics().dropped
         with trio.fail_after(60):
