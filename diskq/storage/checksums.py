@@ -42,6 +42,7 @@ __all__ = [
     "replace_last_rows",
     "rows_after",
     "rows_before",
+    "sealed_end",
     "verified_prefix",
 ]
 
@@ -357,6 +358,25 @@ def rows_before(fs: FileSystem, path: str | None, position: int) -> tuple[int, i
         return rows.consumed, rows.last_end
     finally:
         rows.close()
+
+
+def sealed_end(fs: FileSystem, path: str | None) -> int | None:
+    """Return where a complete file ends, by the row that seals it; None if the last row does not.
+
+    It costs one read, however many rows there are. Raises OSError.
+    """
+    if path is None:
+        return None
+    try:
+        handle = fs.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        size = fs.size(handle)
+        row = unpack_row(fs.pread(handle, ROW.size, size - ROW.size)) if size >= ROW.size else None
+    finally:
+        let_go(fs, handle)
+    return row.end if row is not None and row.is_seal else None
 
 
 def rows_after(fs: FileSystem, path: str | None, position: int) -> list[Row]:

@@ -14,9 +14,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.core.framing import Framing
@@ -37,6 +39,7 @@ from diskq.storage.checksums import (
     checksummed,
     rows_after,
     rows_before,
+    sealed_end,
     verified_prefix,
 )
 from diskq.storage.closing import let_go
@@ -218,6 +221,16 @@ class FifoRecovery:
             self._cut_zeros(read.file, known)
         return self._cut_at_framing(known, is_ours=is_ours)
 
+    @cached_property
+    def _checksum_files(self) -> list[int]:
+        """The numbers of the data files that have, or had, checksum files, as they were found, ascending."""
+        return self.files.checksum_files()
+
+    @property
+    def _newest(self) -> int:
+        """The number of the last data file; -1 if there is none. `sizes` is in ascending order."""
+        return next(reversed(self.sizes), -1)
+
     def _sums(self, number: int) -> str | None:
         """Return the checksum file of a data file; None if it is of other bytes."""
         return None if number in self.unchecked else self.files.checksum_file(number)
@@ -281,7 +294,7 @@ class FifoRecovery:
         consumed = [number for number in self.sizes if number < read.file]
         damaged = DamagedFiles(self.fs, self.files)
         if consumed and is_ours:
-            damaged.find_marked(consumed)
+            damaged.find_marked(set(consumed))
         for number in consumed:
             size = self.sizes.pop(number)
             if is_ours:
@@ -303,7 +316,8 @@ class FifoRecovery:
     def _report_gap(self, metadata: QueueMetadata, start: int, end: int) -> None:
         """Report that files start:end are missing."""
         at_head = metadata.read.byte if start == metadata.read.file else 0
-        if known := [number for number in self.files.checksum_files() if start <= number < end]:
+        listed = self._checksum_files
+        if known := listed[bisect_left(listed, start) : bisect_left(listed, end)]:
             for number in known:
                 self._report_absent(number, at_head if number == start else 0)
         elif start > metadata.read.file or (metadata.read < metadata.write and not self.sizes):
@@ -315,7 +329,7 @@ class FifoRecovery:
 
     def _report_gone(self, metadata: QueueMetadata) -> None:
         """Report missing files after the position that was written to, if they had messages."""
-        for number in self.files.checksum_files():
+        for number in self._checksum_files:
             is_after = number not in self.sizes and (number, 0) >= metadata.write
             if is_after and checksummed(self.fs, self.files.checksum_file(number))[1]:
                 self._report_absent(number)
@@ -364,7 +378,7 @@ class FifoRecovery:
 
     def _move(self, records: bytes) -> None:
         """Write them durably to a new file after all others."""
-        number = max(self.sizes) + 1
+        number = self._newest + 1
         handle = self.fs.open(self.files.data(number), write=True, create=True, exclusive=True)
         try:
             write_all(self.fs, handle, records, 0)
@@ -395,11 +409,14 @@ class FifoRecovery:
         was taken for messages by an open that could not decide.
         """
         staged = self.use.staged
+        newest = self._newest
         for number in [number for number in self.sizes if number >= first]:
+            is_last = number == newest
+            if not is_last and sealed_end(self.fs, self._sums(number)) == self.sizes[number]:
+                continue  # as most are, and there may be many
             with closing(Rows(self.fs, self._sums(number))) as rows:
                 rows.seek(NO_NUMBER)
                 last = rows.last
-            is_last = number == max(self.sizes)
             size = self.sizes[number]
             if last is None or not (self.use.has_all_checksums if is_last else last.is_seal):
                 continue
@@ -424,11 +441,12 @@ class FifoRecovery:
         if is_ours:
             self.ahead = ReadAhead(self.fs, self.any_size, Gate())
         counted = 0
+        newest = self._newest
         for number in [number for number in self.sizes if number >= known.file]:
             start = known.byte if number == known.file else 0
             losses, records = self._scan(number, start, self.sizes[number])
             counted += records
-            is_last = number == max(self.sizes)
+            is_last = number == newest
             size = self.sizes[number]
             beyond: list[Row] = []
             if is_last and is_ours and self.use.was_killed:
@@ -514,21 +532,25 @@ class FifoRecovery:
         first disagreement: what was not synced survives as a prefix. Without it old and young cannot be
         distinguished, and everything is kept up to the last agreement.
         """
-        counted = 0
+        counted = done = 0
         numbers = [number for number in self.sizes if number >= known.file]
         due = known.file
-        while numbers and (numbers[0] == due or not prefix):
-            number = numbers.pop(0)
+        agreeing: int | None = None  # the last file of which a checksum agrees, once it was looked for
+        while done < len(numbers) and (numbers[done] == due or not prefix):
+            number = numbers[done]
             start = known.byte if number == known.file else 0
             end, records, is_complete = self._verified_prefix(number, start, prefix)
             counted += records
-            if end < self.sizes[number] and (
-                prefix or not any(self._verified_prefix(later, 0, prefix).end for later in numbers)
-            ):
-                self._cut(number, end, UNSYNCED, None)
+            done += 1
+            if end < self.sizes[number]:
+                if agreeing is None and not prefix:
+                    later = (each for each in reversed(numbers) if self._verified_prefix(each, 0, prefix).end)
+                    agreeing = next(later, -1)
+                if agreeing is None or number >= agreeing:
+                    self._cut(number, end, UNSYNCED, None)
             # If a file is not known to be complete, the next file does not continue it.
             due = number + 1 if is_complete else -1
-        for number in numbers:
+        for number in numbers[done:]:
             del self.sizes[number]
             checksum_file = self.files.checksum_file(number)
             self.acts.set_aside(self.files.data(number), UNSYNCED, None, removals=(checksum_file,))
@@ -562,9 +584,9 @@ class FifoRecovery:
 
     def _write_position(self, known: QueuePosition) -> QueuePosition:
         """Return the place after the last record. A file that does not exist yet is written from 0."""
-        if not self.sizes or max(self.sizes) < known.file:
+        last = self._newest
+        if last < known.file:
             return QueuePosition(known.file, 0)
-        last = max(self.sizes)
         return QueuePosition(last + 1, 0) if self.has_torn_tail else QueuePosition(last, self.sizes[last])
 
     def _counted(self, read: QueuePosition) -> int:

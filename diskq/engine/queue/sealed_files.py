@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 
 from diskq.engine.queue.damaged_files import DamagedFiles
 from diskq.engine.queue.files import QueueFiles
@@ -52,11 +53,13 @@ class SealedFiles(Mapping[int, int]):
 
     def after(self, number: int) -> int | None:
         """Return the first file after that one; None if there is none."""
+        if number + 1 in self._ends:
+            return number + 1
         return next((later for later in self._ends if later > number), None)
 
     def consume(self, before: int, pending_syncs: PendingSyncs) -> bool:
         """Let the next barrier remove the files before that one. False if there are none."""
-        consumed = [number for number in self._ends if number < before]
+        consumed = list(takewhile(lambda number: number < before, self._ends))
         for number in consumed:
             size = self._ends.pop(number) + self._checksum_bytes.pop(number)
             self.kept -= size
