@@ -70,6 +70,8 @@ _RESERVE = _ENTRY.size
 # group, what it is of, file, position, bytes
 _PART = struct.Struct("<IIqqI4x")
 _LARGEST = 1024 * 1024 * 1024
+# The entries of one half, and torn ones whose sizes reach into others, have at most so many times its size.
+_MOST_OVERLAPPING = 8
 
 
 class Part(NamedTuple):
@@ -313,12 +315,19 @@ def _content(number: int, halves: Sequence[bytes], half_size: int) -> RedoConten
     chains = [_chain(number, half) for half in halves]
     older, latest = sorted(chains, key=lambda chain: chain.last)
     found.entries = [entry for entry in older.entries + latest.entries if entry.sequence >= latest.floor]
-    if [entry.sequence for entry in found.entries] != list(range(latest.floor, latest.last + 1)):
+    if not _is_complete(found.entries, latest.floor, latest.last):
         found.unreadable += half_size - older.end
     for half, chain in zip(halves, chains, strict=True):
         if len(half) < half_size or _needs_more(number, half, chain.end, latest.last):
             found.unreadable += half_size - chain.end
     return found
+
+
+def _is_complete(entries: Sequence[RedoEntry], first: int, last: int) -> bool:
+    """True if these are the entries from `first` to `last`, in order; there are none if `last` is less."""
+    if len(entries) != max(0, last - first + 1):
+        return False  # the numbers of a damaged log may be far apart
+    return all(entry.sequence == sequence for sequence, entry in enumerate(entries, first))
 
 
 def _chain(number: int, half: bytes) -> _Chain:
@@ -369,14 +378,21 @@ def _needs_more(number: int, half: bytes, start: int, last: int) -> bool:
     """True if a whole entry after byte `start` is later than `last`: the one before it was durable then.
 
     None is written before the one before it is durable, so only the last one may be torn. Only the mark that
-    nothing is needed may come earlier.
+    nothing is needed may come earlier. Also true if there are more headers than entries have space: no writer
+    has made them.
     """
     mark = number.to_bytes(8, "little")
     is_needed = False
+    left = _MOST_OVERLAPPING * len(half)
     at = start + _HEADER_CHECKED_FROM - 1
     while (at := half.find(mark, at + 1)) >= 0:
         place = at - _HEADER_CHECKED_FROM
         header = _header_at(number, half, place)
-        if header is not None and header.sequence > last and _entry_at(header, half, place):
+        if header is None or header.sequence <= last:
+            continue
+        left -= header.size
+        if left < 0:
+            return True
+        if _entry_at(header, half, place):
             last, is_needed = header.sequence, header.floor <= header.sequence
     return is_needed

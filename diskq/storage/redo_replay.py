@@ -22,7 +22,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from diskq.storage.barrier import Barrier, write_all
@@ -147,6 +147,8 @@ class _Replay:
         self._is_covered = source.is_covered if source.in_place else lambda *_: False
         self._handles: dict[str, int] = {}  # of the files that hold it now
         self._displaced: dict[tuple[int, int], list[Part]] = {}  # by group and file
+        # By group: what to report of each file that is gone, and its records. One file keeps them all.
+        self._lost: dict[int, list[tuple[Repair, bytes]]] = {}
 
     def run(self, content: RedoContent) -> None:
         try:
@@ -157,8 +159,17 @@ class _Replay:
             Barrier(closing=tuple(self._handles.values())).execute(self._fs)
         for (group, file), parts in self._displaced.items():
             self._displace(group, file, parts)
+        for group, lost in self._lost.items():
+            records = b"".join(its for _, its in lost)
+            aside = keep_content(self._fs, self._stagings[group].path, records)
+            self._done.repairs += (replace(repair, saved_as=aside) for repair, _ in lost)
 
     def _replay(self, entry: RedoEntry) -> None:
+        checksums: dict[tuple[int, int], list[Part]] = {}
+        for part in entry.parts:
+            if part.kind == CHECKSUMS and self._in_place:
+                checksums.setdefault((part.group, part.file), []).append(part)
+        last: dict[tuple[int, int], Part] = {}  # of those that were put in their place
         for part in entry.parts:
             place = (part.group, part.file)
             if part.kind != DATA or part.group not in self._stagings:
@@ -176,10 +187,12 @@ class _Replay:
                 part.content,
                 staging.checksum_file(part.file),
             )
-            for beside in entry.parts:
-                if beside.kind == CHECKSUMS and (beside.group, beside.file) == place and self._in_place:
-                    self._put(placed.checksum_file, beside, create=True)
-                    placed = placed._replace(checksums_at=beside.position, checksums=beside.content)
+            for beside in checksums.pop(place, ()):
+                self._put(placed.checksum_file, beside, create=True)
+                last[place] = beside
+            if place in last:
+                rows = last[place]
+                placed = placed._replace(checksums_at=rows.position, checksums=rows.content)
             self._done.in_place.append(placed)
 
     def _there(self, part: Part) -> bytes | None:
@@ -221,16 +234,14 @@ class _Replay:
             self._done.displaced.append(Displaced(group, path, waiting))
             return
         ends = "is gone" if size is None else f"ends at byte {size}"
-        self._done.repairs.append(
-            Repair(
-                path=path,
-                kept=size or 0,
-                dropped=len(records),
-                reason=f"the file {ends}, synced messages belong at byte {first.position}",
-                records=None,
-                saved_as=keep_content(self._fs, staging.path, records),
-            )
+        repair = Repair(
+            path=path,
+            kept=size or 0,
+            dropped=len(records),
+            reason=f"the file {ends}, synced messages belong at byte {first.position}",
+            records=None,
         )
+        self._lost.setdefault(group, []).append((repair, records))
 
 
 def is_part_of(there: bytes, content: bytes) -> bool:
