@@ -16,7 +16,7 @@ from diskq.cli.core.terminal import note, printable, say, sentence, show_table, 
 from diskq.cli.core.times import show_moment
 from diskq.errors import DiskqError
 from diskq.tools.info import Info, info
-from diskq.tools.stores import Kind, Store, stores_found
+from diskq.tools.stores import Kind, Store, disk_for_many, stores_found
 
 __all__ = ["add_info", "add_parser"]
 
@@ -46,10 +46,11 @@ def add_parser(commands: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     found: list[Info] = []
     unseen: list[tuple[str, str]] = []
+    disk = disk_for_many()
     with warnings_left_out():
         for path in args.paths:
             try:
-                found += [info(store) for store in stores_found(path)]
+                found += [info(store, fs=disk) for store in stores_found(path, fs=disk)]
             except (DiskqError, OSError) as failure:
                 unseen.append((path, sentence(failure)))
                 if not args.json:

@@ -8,6 +8,8 @@ import dataclasses
 import json
 import shlex
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from diskq.cli.core import units
@@ -16,7 +18,7 @@ from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, printable, progress, sentence, show_table, shown, warnings_left_out
 from diskq.errors import DiskqError
 from diskq.tools.findings import Finding, Verification
-from diskq.tools.stores import Store, stores_found
+from diskq.tools.stores import Store, disk_for_many, stores_found
 from diskq.tools.verify.verification import verify
 
 __all__ = ["add_parser"]
@@ -57,11 +59,13 @@ def add_parser(commands: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     found: list[Verification] = []
     unseen: list[tuple[str, str]] = []
+    disk = disk_for_many()
+    look = partial(verify, fs=disk)
     with warnings_left_out():
         for path in args.paths:
             try:
-                for store in stores_found(path):
-                    found.append(_look(store, args))
+                for store in stores_found(path, fs=disk):
+                    found.append(_look(store, args, look))
             except (DiskqError, OSError) as failure:
                 unseen.append((path, sentence(failure)))
                 if not args.quiet and not args.json:
@@ -73,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     return 2 if unseen else int(any(each.verdict != "clean" for each in found))
 
 
-def _look(store: Store, args: argparse.Namespace) -> Verification:
+def _look(store: Store, args: argparse.Namespace, look: Callable[..., Verification]) -> Verification:
     began, seen = time.monotonic(), 0
     with progress(_named(store), None, is_wanted=not args.quiet, of_bytes=True) as advance:
 
@@ -83,7 +87,7 @@ def _look(store: Store, args: argparse.Namespace) -> Verification:
             advance(size)
 
         try:
-            return verify(store, progress=saw)
+            return look(store, progress=saw)
         except KeyboardInterrupt:
             rate = units.show_size(int(seen / max(time.monotonic() - began, 1e-9)))
             note(f"{_named(store)}: interrupted after {units.show_size(seen)} ({rate}/s)")

@@ -8,6 +8,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from diskq.storage.fs import FileSystem, base_name, join
+from diskq.storage.listings import names_in
 from diskq.storage.numbers import NO_NUMBER
 
 __all__ = ["PRIVATE", "Naming", "free_aside", "private_path"]
@@ -42,9 +43,7 @@ class Naming:
 
     def listed(self, fs: FileSystem, directory: str) -> list[int]:
         """Return the numbers of the files in `directory`, ascending."""
-        prefix = self.prefix  # a directory may have the files of thousands of queues
-        ours = [name for name in fs.list_directory(directory) if name.startswith(prefix)]
-        numbers = map(self.parse, ours)
+        numbers = map(self.parse, names_in(fs, directory, self.prefix))
         return sorted(number for number in numbers if number is not None)
 
 
@@ -58,12 +57,21 @@ def free_aside(fs: FileSystem, path: str, taken: Container[str] = ()) -> str:
 
     Never one of `taken`, names that will be used and do not exist yet.
     """
-    aside = f"{path}.bad"
-    number = 0
-    while aside in taken or fs.size_of(aside) is not None:
-        number += 1
-        aside = f"{path}.bad-{number}"
-    return aside
+
+    def name(number: int) -> str:
+        return f"{path}.bad-{number}" if number else f"{path}.bad"
+
+    def is_used(number: int) -> bool:
+        return name(number) in taken or fs.size_of(name(number)) is not None
+
+    # There may be thousands: in large steps to a number that is free, and back to one after a used one.
+    used, free = -1, 0
+    while is_used(free):
+        used, free = free, 2 * free + 1
+    while free - used > 1:
+        middle = (used + free) // 2
+        used, free = (middle, free) if is_used(middle) else (used, middle)
+    return name(free)
 
 
 def checksum_file_path(root: str, path: str) -> str:

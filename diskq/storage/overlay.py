@@ -15,6 +15,7 @@ from diskq.errors import CorruptionError
 from diskq.storage.closing import let_go
 from diskq.storage.file_watch import FileWatch
 from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
+from diskq.storage.listings import names_in
 
 __all__ = ["OverlayFS"]
 
@@ -34,6 +35,8 @@ class _OverlaidFile:
     kept: int
     tail: bytearray = field(default_factory=bytearray)
     is_changed: bool = False
+    handles: int = 0
+    """The number of handles that are open on it."""
 
     @property
     def size(self) -> int:
@@ -52,6 +55,7 @@ class OverlayFS:
         self._files: dict[str, _OverlaidFile | None] = {}  # by path, once used; None: it does not exist
         self._directories: set[str] = set()
         self._removed: set[str] = set()  # directories that exist below
+        self._used: dict[str, set[str]] = {}  # the paths of all these, by the directory that they are in
         self._handles: dict[int, _OverlaidFile] = {}
         self._next = 0
 
@@ -78,11 +82,16 @@ class OverlayFS:
             handle, file.below = file.below, -1
             let_go(self._below, handle)
 
+    def _note(self, path: str) -> None:
+        """Note that the path is used: a listing of its directory asks for those paths, and no others."""
+        self._used.setdefault(directory_of(path), set()).add(path)
+
     # --- files ------------------------------------------------------------------------------------
 
     def _found(self, path: str) -> _OverlaidFile | None:
         if path not in self._files:
             self._files[path] = None
+            self._note(path)
             with contextlib.suppress(FileNotFoundError):
                 handle = self._below.open(path)
                 try:
@@ -102,17 +111,20 @@ class OverlayFS:
             file = self._files[path] = _OverlaidFile(path, -1, 0, is_changed=True)
         self._next += 1
         self._handles[self._next] = file
+        file.handles += 1
         return self._next
 
     def close(self, handle: int) -> None:
         file = self._handles.pop(handle)
-        if file in self._handles.values():
+        file.handles -= 1
+        if file.handles:
             return
         if not file.path:
             self._let_go(file)
         elif not file.is_changed:
             self._let_go(file)
             del self._files[file.path]  # it equals the file below
+            self._used[directory_of(file.path)].discard(file.path)
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         file = self._handles[handle]
@@ -208,7 +220,7 @@ class OverlayFS:
     def _forget(self, file: _OverlaidFile | None) -> None:
         if file is not None:
             file.path = ""
-            if file not in self._handles.values():
+            if not file.handles:
                 self._let_go(file)
 
     def make_directory(self, path: str) -> bool:
@@ -217,6 +229,7 @@ class OverlayFS:
         if not self._is_directory(directory_of(path)):
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
         self._directories.add(path)
+        self._note(path)
         return True
 
     def remove_directory(self, path: str) -> None:
@@ -226,12 +239,13 @@ class OverlayFS:
             self._directories.discard(path)
         else:
             self._removed.add(path)
+            self._note(path)
 
     def _is_directory(self, path: str) -> bool:
         if path in self._directories or path in self._removed:
             return path in self._directories
         try:
-            self._below.list_directory(path)
+            names_in(self._below, path, "/")  # none: it costs least
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
@@ -244,12 +258,26 @@ class OverlayFS:
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
         if path not in self._directories:
             names.update(self._below.list_directory(path))
-            names.difference_update(base_name(gone) for gone in self._removed if directory_of(gone) == path)
-        for file, content in self._files.items():
-            if directory_of(file) == path:
-                (names.discard if content is None else names.add)(base_name(file))
-        names.update(base_name(made) for made in self._directories if directory_of(made) == path)
+        self._apply(path, names)
         return sorted(names)
+
+    def names_in(self, directory: str, prefix: str) -> list[str]:
+        """Return the names in the directory that begin with `prefix`, sorted. Raises OSError."""
+        if directory in self._directories or directory in self._removed or self._files.get(directory):
+            return [name for name in self.list_directory(directory) if name.startswith(prefix)]
+        names = set(names_in(self._below, directory, prefix))
+        self._apply(directory, names)
+        return sorted(name for name in names if name.startswith(prefix))
+
+    def _apply(self, directory: str, names: set[str]) -> None:
+        """Add the names that were made here to those of a directory, and take out those that are gone."""
+        for used in self._used.get(directory, ()):
+            is_there = used in self._directories or self._files.get(used) is not None
+            is_gone = used in self._removed or used in self._files
+            if is_there:
+                names.add(base_name(used))
+            elif is_gone:
+                names.discard(base_name(used))
 
     def size_of(self, path: str) -> int | None:
         if path in self._files:

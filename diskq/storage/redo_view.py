@@ -15,6 +15,7 @@ from typing import Protocol
 from diskq.storage.closing import let_go
 from diskq.storage.file_watch import FileWatch
 from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
+from diskq.storage.listings import names_in
 from diskq.storage.lock import Holder, may_be_open, read_holder, redo_named_by
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.redo_replay import Redone, RedoSource, is_part_of, replay_redo
@@ -246,6 +247,9 @@ class RedoView:
         self.log = log
         its = {each.path: each for each in restored}
         self._shown = {path: _Shown(each) for path, each in its.items()}
+        self._in_directory: dict[str, list[str]] = {}  # their paths
+        for path in its:
+            self._in_directory.setdefault(directory_of(path), []).append(path)
         for path, each in its.items():
             self._shown[path].beside += (self._shown[other] for other in each.beside if other in its)
         self._handles: dict[int, _Shown] = {}
@@ -314,9 +318,20 @@ class RedoView:
         return below < 0 or self._below.has_name(below)
 
     def list_directory(self, path: str) -> list[str]:
-        names = self._below.list_directory(path)
-        more = [shown.path for shown in self._shown.values() if directory_of(shown.path) == path]
-        return names + [base_name(new) for new in more if base_name(new) not in names and self._at(new)]
+        return self._with_new(path, self._below.list_directory(path))
+
+    def names_in(self, directory: str, prefix: str) -> list[str]:
+        """Return the names in the directory that begin with `prefix`. Raises OSError."""
+        names = self._with_new(directory, names_in(self._below, directory, prefix))
+        return [name for name in names if name.startswith(prefix)]
+
+    def _with_new(self, path: str, names: list[str]) -> list[str]:
+        """Add the names of files that exist here alone."""
+        if path not in self._in_directory:
+            return names
+        there = set(names)
+        more = [new for new in self._in_directory[path] if base_name(new) not in there]
+        return names + [base_name(new) for new in more if self._at(new)]
 
     def size_of(self, path: str) -> int | None:
         shown = self._at(path)

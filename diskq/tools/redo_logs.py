@@ -56,9 +56,11 @@ class RedoLogs:
             journal = JournalFiles(fs, store.path)
             self._take(journal.redo, look_at_journal(fs, journal))
         elif store.kind != "jobs":
-            there = queue_names(fs, store.path)
-            names = [name for name in (SPOOL, DEAD) if name in there]
-            for name in names if store.kind == "spool" else [store.name]:
+            names = [store.name]
+            if store.kind == "spool":
+                there = queue_names(fs, store.path)
+                names = [name for name in (SPOOL, DEAD) if name in there]
+            for name in names:
                 queue = QueueFiles(self.fs, store.path, name)
                 self._take(queue.redo, look_at_queue(self.fs, queue))
 

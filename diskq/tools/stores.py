@@ -14,8 +14,9 @@ from diskq.engine.spool.files import DEAD, SPOOL, SpoolFiles
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import JournalNotFoundError
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of, join
+from diskq.storage.listings import ListedFileSystem
 
-__all__ = ["KINDS", "Kind", "Store", "stores_at", "stores_below", "stores_found"]
+__all__ = ["KINDS", "Kind", "Store", "disk_for_many", "stores_at", "stores_below", "stores_found"]
 
 Kind = Literal["queue", "spool", "stream", "journal", "jobs"]
 KINDS: tuple[Kind, ...] = ("queue", "spool", "stream", "journal", "jobs")
@@ -37,6 +38,11 @@ class Store(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.path}" + (f" {self.name}" if self.name else "")
+
+
+def disk_for_many() -> FileSystem:
+    """Return the file system for a look at many stores: it lists their directories once while they stay."""
+    return ListedFileSystem()
 
 
 def stores_at(path: AnyPath, *, fs: FileSystem | None = None) -> list[Store]:

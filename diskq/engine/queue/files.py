@@ -15,6 +15,7 @@ from diskq.errors import QueueNameError
 from diskq.storage.barrier import Replacement
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem, join
+from diskq.storage.listings import names_in
 from diskq.storage.numbered_files import Naming, checksum_file_path, private_path
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.small_file import checked, is_checked
@@ -175,12 +176,11 @@ class QueueFiles:
 
     def leftovers(self, numbers: list[int]) -> list[str]:
         """Return files of diskq that a crash left: temporary metadata, and files whose data file is gone."""
-        names = self._fs.list_directory(self.directory)
         start = f"{self.name}.diskqueue.meta.dat."
         temporaries = [
             join(self.directory, name)
-            for name in names
-            if name.startswith(start) and _TEMPORARY.fullmatch(name, len(start))
+            for name in names_in(self._fs, self.directory, start)
+            if _TEMPORARY.fullmatch(name, len(start))
         ]
         orphans = set(self.checksum_files()) - set(numbers)
         marks = set(self.marked()) - set(numbers)

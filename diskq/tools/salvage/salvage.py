@@ -23,6 +23,7 @@ from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.callbacks import check_plain
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of, join
+from diskq.storage.listings import names_in
 from diskq.storage.numbered_files import private_path
 from diskq.storage.overlay import OverlayFS
 from diskq.tools.convert.sources import open_reading
@@ -199,7 +200,9 @@ def _set_aside(fs: FileSystem, store: Store) -> Iterator[tuple[str, str, Callabl
     """Yield their paths, the file that each is from, and the function that finds its messages."""
     if store.kind in ("queue", "spool"):
         names = (SPOOL, DEAD) if store.kind == "spool" else (store.name,)
-        for path, of in _quarantined(fs, store.path):
+        for path, of in (
+            each for name in names for each in _quarantined(fs, store.path, f"{name}.diskqueue.")
+        ):
             match = _OF_A_QUEUE.fullmatch(of)
             if match is not None and match[1] in names:
                 yield path, of, lambda content, name=match[1]: queue_fragments(content, name)  # type: ignore[misc]
@@ -222,12 +225,12 @@ def _set_aside(fs: FileSystem, store: Store) -> Iterator[tuple[str, str, Callabl
                 yield path, of, priority_fragments
 
 
-def _quarantined(fs: FileSystem, directory: str) -> list[tuple[str, str]]:
+def _quarantined(fs: FileSystem, directory: str, prefix: str = "") -> list[tuple[str, str]]:
     """Return the files there that were set aside, and the file that each is from."""
 
     if fs.size_of(directory) is None:
         return []
-    matches = (_QUARANTINED.fullmatch(name) for name in sorted(fs.list_directory(directory)))
+    matches = (_QUARANTINED.fullmatch(name) for name in sorted(names_in(fs, directory, prefix)))
     return [(join(directory, match[0]), base_name(match[1])) for match in matches if match]
 
 

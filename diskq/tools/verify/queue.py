@@ -18,6 +18,7 @@ from diskq.engine.queue.redo_source import look_at_queue
 from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_after
 from diskq.storage.block_reader import BlockReader
 from diskq.storage.fs import FileSystem, join
+from diskq.storage.listings import names_in
 from diskq.storage.lock import may_be_open
 from diskq.storage.repairs import Repair
 from diskq.tools.report import Report, report_cut_repair, report_leftovers, report_rotten_entries, settled
@@ -249,9 +250,8 @@ class _QueueVerification:
         report_cut_repair(self._fs, files.directory, files.swap, report)
         if self._fs.size_of(files.private) is not None:
             report_leftovers(self._fs, files.leftovers(files.numbers()), files.lock, report)
-        prefix = f"{files.naming.prefix}"
-        for name in sorted(self._fs.list_directory(files.directory)):
-            if name.startswith(prefix) and ".bad" in name:
+        for name in sorted(names_in(self._fs, files.directory, files.naming.prefix)):
+            if ".bad" in name:
                 path = join(files.directory, name)
                 report.note(
                     path,

@@ -12,6 +12,7 @@ from diskq.engine import layouts
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.redo_source import queue_as_replayed
 from diskq.storage.fs import FileSystem, OsFileSystem, join
+from diskq.storage.listings import names_in
 from diskq.storage.lock import Holder, holder_of
 from diskq.storage.write_ahead_log import read_wal
 
@@ -67,11 +68,7 @@ def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueVie
     end = QueuePosition(max(sizes), sizes[max(sizes)]) if sizes else QueuePosition(0, 0)
     recorded = metadata.write if metadata else QueuePosition(0, 0)
     unrecorded = _bytes_between(sizes, recorded, end)
-    aside = [
-        entry
-        for entry in fs.list_directory(directory)
-        if entry.startswith(f"{name}.diskqueue.") and ".bad" in entry
-    ]
+    aside = [entry for entry in names_in(fs, directory, files.naming.prefix) if ".bad" in entry]
     return QueueView(
         name=name,
         depth=max(0, metadata.depth) if metadata else None,
