@@ -15,7 +15,7 @@ import builtins
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any
 import diskq
 from diskq.storage.fs import Identity, PosixFileSystem
 
-__all__ = ["MeteredDisk", "Work", "growth", "work"]
+__all__ = ["MeteredDisk", "Work", "do_all", "growth", "work"]
 
 _BLOCK = 4096
 # A count below this is taken for this: a few more calls are no growth.
@@ -95,6 +95,12 @@ def work(act: Callable[[], object], disk: MeteredDisk) -> Work:
     return disk.work
 
 
+def do_all(acts: Iterable[Callable[[], object]]) -> None:
+    """Call each of them, in order."""
+    for act in acts:
+        act()
+
+
 @contextmanager
 def _lines_counted(into: Work) -> Iterator[None]:
     lines = 0
@@ -120,7 +126,7 @@ def _lines_counted(into: Work) -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
-        threading.settrace(before)  # type: ignore[arg-type]
+        threading.settrace(before)
         into["lines of Python"] += lines
 
 

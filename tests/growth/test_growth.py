@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -24,7 +25,7 @@ from diskq.tools.stores import Store, stores_at
 from diskq.tools.verify.verification import verify
 from diskq.tools.watch.gauge import gauge_of
 from tests.growth.crafted import CRAFTED, KIB, queue_with_log
-from tests.growth.meter import MeteredDisk, Work, growth, work
+from tests.growth.meter import MeteredDisk, Work, do_all, growth, work
 from tests.growth.stores import MAKERS, open_store
 
 FEW, MANY = 5, 50
@@ -68,8 +69,8 @@ def made(disk: MeteredDisk, path: Path, what: str, count: int) -> str:
 SHARING = ("partitions of a group", "readers of a journal")
 
 
-def assert_grows_alike(small: Work, large: Work, *unlike: str) -> None:
-    grown = growth(small, large)
+def assert_grows_alike(counts: list[Work], *unlike: str) -> None:
+    grown = growth(*counts)
     for kind in unlike:
         grown.pop(kind, None)
     assert max(grown.values(), default=0) <= MOST, grown
@@ -80,8 +81,8 @@ def test_making_ten_times_as_much_is_at_most_twelve_times_the_work(what, disk, t
     counts = []
     for count in (FEW, MANY):
         path = tmp_path / str(count)
-        counts.append(work(lambda path=path, count=count: made(disk, path, what, count), disk))
-    assert_grows_alike(*counts, *(["names listed"] if what in SHARING else []))
+        counts.append(work(partial(made, disk, path, what, count), disk))
+    assert_grows_alike(counts, *(["names listed"] if what in SHARING else []))
 
 
 @pytest.mark.parametrize("act", ACTS)
@@ -90,8 +91,8 @@ def test_ten_times_as_much_is_at_most_twelve_times_the_work(what, act, disk, pla
     counts = []
     for count in (FEW, MANY):
         (store,) = stores_at(made(disk, places(what, count), what, count), fs=disk)
-        counts.append(work(lambda store=store: ACTS[act](store, disk), disk))
-    assert_grows_alike(*counts)
+        counts.append(work(partial(ACTS[act], store, disk), disk))
+    assert_grows_alike(counts)
 
 
 # --- queues that were not closed ------------------------------------------------------------------
@@ -116,8 +117,8 @@ def test_opening_a_queue_of_which_something_is_gone(gone, restarted, disk, tmp_p
         for file in (file for pattern in GONE[gone] for file in path.glob(pattern)):
             file.unlink()
         disk.boots += restarted
-        counts.append(work(lambda path=path: open_store(disk, os.fspath(path), "queue"), disk))
-    assert_grows_alike(*counts)
+        counts.append(work(partial(open_store, disk, os.fspath(path), "queue"), disk))
+    assert_grows_alike(counts)
 
 
 # --- a log that no writer has made ----------------------------------------------------------------
@@ -130,8 +131,8 @@ def test_a_crafted_redo_log_costs_what_its_size_says(what, disk, tmp_path):
         path = tmp_path / str(size)
         path.mkdir()
         queue_with_log(disk, os.fspath(path), CRAFTED[what](size), size)
-        counts.append(work(lambda path=path: open_store(disk, os.fspath(path), "queue"), disk))
-    assert_grows_alike(*counts)
+        counts.append(work(partial(open_store, disk, os.fspath(path), "queue"), disk))
+    assert_grows_alike(counts)
 
 
 # --- many queues in one directory -----------------------------------------------------------------
@@ -158,6 +159,6 @@ def test_a_look_at_ten_times_the_queues_is_at_most_twelve_times_the_work(act, tm
         path = tmp_path / str(count)
         queues_in(disk, path, count)
         stores = stores_at(path, fs=disk)
-        counts.append(work(lambda stores=stores: [ACTS[act](store, disk) for store in stores], disk))
+        counts.append(work(partial(do_all, [partial(ACTS[act], store, disk) for store in stores]), disk))
     assert len(stores) == MANY
-    assert_grows_alike(*counts)
+    assert_grows_alike(counts)
