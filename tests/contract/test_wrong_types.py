@@ -94,7 +94,7 @@ def priority_calls(store: diskq.PriorityStore) -> Calls:
     return {
         "put, queue": lambda wrong: store.put(wrong, b"x"),
         "put": lambda wrong: store.put(queue, wrong),
-        "put, priority": lambda wrong: store.put(queue, b"x", wrong if wrong != -1 else "-1"),
+        "put, priority": lambda wrong: store.put(queue, b"x", wrong),
         "put_many, queue": lambda wrong: store.put_many(wrong, [b"x"]),
         "put_many": lambda wrong: store.put_many(queue, wrong),
         "put_many, priorities": lambda wrong: store.put_many(queue, [b"x"], wrong),
@@ -245,8 +245,8 @@ async def test_of_places_to_commit_all_are_looked_at_before_the_first_is_committ
 @pytest.mark.parametrize(
     "call, text",
     [
-        (lambda root: diskq.FifoWork(3), "queue is a FifoQueue, got int"),
-        (lambda root: diskq.JournalReader(root).seek(1.5), "offset is a whole number, got float"),
+        (lambda root: diskq.FifoWork(3), "queue is a FifoQueue, got int"),  # type: ignore[arg-type]
+        (lambda root: diskq.JournalReader(root).seek(1.5), "offset is a whole number, got float"),  # type: ignore[arg-type]
         (lambda root: diskq.JournalReader(root).seek(True), "offset is a whole number, got bool"),
     ],
 )

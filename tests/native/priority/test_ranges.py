@@ -48,4 +48,4 @@ def test_a_range_that_is_none_is_refused(name: str) -> None:
 
 def test_an_object_that_is_no_record_is_not_written_to() -> None:
     with pytest.raises(TypeError, match="PriorityRecord"):
-        RecordTable("q").unclaim([object()], 0, 1)
+        RecordTable("q").unclaim([object()], 0, 1)  # type: ignore[list-item]
