@@ -101,8 +101,8 @@ def add_parser(nouns: Commands) -> None:
         verbs,
         "old",
         "files that may be removed",
-        "Print the files whose last message is older, and which every reader has read; never the last one. "
-        "If that message is stamped in the future, the time at which the file was last written counts, and "
+        "Print the files whose last message is older, and which every reader has read; never the last one.\n"
+        "If that message is stamped in the future, the time at which the file was last written counts, and\n"
         "stderr says so.",
         "--days 30",
     )
