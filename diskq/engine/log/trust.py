@@ -128,17 +128,20 @@ class QueueUse:
             was_restarted=is_restarted,
             was_killed=(is_named or not holds_nothing(fs, wal)) and not is_resumed,
             has_all_checksums=are_complete or (is_free and holds_all(fs, wal)),
+            was_closed=holder is not None and holder.is_closed,
         )
 
     def trust(self, *, is_foreign: bool) -> Trust:
         """Return the trust. `is_foreign`: the metadata is another program's.
 
-        A queue that was closed is treated as one that was killed and has all checksums: if its metadata is
-        gone, the checksums show how much there was.
+        A queue that was closed is treated as one that was killed and has all checksums, also after a restart:
+        if its metadata is gone, the checksums show how much there was.
         """
-        return Trust.after(was_ours=self.was_ours and not is_foreign, was_restarted=self.was_restarted)
+        was_restarted = self.was_restarted and not self.was_closed
+        return Trust.after(was_ours=self.was_ours and not is_foreign, was_restarted=was_restarted)
 
     @property
     def has_all_files(self) -> bool:
-        """True if all files of the killed process should be there. A power cut may have taken some."""
-        return self.was_killed and not self.was_restarted
+        """True if all files that were written should be there. A power cut may have taken some of diskq's."""
+        has_run_on = self.was_killed and not self.was_restarted
+        return has_run_on or self.was_closed or not self.was_ours

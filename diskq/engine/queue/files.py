@@ -174,15 +174,18 @@ class QueueFiles:
         """Return the numbers of the existing ack logs, ascending."""
         return self._ack_logs.listed(self._fs, self.private)
 
-    def leftovers(self, numbers: list[int]) -> list[str]:
-        """Return files of diskq that a crash left: temporary metadata, and files whose data file is gone."""
+    def leftovers(self, numbers: list[int], missing: range = range(0)) -> list[str]:
+        """Return files of diskq that a crash left: temporary metadata, and files whose data file is gone.
+
+        Of the `missing` data files, diskq has removed none: their checksums show what is lost, and stay.
+        """
         start = f"{self.name}.diskqueue.meta.dat."
         temporaries = [
             join(self.directory, name)
             for name in names_in(self._fs, self.directory, start)
             if _TEMPORARY.fullmatch(name, len(start))
         ]
-        orphans = set(self.checksum_files()) - set(numbers)
+        orphans = {number for number in self.checksum_files() if number not in missing} - set(numbers)
         marks = set(self.marked()) - set(numbers)
         return [*temporaries, *map(self.checksum_file, sorted(orphans)), *map(self.mark, sorted(marks))]
 

@@ -159,7 +159,6 @@ class FifoRecovery:
         content = self.files.read_metadata()
         numbers = self.files.numbers()
         self.sizes = {number: self.fs.size_of(self.files.data(number)) or 0 for number in numbers}
-        self.acts.pending_syncs.removals += self.files.leftovers(numbers)
         metadata = self._metadata(content)
         is_ours = metadata is not None and metadata.is_ours
         is_foreign = metadata is not None and not is_ours
@@ -170,6 +169,9 @@ class FifoRecovery:
             self._keep_ours()
         read, known, depth = self._start(metadata)
         count = len(self.repairs)
+        if self.use.has_all_files:
+            self._report_missing_later(metadata)
+        later = sum(repair.records or 0 for repair in self.repairs[count:])
         tail = self._cut_tail(trust, read, known, has_metadata=metadata is not None)
         write = self._write_position(known)
         read = min(read, write)
@@ -179,7 +181,9 @@ class FifoRecovery:
             depth = self._counted(read)
         if metadata is not None and is_ours:
             expected = metadata.depth + (tail if known == metadata.write else self.gone_after)
-            self._add_lost_count(expected - depth, self.repairs[:count])
+            self._add_lost_count(expected - depth + later, self.repairs[:count])
+        leftovers = self.files.leftovers(numbers, range(read.file, write.file))
+        self.acts.pending_syncs.removals += leftovers
         rows, _ = rows_before(self.fs, self._sums(write.file), write.byte)
         return Recovered(
             read,
@@ -205,8 +209,6 @@ class FifoRecovery:
         read, known, depth = self._placed(metadata)
         if self._report_missing(metadata):
             depth = None
-        if self.use.has_all_files:
-            self._report_gone(metadata)
         self._drop_consumed(read if metadata.is_ours else metadata.read, is_ours=metadata.is_ours)
         return read, known, depth
 
@@ -304,35 +306,53 @@ class FifoRecovery:
 
     def _report_missing(self, metadata: QueueMetadata) -> bool:
         """Report missing files between the positions. False if all are there, or were consumed."""
-        beyond = metadata.write.file + (metadata.write.byte > 0)
         count = len(self.repairs)
-        due = metadata.read.file
-        for number in (*(number for number in self.sizes if due <= number < beyond), beyond):
-            if due < number:
-                self._report_gap(metadata, due, number)
-            due = number + 1
+        read, beyond = metadata.read, metadata.write.file + (metadata.write.byte > 0)
+        for start, end in self._gaps(read.file, beyond):
+            is_head = start == read.file
+            may_be_consumed = is_head and (read == metadata.write or bool(self.sizes))
+            self._report_gap(start, end, read.byte if is_head else 0, may_be_consumed=may_be_consumed)
         return len(self.repairs) > count
 
-    def _report_gap(self, metadata: QueueMetadata, start: int, end: int) -> None:
-        """Report that files start:end are missing."""
-        at_head = metadata.read.byte if start == metadata.read.file else 0
+    def _report_missing_later(self, metadata: QueueMetadata | None) -> None:
+        """Report missing files after the position that was written to: the metadata may be an older one."""
+        numbers = list(self.sizes)
+        if metadata is None or metadata.is_ours:
+            numbers += [
+                number
+                for number in self._checksum_files
+                if number not in self.sizes and checksummed(self.fs, self.files.checksum_file(number))[1]
+            ]
+        if metadata is None:
+            begin = min(numbers, default=0)
+        else:
+            begin = metadata.write.file + (metadata.write.byte > 0)
+        first = min(self.sizes, default=-1)
+        for start, end in self._gaps(begin, max(numbers, default=-1) + 1):
+            self._report_gap(start, end, may_be_consumed=start < first)
+
+    def _gaps(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """Return the stretches of file numbers in begin:end of which there is no file."""
+        found: list[tuple[int, int]] = []
+        due = begin
+        for number in (*(number for number in sorted(self.sizes) if due <= number < end), end):
+            if due < number:
+                found.append((due, number))
+            due = number + 1
+        return found
+
+    def _report_gap(self, start: int, end: int, at_head: int = 0, *, may_be_consumed: bool) -> None:
+        """Report that files start:end are missing; the first one was read up to byte `at_head`."""
         listed = self._checksum_files
         if known := listed[bisect_left(listed, start) : bisect_left(listed, end)]:
             for number in known:
                 self._report_absent(number, at_head if number == start else 0)
-        elif start > metadata.read.file or (metadata.read < metadata.write and not self.sizes):
+        elif not may_be_consumed:
             others = end - start - 1
             reason = f"the file is missing, and the next {others}" if others else "the file is missing"
             self._report(self.files.data(start), 0, 0, reason, None)
         # Otherwise they were consumed: on a full disk their removal may come before the new read position,
         # and with a peer it always does.
-
-    def _report_gone(self, metadata: QueueMetadata) -> None:
-        """Report missing files after the position that was written to, if they had messages."""
-        for number in self._checksum_files:
-            is_after = number not in self.sizes and (number, 0) >= metadata.write
-            if is_after and checksummed(self.fs, self.files.checksum_file(number))[1]:
-                self._report_absent(number)
 
     def _report_absent(self, number: int, begin: int = 0) -> None:
         """Report a file of which only the checksums are there, from byte `begin` on."""

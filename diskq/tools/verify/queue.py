@@ -92,7 +92,7 @@ class _QueueVerification:
             self._report.note(self._files.wal, None, f"{whole} messages wait here: the next open writes them")
         self._report_tails(found)
         self._report_acks(found)
-        self._report_leftovers()
+        self._report_leftovers(found)
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -245,11 +245,12 @@ class _QueueVerification:
             )
         self._report.messages -= found.records
 
-    def _report_leftovers(self) -> None:
+    def _report_leftovers(self, found: Recovered) -> None:
         files, report = self._files, self._report
         report_cut_repair(self._fs, files.directory, files.swap, report)
         if self._fs.size_of(files.private) is not None:
-            report_leftovers(self._fs, files.leftovers(files.numbers()), files.lock, report)
+            missing = range(found.read.file, found.write.file)
+            report_leftovers(self._fs, files.leftovers(files.numbers(), missing), files.lock, report)
         for name in sorted(names_in(self._fs, files.directory, files.naming.prefix)):
             if ".bad" in name:
                 path = join(files.directory, name)

@@ -43,6 +43,7 @@ from tests.engine.queues import (
 )
 from tests.reference import nsq_oracle
 
+LOCK = f"{ROOT}/.diskq/q.lock"
 A_HUGE_LENGTH = b"\x7f\xff\xff\xff"
 
 # --- metadata that is wrong -------------------------------------------------------------------
@@ -122,6 +123,73 @@ def test_metadata_of_a_time_when_files_were_there_that_are_consumed_skips_to_tho
         assert not queue.repairs, "a full disk leaves it so: room is made before metadata is written"
         assert queue.depth == 16
         assert drained(queue) == bodies(16, start=9), "from the start of the file that is there"
+
+
+def older_metadata(fs: CrashFS, age: str, *, restarted: bool) -> CrashFS:
+    """A closed queue of 6 files with 52 messages; its metadata is of an earlier time, or gone."""
+    moments = {}
+    for moment, count in (("empty", 0), ("in the second file", 12), ("now", 40)):
+        with opened(fs, max_bytes_per_file=1000) as queue:
+            queue.put_many(bodies(count, start=queue.depth))
+        moments[moment] = fs.read(meta())
+    if restarted:
+        handle = fs.open(LOCK, write=True)
+        fs.sync_files((handle,))
+        fs.close(handle)
+    fs = fs.crash() if restarted else fs.kill()
+    if age == "gone":
+        fs.unlink(meta())
+    else:
+        fs.write_durably(meta(), moments[age])
+    return fs
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("gone", [0, 3, 5])
+@pytest.mark.parametrize("age", ["empty", "in the second file", "now", "gone"])
+def test_a_hole_in_the_file_numbers_is_reported_whatever_the_metadata_says(age, gone, restarted):
+    """As after a partial restore."""
+    fs = older_metadata(disk(), age, restarted=restarted)
+    fs.unlink(data(gone))
+    lost = 7 if gone == 5 else 9
+    found = verify(Store("queue", ROOT, "q"), fs=fs)
+    assert (found.verdict, found.messages, found.lost) == ("damaged", 52 - lost, lost)
+    assert [each for each in found.findings if each.path == sums(gone) and 0 < gone < 5] == []
+    with opened(fs) as queue:
+        assert [(each.path, each.records) for each in queue.repairs if each.path != meta()] == [
+            (data(gone), lost)
+        ]
+        assert queue.statistics().lost == lost
+        assert queue.depth == 52 - lost
+    assert (sums(gone) in fs.files()) == (0 < gone < 5), "kept until reading has come past it"
+    with opened(fs) as queue:
+        assert len(drained(queue)) == 52 - lost
+    with opened(fs) as queue:
+        assert not queue.repairs
+    assert sums(gone) not in fs.files()
+
+
+def test_a_hole_without_checksums_is_reported_whatever_the_metadata_says():
+    fs = older_metadata(disk(), "empty", restarted=False)
+    fs.unlink(data(3))
+    fs.unlink(sums(3))
+    assert verify(Store("queue", ROOT, "q"), fs=fs).verdict == "damaged"
+    with opened(fs) as queue:
+        assert [(each.path, each.records) for each in queue.repairs] == [(data(3), None)]
+
+
+def test_files_that_were_consumed_after_metadata_of_an_earlier_time_are_no_hole():
+    fs = disk()
+    with opened(fs, max_bytes_per_file=1000) as queue:
+        queue.put_many(bodies(5))
+    earlier = fs.read(meta())
+    with opened(fs, max_bytes_per_file=1000) as queue:
+        queue.put_many(bodies(30, start=5))
+        queue.get_many(30)
+    fs = fs.kill()
+    fs.write_durably(meta(), earlier)
+    with opened(fs) as queue:
+        assert not queue.repairs
 
 
 @pytest.mark.parametrize("is_ours", [True, False], ids=["ours", "a peer's"])
