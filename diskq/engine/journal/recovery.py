@@ -14,7 +14,7 @@ from itertools import pairwise
 from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.journal import codec as journal_codec
 from diskq.engine.journal.files import JournalFiles
-from diskq.engine.journal.walk import RecordStretch, Walk, walk
+from diskq.engine.journal.walk import RecordStretch, Walk, records_in, walk
 from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, OpenRepairs
 from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
@@ -184,8 +184,10 @@ class _JournalJudge:
     ) -> None:
         position, offset = part.start, part.offset
         if position < covered:
-            position = covered
-            offset = int.from_bytes(self.fs.pread(handle, 8, covered), "big")
+            before, _, _ = records_in(self.fs, handle, position, covered, offset)
+            if before.end != covered:
+                return  # a checksum's block ends where no record begins: these are not the bytes it is of
+            position, offset = covered, offset + before.records
         size = _AT_ONCE
         while position < part.end:
             window = self.fs.pread(handle, min(size, part.end - position), position)

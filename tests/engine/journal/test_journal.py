@@ -27,8 +27,10 @@ from diskq.errors import (
 )
 from diskq.messages import NULL_TIMESTAMP
 from diskq.options import JournalOptions
+from diskq.storage.checksums import rows_after
 from tests.engine.journals import (
     LOCK,
+    POINTS,
     ROOT,
     asides,
     data,
@@ -373,6 +375,26 @@ def test_a_torn_tail_is_cut_at_any_byte_and_kept_aside_and_told():
             )
         assert stored(fs) == told(items(count))
         assert list(asides(fs).values()) == ([whole[ends[count] : size]] if torn else [])
+
+
+@pytest.mark.parametrize("kept", [0, 3])
+def test_checksums_of_bytes_that_are_gone_do_not_keep_it_from_opening(kept):
+    """A power cut left them, and sej has written since: its records begin elsewhere."""
+    fs = disk()
+    with opened(fs) as journal:
+        journal.append_many(given(items(kept)))
+    synced = fs.read(data())
+    with opened(fs) as journal:
+        journal.append_many(given(items(200, start=kept)))
+    ends = [row.end for row in rows_after(fs, sums(), 0)]
+    assert len(ends) > 2
+    theirs = [(b"k", 1, 0, b"\xff" * 40) for _ in range(len(fs.read(data())) // 60)]
+    records = b"".join(oracle.record(offset, *each) for offset, each in enumerate(theirs, kept))
+    fs.write_durably(data(), synced + records)
+    fs.write_durably(POINTS, b"")
+    fs.write_durably(LOCK, b"")
+    with opened(fs) as journal:
+        assert journal.next_offset == kept + len(theirs)
 
 
 def test_a_torn_message_whose_value_is_a_message_is_not_taken_for_one():
