@@ -86,12 +86,19 @@ class FifoHead:
         self._unreceived = 0  # messages of all peeks that were never received
         self._recounted = 0  # records that are read again, and are not counted twice
         self._depth_at_open = 0
+        self._counted = QueuePosition(0, 0), QueuePosition(0, 0)
         self.worker: Worker | None = None
         self.dropped = self.lost = 0
 
-    def begin(self, read: QueuePosition, depth: int) -> None:
-        """Read on at `read`; `depth` messages lie between there and the end of the files."""
+    def begin(
+        self, read: QueuePosition, depth: int, *, counted: tuple[QueuePosition, QueuePosition]
+    ) -> None:
+        """Read on at `read`; `depth` messages lie between there and the end of the files.
+
+        Of those in `counted`, from one place to another, `depth` has none that damage has made unreadable.
+        """
         self._depth_at_open = depth
+        self._counted = counted
         self.reader.seek(read)
 
     def release(self) -> None:
@@ -349,7 +356,9 @@ class FifoHead:
         self.log.repairs.append(repair)
         log.report_repair(repair)
         self.lost += loss.records or 0
-        self._depth_at_open -= loss.records or 0
+        start, end = self._counted
+        if not start <= (number, loss.start) < end:
+            self._depth_at_open -= loss.records or 0
 
     # --- giving up --------------------------------------------------------------------------------
 

@@ -64,6 +64,8 @@ class Recovered:
     read: QueuePosition
     write: QueuePosition
     depth: int
+    counted_from: QueuePosition
+    """Messages from here to `write` were looked at to count them: `depth` has none that is lost to damage."""
     sizes: dict[int, int]
     """The bytes of each data file that is not consumed, ascending by number; the last may be written to."""
     rows: int = 0
@@ -175,10 +177,11 @@ class FifoRecovery:
         tail = self._cut_tail(trust, read, known, has_metadata=metadata is not None)
         write = self._write_position(known)
         read = min(read, write)
+        counted_from = known
         if depth is not None:
             depth += tail
         if depth is None or (is_foreign and self._backlog(read, write) <= self.count_up_to):
-            depth = self._counted(read)
+            depth, counted_from = self._counted(read), read
         if metadata is not None and is_ours:
             expected = metadata.depth + (tail if known == metadata.write else self.gone_after)
             self._add_lost_count(expected - depth + later, self.repairs[:count])
@@ -189,6 +192,7 @@ class FifoRecovery:
             read,
             write,
             depth,
+            counted_from,
             self.sizes,
             rows,
             self.repairs,

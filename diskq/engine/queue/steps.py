@@ -165,7 +165,7 @@ class FifoSteps(LogSteps):
         self._sealed.find(found.sizes, found.write.file)
         writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs, *found.repairs]
         self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
-        self.head.begin(found.read, found.depth)
+        self.head.begin(found.read, found.depth, counted=(found.counted_from, found.write))
         self.tail.begin(found.write, found.rows, is_there=found.write.file in found.sizes)
         reported = log.report_repairs(writer.repairs, reported=found.reported)
         self.sync()

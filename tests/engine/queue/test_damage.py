@@ -369,3 +369,30 @@ def test_after_any_damage_the_queue_opens_ends_and_goes_on(seed):
             damage_something(fs, rng)
         reopened(fs)
         check_that_it_is_over(fs)
+
+
+# --- the depth ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["without metadata", "with a peer's", "after a kill"])
+def test_the_depth_is_never_less_than_what_is_left(how):
+    """Messages that were counted by looking at them do not include those that are lost."""
+    fs = disk()
+    writer = opened(fs, max_bytes_per_file=9000)
+    writer.put_many(bodies(200))
+    if how == "after a kill":
+        fs = fs.kill()
+    else:
+        writer.close()
+        if how == "without metadata":
+            fs.unlink(meta())
+        else:
+            fs.write_durably(meta(), b"200\n" + fs.read(meta()).split(b"\n", 1)[1].rsplit(b"crc", 1)[0])
+    flip(fs, data(0), 500)
+    flip(fs, data(1), 500)
+    received = 0
+    with opened(fs, max_bytes_per_file=9000) as queue:
+        while queue.depth:
+            received += queue.get() is not None
+        assert queue.get() is None
+        assert received == 200 - queue.statistics().lost < 200
