@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 LEAST = 64 * 1024
+_SEGMENT = (streams.data, streams.index, streams.timeindex)
 QUEUE_PLACE = "/q"
 METADATA = f"{QUEUE_PLACE}/events.diskqueue.meta.dat"
 
@@ -253,26 +254,29 @@ class StreamKind(Kind):
         return opened.repairs, found
 
     def let_peer_write(self, fs: CrashFS, values: Sequence[bytes]) -> None:
-        """It appends to the last segment, at its end, with the offset that the index has come to."""
+        """It appends to the three files of the last segment, whatever is at their ends.
+
+        Its first offset is the number of whole entries in the index. Without an index it opens nothing.
+        """
         files = fs.files()
         if streams.OWNER in files:
             fs.unlink(streams.OWNER)
             fs.sync_directory(streams.ROOT)
-        for number, value in enumerate(values):
-            group = number % 3
-            base = max(streams.segments(fs.files(), group), default=None)
-            if base is None:
+        for group in range(3):
+            base = max(streams.segments(files, group), default=None)
+            paths = [] if base is None else [of(base, group) for of in _SEGMENT]
+            if base is None or not all(path in files for path in paths):
                 continue
-            data, index = streams.data(base, group), streams.index(base, group)
-            times = streams.timeindex(base, group)
-            its, rows, moments = (fs.files().get(path, b"") for path in (data, index, times))
-            rows = rows[: len(rows) // 24 * 24]
+            its, rows, moments = (bytearray(files[path]) for path in paths)
             offset = base + len(rows) // 24
-            record = triplet_oracle.record(b"peer", number, value)
-            rows += triplet_oracle.index_row(offset, len(its), len(record))
-            fs.write_durably(data, its + record)
-            fs.write_durably(index, rows)
-            fs.write_durably(times, moments + triplet_oracle.timeindex_row(offset, number))
+            for number, value in list(enumerate(values))[group::3]:
+                record = triplet_oracle.record(b"peer", number, value)
+                moments += triplet_oracle.timeindex_row(offset, number)
+                rows += triplet_oracle.index_row(offset, len(its), len(record))
+                its += record
+                offset += 1
+            for path, content in zip(paths, (its, rows, moments), strict=True):
+                fs.write_durably(path, bytes(content))
 
 
 class JournalKind(Kind):

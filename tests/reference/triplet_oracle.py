@@ -47,7 +47,7 @@ class Torn(Exception):
 
 
 class Corrupt(Exception):
-    """A length that no writer wrote."""
+    """A length that no writer wrote, or zeros."""
 
 
 def take(data: bytes, at: int, size: int) -> tuple[bytes, int]:
@@ -89,6 +89,8 @@ def records(data: bytes, *, varuint: bool = False) -> tuple[list[Triple], int, s
             key, at = take(data, at, size)
             timestamp, at = take(data, at, 8)
             size, at = take_length(data, at, 8, LARGEST_VALUE, varuint)
+            if not (key or timestamp.strip(b"\0") or size):
+                raise Corrupt  # zeros, which a power cut leaves: no message is without a key
             value, end = take(data, at, size)
         except (Torn, Corrupt) as stop:
             return found, end, type(stop).__name__.upper()

@@ -4,6 +4,9 @@
 # Law: lengths are checked before memory is touched, no byte is read past the buffer, and the three
 # ends of a scan are distinct: END (a record boundary), TORN (the bytes ended inside a record),
 # CORRUPT (a length that no writer wrote). No I/O, no state.
+#
+# Zeros are no record. Read as one they are an empty key at time 0 with an empty value, and no program writes a
+# message without a key: `Push` of go-diskq makes one, as diskq does. A power cut leaves zeros.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -187,6 +190,8 @@ cdef inline Stop _fixed_parts(const char* data, Py_ssize_t left, Parts* parts) n
     parts.value_size = value_size
     parts.size += value_size
     parts.timestamp = <int64_t> get_u64_le(data + parts.value - VALUE_LENGTH - TIMESTAMP)
+    if parts.key_size == 0 and _are_zeros(parts):
+        return CORRUPT
     return END if left >= parts.size else TORN
 
 
@@ -213,7 +218,17 @@ cdef inline Stop _varuint_parts(const char* data, Py_ssize_t left, Parts* parts)
     parts.value = parts.size - 1 + taken
     parts.value_size = number
     parts.size = parts.value + parts.value_size
+    if parts.key_size == 0 and _are_zeros(parts):
+        return CORRUPT
     return END if left >= parts.size else TORN
+
+
+cdef inline bint _are_zeros(Parts* parts) noexcept nogil:
+    """True, and no size, if these parts of a record without a key are zeros."""
+    if parts.timestamp != 0 or parts.value_size != 0:
+        return False
+    parts.size = 0
+    return True
 
 
 cdef uint32_t fnv1(const char* key, Py_ssize_t size) noexcept nogil:

@@ -142,6 +142,8 @@ class Tail:
         """Called when there may be partitions that were not added yet. May raise DiskqError, OSError."""
         self.is_open_ended = False
         """True if partitions may be added later: then the tail does not end with the present ones."""
+        self.ends_at_limits = False
+        """True if all messages before the limits were there at the open: then none of them is waited for."""
         self._notifier = notifier
         self._turns: deque[TailPart] = deque()  # those that may have messages; the first has its turn
         self._served: TailPart | None = None  # whose turn it was last
@@ -276,11 +278,29 @@ class Tail:
                 self._served = part
                 self.on_turn(part)
                 return part
-            else:
+            elif not self.ends_at_limits:
                 turns.popleft()
                 self._idle[part] = None
+            elif not self._fill(part):  # asked again: a moment ago may have been too early
+                self._give_up_rest(part)
+                continue
             gate.left = 0
         return None
+
+    def _give_up_rest(self, part: TailPart) -> None:
+        """End a partition that cannot be read up to its limit, although all of that was there at the open."""
+        part.reader.losses.append(
+            SkippedBytes(
+                path=part.directory if part.reader.base is None else part.growing(part.reader.base),
+                start=part.ahead.position,
+                end=part.ahead.position,
+                offset=part.position,
+                count=int(part.limit) - part.position,
+                reason="the end that there was at the open cannot be reached",
+            )
+        )
+        self._note_losses(part)
+        part.limit = part.position
 
     def find_more(self) -> TailPart | None:
         """Return the next partition with messages. Errors are left to the next call: some are taken."""

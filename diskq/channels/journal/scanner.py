@@ -254,6 +254,7 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
             opened.callback(tail.close)
             tail.add(part_of(reader, 0, limit))
             tail.is_open_ended = self._end == "wait"
+            tail.ends_at_limits = self._end == "close"
             loop = self._loop_below(reader.path)
             opened.pop_all()
         return loop, JournalScanner(tail, self._options, loop)

@@ -93,6 +93,7 @@ class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a 
             opened.callback(tail.close)
             for shard, reader, limit in found:
                 self._add(shard, reader, limit)
+            tail.ends_at_limits = self._end == "close"
             if self._end == "wait":
                 tail.is_open_ended = True
                 tail.on_new_partitions = self._add_more

@@ -201,6 +201,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
             opened.callback(tail.close)
             for part in parts:
                 tail.add(part)
+            tail.ends_at_limits = self._end == "close"
             if self._end == "wait":
                 tail.is_open_ended = True
                 if self._partitions is None:

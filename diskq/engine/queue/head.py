@@ -90,9 +90,7 @@ class FifoHead:
         self.worker: Worker | None = None
         self.dropped = self.lost = 0
 
-    def begin(
-        self, read: QueuePosition, depth: int, *, counted: tuple[QueuePosition, QueuePosition]
-    ) -> None:
+    def begin(self, read: QueuePosition, depth: int, *, counted: tuple[QueuePosition, QueuePosition]) -> None:
         """Read on at `read`; `depth` messages lie between there and the end of the files.
 
         Of those in `counted`, from one place to another, `depth` has none that damage has made unreadable.

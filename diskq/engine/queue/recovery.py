@@ -223,8 +223,8 @@ class FifoRecovery:
         if trust is Trust.POWER_CUT:
             return self._cut_at_checksums(known, prefix=has_metadata)
         is_ours = trust is not Trust.PEER_WROTE
-        if is_ours:
-            self._cut_zeros(read.file, known)
+        if is_ours or self.use.was_restarted:
+            self._cut_zeros(read.file, known, is_ours=is_ours)
         return self._cut_at_framing(known, is_ours=is_ours)
 
     @cached_property
@@ -425,12 +425,15 @@ class FifoRecovery:
 
     # --- the tail ---------------------------------------------------------------------------------
 
-    def _cut_zeros(self, first: int, known: QueuePosition) -> None:
+    def _cut_zeros(self, first: int, known: QueuePosition, *, is_ours: bool) -> None:
         """Cut zeros after what the checksums cover: they are not empty messages.
 
         Checksums cover all of a file that is complete, and of the last one if there was a write-ahead log, or
         it was closed. What was staged is written without them. What the metadata has counted, up to `known`,
         was taken for messages by an open that could not decide.
+
+        If a peer wrote first after a restart (not `is_ours`), zeros that end a file after blocks of diskq are
+        what the power cut left: the peer has gone on elsewhere, or after what its metadata says.
         """
         staged = self.use.staged
         newest = self._newest
@@ -442,9 +445,12 @@ class FifoRecovery:
                 rows.seek(NO_NUMBER)
                 last = rows.last
             size = self.sizes[number]
-            if last is None or not (self.use.has_all_checksums if is_last else last.is_seal):
+            if last is None:
                 continue
-            end = last.end
+            has_all = self.use.has_all_checksums if is_last else last.is_seal
+            if is_ours and not has_all:
+                continue
+            end = last.end if is_ours or number != known.file else max(last.end, known.byte)
             if staged is not None and staged.file == number:
                 end = max(end, staged.start + len(staged.records))
             if not (last.end and end < size <= end + _CHUNK):

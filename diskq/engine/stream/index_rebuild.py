@@ -10,8 +10,12 @@
 #                  entry) two that agree correct the third. If all three differ, the decision is that of a
 #                  reader (segment_reader.py), so that a message has the same offset before and after.
 #
-# Whole records without any entry, at the end, get one. Zeros at the end are not records: a power cut leaves
-# them, and every message has a key.
+# Whole records without any entry, at the end, get one. Zeros are not records (codec.pyx).
+#
+# What cannot be read is cut only if no later entry is of a whole record. A power cut leaves torn records and
+# zeros, and go-diskq appends to whatever it finds: its entries follow a fragment of an entry, and its first
+# offset is the number of entries that are left, which may be fewer than the records. Then its messages keep
+# their order, and get higher offsets.
 
 from __future__ import annotations
 
@@ -22,7 +26,8 @@ from typing import NamedTuple
 from diskq._native.core.gate import Gate
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
 from diskq._native.stream.index_entries import RowsOf, rows_of
-from diskq._native.stream.read_ahead import TripletAhead
+from diskq._native.stream.read_ahead import TripletAhead, find_row
+from diskq.engine.stream.cross_check import CrossCheck
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.index_entries import INDEX_ROW, TIMEINDEX_ROW
 from diskq.engine.stream.segment_reader import SegmentReader
@@ -40,6 +45,9 @@ _CHUNK = 1024 * 1024
 _ROWS_IN_ANY_CASE = 64 * 1024 * 1024
 # Bytes of the smallest record: bounds how many entries a large data file can have.
 _LEAST_RECORD = 8
+# The whole index is searched for conflicts so many times at most: a segment may contradict itself everywhere.
+_MOST_SEARCHES = 64
+_NO_ENTRY = bytes(INDEX_ROW_SIZE)
 # An entry of the timeindex is searched for up to this many bytes around its place.
 _AROUND = 64 * TIMEINDEX_ROW_SIZE
 
@@ -93,6 +101,9 @@ class _IndexRebuild:
             raise
         self.size = self.covered = 0
         self.last = _IndexPlace(-1, -1)
+        self._searches = 0
+        self._named = (-1, -1)  # from the first byte on, the next record with an entry is at the second
+        self._is_damaged = False  # then offsets may be wrong, and contradict no entry
 
     def close(self) -> None:
         self.sums.close()
@@ -109,9 +120,13 @@ class _IndexRebuild:
             self.rows.put(self.base, made, 0, made.records)
             rebuilt.end, rebuilt.next_offset = made.valid_end, self.base + made.records
         else:
-            (rebuilt.end, rebuilt.next_offset), rebuilt.given = self._walk()
+            good, place = self._walk()
+            if place.position < self.size:
+                good = self._resume(good, place)
+            (rebuilt.end, rebuilt.next_offset), rebuilt.given = good, place.offset
         if rebuilt.end < self.size:
-            self._cut(self.data, rebuilt.end, f"a record that is not whole ({self.size - rebuilt.end} bytes)")
+            what = "zeros" if self._are_zeros(rebuilt.end, self.size) else "a record that is not whole"
+            self._cut(self.data, rebuilt.end, f"{what} ({self.size - rebuilt.end} bytes)")
         rebuilt.given = max(rebuilt.given, self.rows.given())
         count = rebuilt.next_offset - self.base
         before = len(rebuilt.repairs)
@@ -166,10 +181,10 @@ class _IndexRebuild:
         self.sums.seek(0)
         return not blocks
 
-    def _walk(self) -> tuple[_IndexPlace, int]:
+    def _walk(self) -> tuple[_IndexPlace, _IndexPlace]:
         """Decide on the entries of all records, passing over what cannot be read.
 
-        Returns the place after the last record, and the offset after the messages that are missing there.
+        Returns the place after the last record, and the place after the messages that are missing there.
         """
         good = place = _IndexPlace(0, self.base)
         want = _CHUNK
@@ -190,6 +205,12 @@ class _IndexRebuild:
                     continue
                 if made.stop == "END":
                     continue
+            at = self._later_entry(place)
+            if at is None:
+                at = self._conflicting_entry(place)
+            if at is not None:
+                good = place = self._go_on_at(at, place)
+                continue
             further, good = self._after_contradiction(place, good)
             if further.position <= place.position:
                 number = self._uncontradicted(made, settled, made.records)
@@ -198,21 +219,133 @@ class _IndexRebuild:
                 self.rows.put(place.offset, made, settled, number)
                 further = good = self._place_of(made, number)
             place = further
-        return good, place.offset
+        return good, place
+
+    # --- records after what cannot be read --------------------------------------------------------
+
+    def _resume(self, good: _IndexPlace, place: _IndexPlace) -> _IndexPlace:
+        """Decide on the records after `place` that have entries. Returns the place after the last record.
+
+        `good` is returned if there are none.
+        """
+        while place.position < self.size:
+            least = place.offset if self._is_damaged else 0
+            at = self._first_entry(place.position + 1, self.size, least)
+            if at is None:
+                break
+            good = place = self._go_on_at(at, place)
+        return good
+
+    def _later_entry(self, place: _IndexPlace) -> int | None:
+        """Return where the record at `place` has an entry with a higher offset; None if it has none.
+
+        The index kept entries of records that a power cut took, and another producer's record is in the place
+        of one: the last of the two entries counts.
+        """
+        if self._is_damaged or place.position < self.covered or self._searches >= _MOST_SEARCHES:
+            return None
+        self._searches += 1
+        return self._first_entry(place.position, place.position + 1, place.offset + 1)
+
+    def _conflicting_entry(self, place: _IndexPlace) -> int | None:
+        """Return where the entry of the next whole record is, if an earlier record has its offset; else None.
+
+        An index that lost its end, or got zeros, has fewer entries than there were records, and go-diskq took
+        its first offset from it.
+        """
+        if self._is_damaged or place.position < self.covered or self._searches >= _MOST_SEARCHES:
+            return None
+        self._searches += 1
+        at = self._first_entry(place.position, self.size)
+        is_conflict = at is not None and INDEX_ROW.unpack_from(self.rows.index, at)[0] < place.offset
+        return at if is_conflict else None
+
+    def _go_on_at(self, at: int, place: _IndexPlace) -> _IndexPlace:
+        """Decide on the records from that on whose entry is at byte `at` of the index.
+
+        Returns the place after the last one. Records before it, from `place` on, get entries if nothing else
+        is there.
+        """
+        said, position, _ = INDEX_ROW.unpack_from(self.rows.index, at)
+        if said < place.offset and position > place.position:
+            between = self.fs.pread(self.handle, position - place.position, place.position)
+            made = rows_of(self.framing, between, place.offset, place.position)
+            if made.valid_end == len(between):
+                self.rows.put(place.offset, made, 0, made.records)
+                place = self._place_of(made, made.records)
+        first = _IndexPlace(position, max(said, place.offset))
+        self.rows.clear(place.offset, first.offset)
+        if place.position < position:
+            what = "zeros" if self._are_zeros(place.position, position) else "bytes of no record"
+        elif first.offset > place.offset:
+            what = "records of which only entries are left"
+        if first != place:
+            self.losses.append(Loss(place.position, position, first.offset - place.offset, what))
+        return self._take_entries(at, first)
+
+    def _first_entry(self, start: int, end: int, offset: int = 0) -> int | None:
+        """Return where in the index the first whole record that begins in start:end has its entry.
+
+        It may be any byte, after a fragment of an entry. Only entries of messages from `offset` on count.
+        """
+        index, found = self.rows.index, None
+        check = CrossCheck(self.fs, self.files, self.base, self.handle, self.framing)
+        try:
+            at = -1
+            least = max(self.base, offset)
+            while (at := find_row(index, at + 1, 1, 0, self.base, least, start, end)) >= 0:
+                said, position, size = INDEX_ROW.unpack_from(index, at)
+                if check.is_record(position, size, self.size, said):
+                    found, end = at, position
+        finally:
+            check.close()
+        return found
+
+    def _take_entries(self, at: int, place: _IndexPlace) -> _IndexPlace:
+        """Set the entries of the records from `place` on that follow each other, in data and index.
+
+        Byte `at` of the index has the entry of the first. Returns the place after the last one.
+        """
+        index, want = self.rows.index, _CHUNK
+        said = INDEX_ROW.unpack_from(index, at)[0]
+        if moved := place.offset - said:
+            reason = f"another producer's messages begin with offset {said}, which an older one has: "
+            self._report(self.index, at, at, f"{reason}their offsets go up by {moved}", 0)
+        while place.position < self.size:
+            chunk = self.fs.pread(self.handle, min(want, self.size - place.position), place.position)
+            theirs = rows_of(self.framing, chunk, said, place.position)
+            number = _count_equal(theirs.index_rows, index[at : at + len(theirs.index_rows)])
+            at += number * INDEX_ROW_SIZE
+            if at + INDEX_ROW_SIZE > len(index):
+                number = theirs.records  # the producer died between the data and the index
+            if number:
+                made = rows_of(self.framing, chunk, place.offset, place.position)
+                self.rows.put(place.offset, made, 0, number)
+                place = self._place_of(made, number)
+                said += number
+            left = self.size - place.position
+            is_cut_short = theirs.stop == "TORN" and theirs.claimed <= left and (number or want < left)
+            if number < theirs.records or not (theirs.stop == "END" or is_cut_short):
+                break
+            want = _CHUNK if number else max(2 * want, theirs.claimed)
+        self.last = _IndexPlace(-1, -1)  # the record before was decided on by its entry
+        return place
+
+    def _are_zeros(self, start: int, end: int) -> bool:
+        """True if bytes start:end of the data are zeros."""
+        while start < end:
+            chunk = self.fs.pread(self.handle, min(_CHUNK, end - start), start)
+            if not chunk or chunk.strip(b"\0"):
+                return False
+            start += len(chunk)
+        return True
+
+    # --- the records, continued -------------------------------------------------------------------
 
     def _scanned(self, place: _IndexPlace, size: int) -> RowsOf:
-        """Return the records from `place` on, up to zeros that no entry and no checksum covers."""
+        """Return the whole records in at most `size` bytes from `place` on."""
         chunk = self.fs.pread(self.handle, min(size, self.size - place.position), place.position)
-        made = rows_of(self.framing, chunk, place.offset, place.position)
-        first = max(0, self.base + self.rows.index_count - place.offset)
-        for number, (_, position, size) in enumerate(
-            INDEX_ROW.iter_unpack(made.index_rows[first * INDEX_ROW_SIZE :]), first
-        ):
-            if size == self.framing.overhead and position >= self.covered:
-                start = position - place.position
-                if not chunk[start : start + size].strip(b"\0"):
-                    return made._replace(records=number, valid_end=start, stop="CORRUPT", claimed=0)
-        return made
+        return rows_of(self.framing, chunk, place.offset, place.position)
 
     def _settle_rows(self, place: _IndexPlace, made: RowsOf) -> int:
         """Decide on the entries that differ from the records. Returns how many records were decided on."""
@@ -226,8 +359,8 @@ class _IndexRebuild:
                 settled = self._first_at_or_after(made, number, block.end)
             elif self.rows.has_index(offset):
                 settled = self.rows.agreed(place.offset, made, number, without_time=True)
-                if settled == number:
-                    break  # neither the index entry nor two sources agree with the record
+                if settled == number or self._later_entry(self._place_of(made, number)) is not None:
+                    break  # neither the index entry nor two sources agree with the record, or two entries do
             else:
                 limit = self._first_at_or_after(made, number, self._uncovered_to(start))
                 settled = self._uncontradicted(made, number, limit)
@@ -238,7 +371,12 @@ class _IndexRebuild:
         return number
 
     def _uncontradicted(self, made: RowsOf, number: int, limit: int) -> int:
-        """Return the end of the run of records number:limit that no existing entry contradicts."""
+        """Return the end of the run of records number:limit that no existing entry contradicts.
+
+        An entry of a record that begins inside one of them contradicts that one: a torn record and the bytes
+        of another producer after it may look like a whole one.
+        """
+        limit = self._before_named(made, number, limit)
         if number < limit and not self.rows.has_any_from(self._place_of(made, number).offset):
             return limit
         while number < limit:
@@ -247,6 +385,25 @@ class _IndexRebuild:
                 break
             number += 1
         return number
+
+    def _before_named(self, made: RowsOf, number: int, limit: int) -> int:
+        """Return the end of the run of records number:limit before the next one that an entry names."""
+        if number >= limit:
+            return limit
+        start = self._place_of(made, number).position
+        asked, named = self._named
+        if not asked <= start <= named:
+            at = self._first_entry(start, self.size)
+            named = self.size if at is None else INDEX_ROW.unpack_from(self.rows.index, at)[1]
+            self._named = start, named
+        low, high = number, limit
+        while low < high:
+            middle = (low + high) // 2
+            if self._place_of(made, middle + 1).position <= named:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     @staticmethod
     def _place_of(made: RowsOf, number: int) -> _IndexPlace:
@@ -271,12 +428,16 @@ class _IndexRebuild:
         """
         block = self._block_at(place.position)
         if block is not None and block.end <= self.size:
+            self._is_damaged = True
             after = self._after_block(block, place)
             return after, after
         if self.covered <= self.last.position and self.last.offset + 1 == place.offset:
             # The contradiction may be in the record before, which no checksum covers either: decide it again.
-            self.rows.take_back(self.last.offset)
-            return self._read(self.last, good)
+            taken = self.rows.take_back(self.last.offset)
+            further, good = self._read(self.last, good)
+            if further.position <= self.last.position:
+                self.rows.put_again(taken)  # nothing else is known of it
+            return further, good
         return self._read(place, good)
 
     def _read(self, place: _IndexPlace, good: _IndexPlace) -> tuple[_IndexPlace, _IndexPlace]:
@@ -354,19 +515,28 @@ class _IndexRebuild:
         )
 
 
+_Patch = tuple[int, bytes, bytes]
+"""Entries of the index and of the timeindex, and the number of the first in its segment."""
+
+
 class SegmentEntries:
     """The index and timeindex entries of a segment: those on disk, and those to be written."""
 
     def __init__(self, base: int, index: bytes, timeindex: bytes) -> None:
         self.base = base
+        self.index = index
         self._index = memoryview(index)
         self._timeindex = memoryview(timeindex)
         self.index_count = len(index) // INDEX_ROW_SIZE
-        self._patches: list[tuple[int, bytes, bytes]] = []
+        self._patches: list[_Patch] = []
 
     def has_index(self, offset: int) -> bool:
-        """True if the index has an entry at the offset's place, whatever it says."""
-        return offset - self.base < self.index_count
+        """True if the index has an entry at the offset's place, whatever it says. Zeros are no entry."""
+        number = offset - self.base
+        return number < self.index_count and not self._are_zeros(number)
+
+    def _are_zeros(self, number: int) -> bool:
+        return self._index[number * INDEX_ROW_SIZE : (number + 1) * INDEX_ROW_SIZE] == _NO_ENTRY
 
     def has_any_from(self, offset: int) -> bool:
         """True if the index or the timeindex has an entry at the offset's place or after it."""
@@ -430,19 +600,30 @@ class SegmentEntries:
     def _all(self) -> Iterator[tuple[int, int, int]]:
         return INDEX_ROW.iter_unpack(self._index[: self.index_count * INDEX_ROW_SIZE])
 
-    def take_back(self, offset: int) -> None:
-        """Forget what was decided for the entry of `offset` and those after it."""
+    def take_back(self, offset: int) -> list[_Patch]:
+        """Forget what was decided for the entry of `offset` and those after it, and return it."""
         number = offset - self.base
-        kept = []
+        kept: list[_Patch] = []
+        taken: list[_Patch] = []
         for first, index, timeindex in self._patches:
-            if (count := number - first) > 0:
-                kept.append((first, index[: count * INDEX_ROW_SIZE], timeindex[: count * TIMEINDEX_ROW_SIZE]))
+            count = max(0, number - first)
+            of_index, of_times = count * INDEX_ROW_SIZE, count * TIMEINDEX_ROW_SIZE
+            if of_index:
+                kept.append((first, index[:of_index], timeindex[:of_times]))
+            if of_index < len(index):
+                taken.append((first + count, index[of_index:], timeindex[of_times:]))
         self._patches = kept
+        return taken
+
+    def put_again(self, taken: list[_Patch]) -> None:
+        """Set the entries that `take_back` has returned."""
+        self._patches += taken
 
     def given(self) -> int:
         """Return the offset after the last entry that is at its place."""
         for number in reversed(range(self.index_count)):
-            if INDEX_ROW.unpack_from(self._index, number * INDEX_ROW_SIZE)[0] == self.base + number:
+            said = INDEX_ROW.unpack_from(self._index, number * INDEX_ROW_SIZE)[0]
+            if said == self.base + number and not self._are_zeros(number):
                 return self.base + number + 1
         return self.base
 
@@ -486,6 +667,11 @@ class SegmentEntries:
             )
         )
 
+    def clear(self, first: int, end: int) -> None:
+        """Make zeros of the entries of messages first:end, which have no records."""
+        if first < end:
+            self._patches.append((first - self.base, bytes((end - first) * INDEX_ROW_SIZE), b""))
+
     def put_one(self, offset: int, position: int, size: int, timestamp: int) -> None:
         """Set the entries of one record."""
         index = INDEX_ROW.pack(offset, position, size)
@@ -496,6 +682,15 @@ class SegmentEntries:
 
     def timeindex_patches(self) -> list[tuple[int, bytes]]:
         return _joined((row * TIMEINDEX_ROW_SIZE, timeindex) for row, _, timeindex in self._patches)
+
+
+def _count_equal(rows: bytes, others: bytes) -> int:
+    """Return how many index entries at the start of both are equal."""
+    number = min(len(rows), len(others)) // INDEX_ROW_SIZE
+    while rows[: number * INDEX_ROW_SIZE] != others[: number * INDEX_ROW_SIZE]:
+        pairs = zip(INDEX_ROW.iter_unpack(rows), INDEX_ROW.iter_unpack(others), strict=False)
+        number = next(at for at, (one, other) in enumerate(pairs) if one != other)
+    return number
 
 
 def _joined(patches: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:

@@ -172,9 +172,9 @@ class _StreamJudge:
 
     def cover(self, base: int, end: int) -> None:
         """Add checksums for the records that none covers, after they were checked."""
-        self.repairs.cover(self.files.checksum_file(base), end, partial(self._cover, base))
+        self.repairs.cover(self.files.checksum_file(base), end, partial(self._cover, base, end))
 
-    def _cover(self, base: int, sums: ChecksumFile, covered: int) -> None:
+    def _cover(self, base: int, data_end: int, sums: ChecksumFile, covered: int) -> None:
         with opened(self.fs, self.files.data(base)) as handle:
             start = end = covered
             first = 0
@@ -186,10 +186,19 @@ class _StreamJudge:
                 if rows_of(self.framing, data, first, start).index_rows == b"".join(block):
                     sums.add(end, end - start, len(block), memoryview(data))
 
-            for offset, position, size in self._places(base, covered):
-                if block and (position != end or offset != first + len(block) or end - start >= BLOCK_SIZE):
+            before = None if covered else base - 1
+            for offset, position, size in self._places(base, covered, data_end):
+                is_next = not block or (position == end and offset == first + len(block))
+                if block and not (is_next and end - start < BLOCK_SIZE):
                     close_block()
                     block = []
+                is_jump = position == end and before is not None and offset != before + 1
+                before = offset
+                if position < covered or is_jump:
+                    # Readers count the messages of blocks that follow each other. Without a checksum here,
+                    # they ask the index, and see the jump.
+                    end = position + size
+                    continue
                 if not block:
                     first, start = offset, position
                 block.append(INDEX_ROW.pack(offset, position, size))
@@ -197,15 +206,23 @@ class _StreamJudge:
             if block:
                 close_block()
 
-    def _places(self, base: int, start: int) -> list[tuple[int, int, int]]:
-        """Return offset, position and size of the records that begin at byte `start` of the data or later."""
+    def _places(self, base: int, start: int, end: int) -> list[tuple[int, int, int]]:
+        """Return offset, position and size of the records in bytes start:end of the data, ascending.
+
+        And of the record before, if it has an entry. An entry that is not before the next one's record is of
+        none that is there.
+        """
         path = self.files.index_of(base)
         with opened(self.fs, path) as handle:
             places: list[tuple[int, int, int]] = []
-            at = self.fs.size(handle)
-            while at > 0 and (not places or places[0][1] > start):
+            at = self.fs.size(handle) // INDEX_ROW_SIZE * INDEX_ROW_SIZE
+            while at > 0 and (not places or places[-1][1] >= start):
                 first = max(0, at - _ROWS_AT_ONCE * INDEX_ROW_SIZE)
-                rows = INDEX_ROW.iter_unpack(self.fs.pread(handle, at - first, first))
-                places[:0] = [row for row in rows if row[1] >= start and row[2]]
+                for row in reversed(list(INDEX_ROW.iter_unpack(self.fs.pread(handle, at - first, first)))):
+                    if row[2] and row[1] + row[2] <= end:
+                        places.append(row)
+                        end = row[1]
+                    if end < start:
+                        break
                 at = first
-            return places
+            return places[::-1]

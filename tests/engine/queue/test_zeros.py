@@ -15,6 +15,7 @@ from tests.engine.queue.test_snapshot import read
 from tests.reference import nsq_oracle
 
 DIRECTORY, NAME = "/q", "q"
+META = f"{DIRECTORY}/{NAME}.diskqueue.meta.dat"
 BODIES = [b"%04d" % number + b"." * 60 for number in range(40)]
 SMALL = QueueOptions(max_bytes_per_file=1000)
 
@@ -136,3 +137,28 @@ def test_after_a_kill_all_readers_agree_with_the_open(size: int) -> None:
         assert [(each.dropped, each.records) for each in queue.repairs] == [(size, 0)]
         assert [queue.get() for _ in BODIES] == BODIES
         assert queue.depth == 0
+
+
+@pytest.mark.parametrize("size", [4, 24, 4096])
+def test_zeros_that_a_power_cut_left_are_no_messages_when_a_peer_wrote_first(size):
+    """go-diskqueue finds the file longer than its metadata says, and goes on in the next one."""
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    queue = FifoQueue(DIRECTORY, NAME, fs=fs)
+    queue.put_many(BODIES)
+    queue.sync()
+    fs = fs.crash()
+    end = len(fs.files()[path(0)])
+    append(fs, 0, bytes(size))
+    theirs = [b"theirs %d" % number for number in range(3)]
+    frames = b"".join(map(nsq_oracle.frame, theirs))
+    fs.write_durably(path(1), frames)
+    fs.write_durably(META, b"%d\n0,0\n1,%d\n" % (len(BODIES) + 3, len(frames)))
+    found = verify(Store("queue", DIRECTORY, NAME), fs=fs)
+    assert (found.messages, found.lost) == (len(BODIES) + 3, 0)
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        assert [(each.path, each.kept, each.dropped, each.records) for each in queue.repairs] == [
+            (path(0), end, size, 0)
+        ]
+        assert queue.depth == len(BODIES) + 3
+        assert [queue.get() for _ in range(len(BODIES) + 4)] == [*BODIES, *theirs, None]

@@ -39,7 +39,7 @@ in_both_encodings = pytest.mark.parametrize("varuint", [False, True], ids=["fixe
 
 IN_1968 = -59_958_144_000_000_001
 ODD = [
-    (b"", 0, b""),
+    (b"", 1, b""),
     ("💩".encode(), IN_1968, "日本語".encode()),
     (b"\x00bin\xff", 2**63 - 1, b""),
     (b"", -(2**63), bytes(range(256))),
@@ -96,7 +96,7 @@ def rejoined(found: stream_codec.StreamColumns) -> list[Triple]:
 timestamps = st.integers(-(2**63), 2**63 - 1)
 keys = st.one_of(st.binary(max_size=40), st.text(max_size=10).map(str.encode), st.just(b"k" * 200))
 values = st.one_of(st.binary(max_size=40), st.binary(min_size=120, max_size=140))
-triples = st.lists(st.tuples(keys, timestamps, values), max_size=6)
+triples = st.lists(st.tuples(keys, timestamps, values).filter(any), max_size=6)
 encodings = st.booleans()
 
 # Lengths near each border, in both encodings, between real records and noise.
@@ -249,6 +249,21 @@ def test_a_buffer_with_gaps_or_of_text_is_refused(read: Callable[[Any], Any]):
         read(memoryview(oracle.record(*ONE))[::2])
     with pytest.raises(TypeError):
         read("text")
+
+
+# --- zeros ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [9, 10, 19, 20, 21, 4096])
+@pytest.mark.parametrize("varuint", [False, True])
+def test_zeros_are_no_record(varuint, size):
+    """A power cut leaves them; no program writes a message without a key."""
+    whole = encode([ONE], varuint=varuint).data
+    stop = "TORN" if size < (10 if varuint else 20) else "CORRUPT"
+    assert found(whole + bytes(size), varuint) == ([ONE], len(whole), stop)
+    ahead = slices(whole + bytes(size), varuint)
+    assert (ahead.records, ahead.valid_end, ahead.stop) == (1, len(whole), stop)
+    assert count(whole + bytes(size), varuint) == (1, len(whole), stop)
 
 
 # --- lengths that make no sense ---------------------------------------------------------------

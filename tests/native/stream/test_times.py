@@ -141,7 +141,9 @@ def test_segments_that_do_not_follow_each_other_are_not_believed(content):
 
 # --- records ----------------------------------------------------------------------------------
 
-messages = st.lists(st.tuples(st.binary(max_size=300), timestamps, st.binary(max_size=300)), max_size=30)
+messages = st.lists(
+    st.tuples(st.binary(max_size=300), timestamps, st.binary(max_size=300)).filter(any), max_size=30
+)
 
 
 def read(
