@@ -36,7 +36,7 @@ def _members_of_a_budget(fs: FileSystem, path: str, count: int, stack: ExitStack
     queues = [
         stack.enter_context(FifoQueue(path, f"queue{number}", options, fs=fs)) for number in range(count)
     ]
-    return lambda: (queues[0].put(b"x", "synced"), queues[0].get())
+    return partial(do_all, [partial(queues[0].put, b"x", "synced"), queues[0].get])
 
 
 def _files_of_a_queue(fs: FileSystem, path: str, count: int, stack: ExitStack) -> Act:
@@ -48,7 +48,7 @@ def _files_of_a_queue(fs: FileSystem, path: str, count: int, stack: ExitStack) -
 def _files_of_a_drained_queue(fs: FileSystem, path: str, count: int, stack: ExitStack) -> Act:
     MAKERS["files of a queue"](fs, path, count + TIMES)
     queue = stack.enter_context(FifoQueue(path, NAME, fs=fs))
-    return lambda: (queue.get(), queue.sync())
+    return partial(do_all, [queue.get, queue.sync])
 
 
 def _segments_of_a_journal(fs: FileSystem, path: str, count: int, stack: ExitStack) -> Act:
