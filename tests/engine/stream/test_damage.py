@@ -107,9 +107,13 @@ def patient(fs: RamFS, sent: list[Triple]) -> Patient:
 
 @cache
 def ours() -> Patient:
-    """A sealed segment, and one with two synced blocks and some messages that no checksum knows of."""
+    """A sealed segment, and one with two synced blocks and some messages that no checksum knows of.
+
+    Without a redo log: what rots would be appended again from it.
+    """
     fs = RamFS({})
-    stream = Stream(ROOT, fs=fs, options=opened(disk(), segment_size=700, **ONE).options)
+    options = opened(disk(), segment_size=700, sync_to="files", **ONE).options
+    stream = Stream(ROOT, fs=fs, options=options)
     sent = triples(24, length=31)
     stream.append_many(items(sent[:13]))
     stream.append_many(items(sent[13:17]), durability="synced")
@@ -232,6 +236,22 @@ def test_a_rotten_byte_of_data_costs_its_block_or_its_message(whose, mask, step)
             may_be_lost=it.block_at(at),
             may_be_altered=set() if at < it.covered else {it.at(at)},
         )
+
+
+def test_a_rotten_byte_of_a_message_that_the_redo_log_has_costs_none():
+    """It is appended again: other bytes in its place may be another producer's, and stay."""
+    fs = RamFS({})
+    stream = Stream(ROOT, fs=fs, options=opened(disk(), **ONE).options)
+    sent = triples(6)
+    for one in sent:
+        stream.append_many(items([one]), durability="synced")
+    after = fs.kill()
+    content = after.files()[data(0)]
+    flip(after, data(0), content.index(sent[-1][2]), 64)
+    stream = Stream(ROOT, fs=after)
+    assert [repair.records for repair in stream.repairs] == [0]
+    stream.close()
+    assert sorted(message.value for message in read(after)[0]) == sorted(value for _, _, value in sent)
 
 
 @pytest.mark.sampled
