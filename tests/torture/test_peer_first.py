@@ -46,6 +46,10 @@ def test_a_case_is_the_same_each_time(name: str, tmp_path: Path) -> None:
     assert not found[0][0].faults
 
 
-def test_a_peer_without_a_checkout_is_left_out_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert list(real_peers(["sej"])) == ["sej: left out: go is not installed"]
+def test_a_peer_without_a_program_is_left_out_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISKQ_PEER_SEJ", raising=False)
+    monkeypatch.setenv("DISKQ_PEER_GO_DISKQ", "/no such program")
+    assert list(real_peers(["sej", "go-diskq"])) == [
+        "sej: left out: DISKQ_PEER_SEJ names no program",
+        "go-diskq: left out: DISKQ_PEER_GO_DISKQ names /no such program, which is no program that can be run",
+    ]
