@@ -36,6 +36,7 @@ cdef enum:
     POOL = 1 << 14               # CPython notes the free memory at the start of each piece of this size
     BLOCK_BITS = 12              # number of slots allocated at once; they never move
     BLOCK = 1 << BLOCK_BITS
+    MANY = 1 << 14               # records after which other threads get their turn: about a millisecond
     HEAD = 20                    # a record's head in a snapshot: id, key, length
 
 cdef enum State:
@@ -582,14 +583,20 @@ cdef class RecordTable:
 
     def sort_loaded(self):
         """End the loading of the snapshot's records. False: two of them have the same id."""
+        cdef Loaded* loaded = self.loaded
+        cdef Py_ssize_t count = self.loaded_count
+        cdef bint is_sorted = self.is_sorted
+        cdef bint is_unique = True
         cdef Py_ssize_t i
-        if not self.is_sorted:
-            qsort(self.loaded, self.loaded_count, sizeof(Loaded), _by_id)
-            self.is_sorted = True
-        for i in range(1, self.loaded_count):
-            if self.loaded[i - 1].id == self.loaded[i].id:
-                return False
-        return True
+        with nogil:
+            if not is_sorted:
+                qsort(loaded, count, sizeof(Loaded), _by_id)
+            for i in range(1, count):
+                if loaded[i - 1].id == loaded[i].id:
+                    is_unique = False
+                    break
+        self.is_sorted = True
+        return is_unique
 
     def load_add(self, int64_t key, bytes payload not None):
         """Add one record from the log, with the next id."""
@@ -622,23 +629,29 @@ cdef class RecordTable:
         self._lay_in_order()
         self.ready = 0
         for i in range(self.used):
+            if i % MANY == 0:
+                with nogil:
+                    pass  # other threads get their turn
             self._push(i)
 
     cdef int _lay_in_order(self) except -1:
         """Move the records to the first slots, in the order in which they come out."""
         cdef Slot* slots = <Slot*> malloc(max(<Py_ssize_t> 1, self.ready) * sizeof(Slot))
+        cdef Slot** blocks = self.blocks
+        cdef uint32_t used = self.used
         cdef uint32_t count = 0
         cdef uint32_t i
         if slots == NULL:
             raise MemoryError
-        for i in range(self.used):
-            if self._slot(i).state != FREE:
-                slots[count] = self._slot(i)[0]
-                count += 1
-        qsort(slots, count, sizeof(Slot), _by_turn)
-        for i in range(count):
-            self._slot(i)[0] = slots[i]
-        free(slots)
+        with nogil:
+            for i in range(used):
+                if blocks[i >> BLOCK_BITS][i & (BLOCK - 1)].state != FREE:
+                    slots[count] = blocks[i >> BLOCK_BITS][i & (BLOCK - 1)]
+                    count += 1
+            qsort(slots, count, sizeof(Slot), _by_turn)
+            for i in range(count):
+                blocks[i >> BLOCK_BITS][i & (BLOCK - 1)] = slots[i]
+            free(slots)
         self.used = count
         self.spare = NOBODY
         self._keep_blocks((<Py_ssize_t> count + BLOCK - 1) >> BLOCK_BITS)

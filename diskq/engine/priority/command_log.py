@@ -21,8 +21,10 @@ __all__ = [
     "read_segment",
 ]
 
-# A window of a file, which grows where a record is larger.
+# A window of a file, which grows where a record is larger. One in which records are searched for; and one of
+# which all commands are read by one compiled call, which lets no other thread run.
 _WINDOW = 1024 * 1024
+_AT_ONCE = 256 * 1024
 
 Apply = Callable[[list[tuple[Any, ...]]], int]
 
@@ -136,7 +138,7 @@ def _read(
             if not found.is_alien:
                 found.version = int.from_bytes(head[4:], "big", signed=True)
         return found
-    width = _WINDOW
+    width = _AT_ONCE
     while True:
         window = fs.pread(handle, width, found.end)
         rest = found.size - found.end
@@ -159,7 +161,7 @@ def _read(
         if scanned.stop != "MORE":
             found.trouble = scanned.stop
             return found
-        width = _WINDOW if scanned.end else width * 2
+        width = _AT_ONCE if scanned.end else width * 2
 
 
 def _apply(

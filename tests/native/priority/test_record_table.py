@@ -5,6 +5,10 @@ from __future__ import annotations
 import bisect
 import random
 import struct
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import settings
@@ -54,6 +58,7 @@ def parsed(data: bytes) -> list[tuple[int, int]]:
     return found
 
 
+COUNT = 200_000
 BOTH = pytest.mark.parametrize("keys", [None, (-10, 10)], ids=["H4", "QA"])
 
 # --- order ----------------------------------------------------------------------------------------
@@ -269,6 +274,30 @@ def test_a_snapshot_is_loaded_in_any_order_and_the_log_after_it():
     records.load_add(-1, b"11")
     records.finish_loading()
     assert drained(records) == [(-1, 11), (0, 9), (1, 3), (1, 5)]
+
+
+@pytest.mark.parametrize("call", [RecordTable.sort_loaded, RecordTable.finish_loading])
+def test_other_threads_run_while_very_many_records_are_ordered(call: Callable[[RecordTable], object]):
+    # What counts is the processor's time that the call takes between two steps of another thread.
+    records = table()
+    order = random.Random(4).sample(range(1, COUNT + 1), COUNT)
+    records.load(b"".join(struct.pack(">Qqi", number, number, 0) for number in order), 0, COUNT)
+    used = time.pthread_getcpuclockid(threading.get_ident())
+    steps: list[float] = []
+    is_over = threading.Event()
+
+    def step() -> None:
+        while not is_over.is_set():
+            steps.append(time.clock_gettime(used))
+
+    other = threading.Thread(target=step)
+    other.start()
+    began = time.clock_gettime(used)
+    call(records)
+    ended = time.clock_gettime(used)
+    is_over.set()
+    other.join()
+    assert max(b - a for a, b in pairwise([began, *steps, ended])) < 0.9 * (ended - began)
 
 
 def test_loaded_records_are_stored_in_the_order_of_delivery():
