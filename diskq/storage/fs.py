@@ -229,6 +229,9 @@ class FileSystem(Protocol):
     def place_of(self, path: str) -> Hashable:
         """Return a value that is equal for two paths exactly if they lead to the same file or directory."""
 
+    def device_of(self, path: str) -> Hashable:
+        """Return a value that is equal for two existing paths if one disk has both: it may slow down both."""
+
     def is_link(self, path: str) -> bool:
         """True if there is a symbolic link at `path`, wherever it leads."""
 
@@ -373,6 +376,9 @@ class PosixFileSystem:
     def place_of(self, path: str) -> Hashable:
         found = os.stat(path)
         return found.st_dev, found.st_ino
+
+    def device_of(self, path: str) -> Hashable:
+        return os.stat(path).st_dev
 
     def is_link(self, path: str) -> bool:
         return os.path.islink(path)

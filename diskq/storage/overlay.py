@@ -295,6 +295,9 @@ class OverlayFS:
     def place_of(self, path: str) -> Hashable:
         return path if path in self._directories else self._below.place_of(path)
 
+    def device_of(self, path: str) -> Hashable:
+        return None if path in self._directories else self._below.device_of(path)
+
     def is_link(self, path: str) -> bool:
         return path not in self._files and path not in self._directories and self._below.is_link(path)
 

@@ -382,6 +382,9 @@ class RedoView:
     def place_of(self, path: str) -> Hashable:
         return self._below.place_of(path)
 
+    def device_of(self, path: str) -> Hashable:
+        return self._below.device_of(path)
+
     def open_watch(self) -> FileWatch | None:
         return self._below.open_watch()
 

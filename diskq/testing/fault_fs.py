@@ -32,7 +32,8 @@ VERBS = (
     *("open", "close", "pread", "pwrite", "truncate", "size", "has_name", "sync_files", "sync_directory"),
     "sync_file_system",
     *("rename", "unlink", "make_directory", "remove_directory", "list_directory", "size_of", "stamp_of"),
-    *("try_lock", "is_locked", "share_memory", "link", "is_link", "place_of", "open_watch"),
+    *("try_lock", "is_locked", "share_memory", "link", "is_link", "place_of"),
+    *("device_of", "open_watch"),
 )
 
 T = TypeVar("T")
@@ -244,6 +245,9 @@ class FaultFS(Generic[Disk]):
 
     def place_of(self, path: str) -> Hashable:
         return self._call(Call("place_of", path), lambda: self.inner.place_of(path))
+
+    def device_of(self, path: str) -> Hashable:
+        return self._call(Call("device_of", path), lambda: self.inner.device_of(path))
 
     def is_link(self, path: str) -> bool:
         return self._call(Call("is_link", path), lambda: self.inner.is_link(path))

@@ -134,6 +134,9 @@ class RamFS:
     def place_of(self, path: str) -> Hashable:
         return self, path
 
+    def device_of(self, path: str) -> Hashable:
+        return None
+
     def is_link(self, path: str) -> bool:
         return False
 

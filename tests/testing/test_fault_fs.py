@@ -79,6 +79,7 @@ VERBS = {
     "try_lock": lambda fs, at, handle: fs.try_lock(handle),
     "remove_directory": lambda fs, at, handle: remove_new(fs, f"{at}/new"),
     "is_locked": lambda fs, at, handle: fs.is_locked(handle, Identity(1, "host", "boot")),
+    "device_of": lambda fs, at, handle: fs.device_of(f"{at}/a"),
     "is_link": lambda fs, at, handle: fs.is_link(f"{at}/a"),
     "share_memory": lambda fs, at, handle: fs.share_memory(handle, 3),
     "sync_file_system": lambda fs, at, handle: fs.sync_file_system(handle),

@@ -1,5 +1,5 @@
 # What executes the syncs of one store. Law: they are executed in threads, which the store shares with the
-# others of its Trio run (sync_pool.py); those of one lane one after the other.
+# others of its Trio run on the same disk (sync_pool.py); those of one lane one after the other.
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ _CAN_SPIN = len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() 
 class SyncExecutor:
     """Executes syncs, one of the files at a time. Made in a Trio task, used by its run."""
 
-    def __init__(self, fs: FileSystem, status: str | None = None) -> None:
-        """`status` is the path of the status file for other processes (storage/status_file.py).
+    def __init__(self, fs: FileSystem, path: str, status: str | None = None) -> None:
+        """`path` is the store's directory; `status` the status file for other processes
+        (storage/status_file.py).
 
-        Raises RuntimeError if the system can start no thread.
+        Raises RuntimeError if the system can start no thread, and OSError.
         """
         self._fs = fs
         self._is_native = syncs_natively(fs)
         self.board = None if status is None else StatusBoard(fs, status)
         self.executed = DurationCounter()
         """How long barriers took on the disk, without those that failed."""
-        self._pool = SyncPool.join()
+        self._pool = SyncPool.join(fs.device_of(path))
         self._files = _Lane(self._pool, self._count)
         self._log: _Lane | None = None
         self._misses = self._spins_left_out = 0

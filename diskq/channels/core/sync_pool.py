@@ -1,5 +1,6 @@
-# The threads that wait for the disk, so that the event loop never does. Law: a Trio run has few of them,
-# however many stores are open in it; they are started when needed, and end with the last store.
+# The threads that wait for the disk, so that the event loop never does. Law: a Trio run has few of them for
+# each disk, however many stores are open on it; they are started when needed, and end with its last store. A
+# disk that does not answer holds its own threads, and no others.
 #
 # Syncs of open files are executed without the interpreter's lock, and one task listens for their ends
 # (_native/core/sync_queue.pyx). All other work is Python.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 import trio
@@ -23,11 +24,11 @@ Work = Callable[[], Callable[[], None]]
 """Called in a thread; what it returns is called when the thread is free again. Neither raises."""
 
 MOST_THREADS = 8
-"""The most threads of a Trio run."""
+"""The most threads of a Trio run for one disk."""
 # So many of them at most do work that may take seconds, such as writing a snapshot: syncs go on beside it.
 _MOST_LONG = MOST_THREADS // 2
 
-_pool: trio.lowlevel.RunVar[SyncPool | None] = trio.lowlevel.RunVar("diskq sync pool", None)
+_pools: trio.lowlevel.RunVar[dict[Hashable, SyncPool] | None] = trio.lowlevel.RunVar("diskq sync pools", None)
 
 
 class Executed(Protocol):
@@ -38,9 +39,10 @@ class Executed(Protocol):
 
 
 class SyncPool:
-    """The threads of one Trio run. `join` it, and `leave` it."""
+    """The threads of one Trio run for one disk. `join` it, and `leave` it."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Hashable) -> None:
+        self._device = device
         self._queue = SyncQueue()
         self._token = trio.lowlevel.current_trio_token()
         self._threads: list[threading.Thread] = []
@@ -58,14 +60,21 @@ class SyncPool:
     # --- its users --------------------------------------------------------------------------------
 
     @classmethod
-    def join(cls) -> SyncPool:
-        """Return the pool of this Trio run. Raises RuntimeError if the system can start no thread."""
-        pool = _pool.get()
+    def join(cls, device: Hashable = None) -> SyncPool:
+        """Return this Trio run's pool for a disk, which is `FileSystem.device_of` a store's path.
+
+        Raises RuntimeError if the system can start no thread.
+        """
+        pools = _pools.get()
+        if pools is None:
+            pools = {}
+            _pools.set(pools)
+        pool = pools.get(device)
         if pool is None or not pool._enter():
-            pool = cls()
+            pool = cls(device)
             pool._start_thread()
             pool._users = 1
-            _pool.set(pool)
+            pools[device] = pool
         return pool
 
     def _enter(self) -> bool:
@@ -195,8 +204,9 @@ class SyncPool:
             owner.executed(failure, nanoseconds)
 
     def _forget(self) -> None:
-        if _pool.get() is self:
-            _pool.set(None)
+        pools = _pools.get()
+        if pools is not None and pools.get(self._device) is self:
+            del pools[self._device]
         if self._listening is not None:
             self._listening.cancel()
 

@@ -203,7 +203,7 @@ class OpeningScanner(OpeningReceiver[S]):
         """Return the loop of the named reader; None: it has no name."""
         if self._offsets is None:
             return None
-        return ScannerLoop(self._offsets, SyncExecutor(self._fs), path)
+        return ScannerLoop(self._offsets, SyncExecutor(self._fs, path), path)
 
 
 class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as a function)

@@ -233,6 +233,6 @@ class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is 
 
     def _handle_on(self, engine: Journal) -> tuple[JournalLoop, JournalWriter]:
         notifier = notifier_of(self._fs, engine.path)  # before there is a thread: it may fail
-        executor = SyncExecutor(self._fs, engine.files.status)
+        executor = SyncExecutor(self._fs, engine.path, engine.files.status)
         loop = JournalLoop(engine.steps, executor, notifier, self._fs)
         return loop, JournalWriter(loop)

@@ -78,9 +78,9 @@ class Snapshots:
         self._begun += 1
         try:
             if self._executor is None:
-                self._executor = SyncExecutor(self._fs)
-        except RuntimeError as failure:
-            # No thread can be started: it is tried again at the next call of `take`.
+                self._executor = SyncExecutor(self._fs, self._engine.path)
+        except (RuntimeError, OSError) as failure:
+            # No thread can be started, for example: it is tried again at the next call of `take`.
             self._engine.put_off_snapshots()
             self._failed(failure)
             return

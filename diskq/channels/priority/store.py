@@ -192,6 +192,6 @@ class open_priority_store(OpeningEngine[DiskPriorityStore, PriorityStore]):  # n
         super().__init__(engine, checked.checkpoint_slice, fs)
 
     def _handle_on(self, engine: PriorityStore) -> tuple[PriorityLoop, DiskPriorityStore]:
-        executor = SyncExecutor(self._fs, engine.files.status)
+        executor = SyncExecutor(self._fs, engine.path, engine.files.status)
         loop = PriorityLoop(engine.steps, executor, self._fs)
         return loop, DiskPriorityStore(loop)

@@ -387,5 +387,7 @@ class open_queue(OpeningEngine[DiskQueue, FifoQueue]):  # noqa: N801 (it is used
         super().__init__(engine, checked.checkpoint_slice, fs)
 
     def _handle_on(self, engine: FifoQueue) -> tuple[QueueLoop, DiskQueue]:
-        loop = QueueLoop(engine.steps, SyncExecutor(self._fs, engine.steps.status_path))
+        loop = QueueLoop(
+            engine.steps, SyncExecutor(self._fs, engine.steps.log.path, engine.steps.status_path)
+        )
         return loop, DiskQueue(loop)

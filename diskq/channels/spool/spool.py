@@ -344,7 +344,9 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         with ExitStack() as opened:  # everything is closed again if a step fails
             for part in parts:
                 opened.callback(part.close)
-            loop = QueueLoop(engine.steps, SyncExecutor(self._fs, engine.steps.status_path))
+            loop = QueueLoop(
+                engine.steps, SyncExecutor(self._fs, engine.steps.log.path, engine.steps.status_path)
+            )
             opened.pop_all()
         return loop, Spool(
             loop, self._cursor, self._dead_letter_files, self._deliver, self._options, self._fs

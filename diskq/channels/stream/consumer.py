@@ -209,7 +209,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
                     tail.watch_for_partitions(stream.files.parts)
             loop = None
             if self._membership is not None:
-                executor = SyncExecutor(self._fs)
+                executor = SyncExecutor(self._fs, stream.path)
                 loop = GroupLoop(self._membership, executor, stream.path, self._try_to_add_more)
             consumer = StreamConsumer(stream, tail, loop, self._options)
             opened.pop_all()

@@ -184,6 +184,6 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
 
     def _handle_on(self, engine: Stream) -> tuple[StreamLoop, StreamProducer]:
         notifier = notifier_of(self._fs, engine.path)  # before there is a thread: it may fail
-        executor = SyncExecutor(self._fs, engine.files.status)
+        executor = SyncExecutor(self._fs, engine.path, engine.files.status)
         loop = StreamLoop(engine.steps, executor, notifier, self._fs)
         return loop, StreamProducer(loop)

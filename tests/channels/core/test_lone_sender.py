@@ -129,7 +129,7 @@ async def test_a_failed_sync_that_it_waits_for_awake_breaks_the_channel(
 
 
 async def test_without_a_sync_of_the_log_there_is_nothing_to_wait_for(spins: list[bool]) -> None:
-    executor = SyncExecutor(OsFileSystem())
+    executor = SyncExecutor(OsFileSystem(), ".")
     executor.spin()
     await trio.to_thread.run_sync(executor.stop)
     assert spins == []

@@ -9,7 +9,7 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,10 @@ import trio
 
 import diskq
 from diskq.channels.core.sync_pool import MOST_THREADS, SyncPool
-from tests.channels.rig import PatientDisk, Tasks, blocked, crash_disk, opened, until
+from tests.channels.rig import DIRECTORY, PatientDisk, Tasks, blocked, crash_disk, opened, until
+from tests.contract.kinds import ChannelKind, channels
+from tests.contract.lives import PATH
+from tests.contract.lives import crash_disk as kind_disk
 
 needs_descriptors = pytest.mark.skipif(sys.platform == "win32", reason="syncs are executed by Python there")
 
@@ -95,6 +98,34 @@ async def test_a_slow_disk_holds_up_no_other_store():
             await send_synced(queues, body)
         assert "held" not in tasks
         slow.let_go()
+
+
+class DeadDisk(PatientDisk):
+    """A disk of its own, whose syncs do not end while it is held."""
+
+    def device_of(self, path: str) -> Hashable:
+        return self
+
+
+@pytest.mark.parametrize("kind", channels(), ids=str)
+async def test_a_disk_that_does_not_answer_holds_up_no_store_on_another(kind: ChannelKind) -> None:
+    dead = DeadDisk()
+    stores = 2 * MOST_THREADS
+    async with (
+        many(stores, lambda number: diskq.open_queue(DIRECTORY, f"q{number}", fs=dead)) as queues,
+        kind.open(PATH, fs=kind_disk()) as channel,
+        trio.open_nursery() as nursery,
+    ):
+        dead.hold()
+        tasks = Tasks(nursery)
+        await tasks.start("held", send_synced, queues, b"x")
+        await until(lambda: dead.waiting == MOST_THREADS)
+        await channel.send(b"a", "synced")
+        await channel.sync()
+        assert "held" not in tasks
+        assert len(threads()) <= 2 * MOST_THREADS
+        dead.let_go()
+    assert not threads()
 
 
 async def test_syncs_go_on_beside_jobs_that_take_long():
