@@ -44,6 +44,8 @@ class AppendFile(Generic[B]):
         self._logged = (0, 0)  # up to where the data and its checksums are durable, in the redo log or here
         self.needs_room = False
         """True if no zeros are left for the next rows: call `make_room_for_rows` before the next message."""
+        self.on_not_ready: Callable[[], object] | None = None
+        """Called when the gate is shut because this file is not ready any more; `begin` does not call it."""
 
     def begin(
         self, path: str, checksum_file: str, pending_syncs: PendingSyncs, *, end: int = 0, rows: int = 0
@@ -140,7 +142,7 @@ class AppendFile(Generic[B]):
             if failure.errno not in FULL_DISK_ERRNOS:
                 raise
             self.needs_room = True
-            self._gate.left = 0
+            self._shut()
 
     @property
     def has_pending_rows(self) -> bool:
@@ -229,4 +231,9 @@ class AppendFile(Generic[B]):
             if failure.errno not in FULL_DISK_ERRNOS:  # on a full disk the rows wait
                 self.failure = failure
         if self.needs_room or self.failure is not None:
-            self._gate.left = 0
+            self._shut()
+
+    def _shut(self) -> None:
+        self._gate.left = 0
+        if self.on_not_ready is not None:
+            self.on_not_ready()

@@ -16,6 +16,7 @@ cdef class TripletBuffer(OffsetBuffer):
     cdef char* index_rows                  # rows of the records from rows_from on
     cdef char* timeindex_rows
     cdef Py_ssize_t rows_room              # capacity in rows
+    cdef readonly bint is_active           # records or rows may wait to be written: see StreamRouter
     cdef bint is_in_batch
     cdef Py_ssize_t batch_used             # the state to go back to if a batch cannot be written
     cdef int64_t batch_records
@@ -37,6 +38,11 @@ cdef class StreamRouter:
     cdef public bint is_awake
     cdef public int64_t room               # bytes that may pass the fast path
     cdef public int64_t index_bytes        # of those, bytes that each message takes besides its record
+    cdef list active                       # the buffers with records or rows that may wait to be written
+    cdef int64_t idle_records              # what the others have accepted
+    cdef int64_t idle_bytes
+    cdef list observers
+    cdef readonly dict batch_starts        # for each partition of the batch, the next offset before it
     cdef list touched
     cdef int* routes                       # for each item of the batch, the partition it went to
     cdef Py_ssize_t routes_room
@@ -46,8 +52,15 @@ cdef class StreamRouter:
     cdef TripletBuffer _route(self, object key)
     cdef bint _lay(self, TripletBuffer buffer, object value, object key, object timestamp) except -1
     cdef int _make_room_for_routes(self, Py_ssize_t n) except -1
+    cdef int _activate(self, TripletBuffer buffer) except -1
+    cdef int _note_idle(self) except -1
     cdef int _write_all(self, bint rows) except -1
     cdef int _touch(self, TripletBuffer buffer) except -1
+
+
+cdef class Changes:
+    cdef StreamRouter router
+    cdef set partitions
 
 
 cdef class StreamAppender:

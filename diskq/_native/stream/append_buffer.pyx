@@ -6,6 +6,12 @@
 #
 # The record that fills a segment is its last one. The router calls its owner (`on_full`) in the same call,
 # before the next record.
+#
+# A stream may have very many partitions, of which few are written to at a time. Nothing here walks over them
+# all: the buffers that may have something to write are listed (`active`), from their first record until all
+# of it is written, and what the others have accepted is one sum.
+
+from operator import attrgetter
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
@@ -33,6 +39,7 @@ cdef enum:
     MADE_KEY = 32                  # hex digits of a generated key
 
 cdef object _make_tuple = tuple.__new__
+cdef object _partition_of = attrgetter("partition")
 
 
 cdef class TripletBuffer(OffsetBuffer):
@@ -136,15 +143,23 @@ cdef class StreamRouter:
     `new_key()` makes a key for a message without one. `clock()` returns the time (ns since the Unix
     epoch), None: the system's clock. `on_full(partition)` is called when a segment is full and written;
     it does not raise. `is_awake`: True if waiting rows will be written soon. `room`: the bytes that may pass
-    the fast path; each message counts `index_bytes` bytes besides its record.
+    the fast path; each message counts `index_bytes` bytes besides its record. `batch_starts`: for each
+    partition of the last batch of `append_many`, the next offset that it had before.
     """
 
     def __cinit__(self, buffers, TripletFraming framing not None, Gate gate not None, new_key, clock, on_full):
         cdef TripletBuffer buffer
-        for buffer in buffers:
-            pass
         self.buffers = tuple(buffers)
         self.count = len(self.buffers)
+        self.active = []
+        self.observers = []
+        self.batch_starts = {}
+        for buffer in self.buffers:
+            buffer.is_active = False
+            self.idle_records += buffer.records
+            self.idle_bytes += buffer.accepted_bytes
+            if not buffer.is_flushed:
+                self._activate(buffer)
         self.framing = framing
         self.gate = gate
         self.new_key = new_key
@@ -210,8 +225,9 @@ cdef class StreamRouter:
         return total
 
     def begin_batch(self):
-        """Begin another batch of `append_many` calls, for `left_out`."""
+        """Begin another batch of `append_many` calls, for `left_out` and `batch_starts`."""
         self.routed = 0
+        self.batch_starts = {}
 
     def append_many(self, list items, Py_ssize_t start, key, timestamp, Mode mode):
         """Take in items[start:] while their segments have space; return the index of the first one left out.
@@ -280,22 +296,35 @@ cdef class StreamRouter:
         Returns the byte after the last one taken, where the next call is to begin; raises as `_take_encoded`.
         """
         cdef TripletBuffer buffer = self.buffers[partition]
-        cdef Py_ssize_t end = buffer._take_encoded(start_of(data), data.shape[0], start)
+        cdef Py_ssize_t end
+        if not buffer.is_active:
+            self._activate(buffer)
+        end = buffer._take_encoded(start_of(data), data.shape[0], start)
         if end > start and buffer._is_full():
             self.on_full(buffer.partition)
         return end
 
-    def left_out(self, list items, taken):
+    def taken(self):
+        """Return how many messages of the last batch of `append_many` each partition got, if it got any."""
+        cdef TripletBuffer buffer
+        cdef dict taken = {}
+        for partition, start in self.batch_starts.items():
+            buffer = <TripletBuffer> self.buffers[partition]
+            if buffer.first + buffer.records > start:
+                taken[partition] = buffer.first + buffer.records - start
+        return taken
+
+    def left_out(self, list items):
         """Return, in order, the items of the last batch of `append_many` that were not accepted.
 
-        The first `taken[i]` of partition i were: a batch fails for one partition, and what others have written
-        by then stays.
+        A batch fails for one partition, and what others have written by then stays: of each partition the first
+        ones were accepted, as many as `taken` says.
         """
         cdef Py_ssize_t i
-        cdef list left = list(taken)
+        cdef dict left = self.taken()
         cdef list rest = []
         for i in range(self.routed):
-            if left[self.routes[i]] > 0:
+            if left.get(self.routes[i], 0) > 0:
                 left[self.routes[i]] -= 1
             else:
                 rest.append(items[i])
@@ -306,35 +335,56 @@ cdef class StreamRouter:
         """Return the partition that each item of the last batch of `append_many` went to, as far as it came."""
         return [self.routes[i] for i in range(self.routed)]
 
+    def changes(self):
+        """Return a new list of the partitions that take records from now on; `close` it."""
+        return Changes(self)
+
+    @property
+    def active_partitions(self):
+        """The partitions in which records or rows may wait to be written; those of a failed write are among them."""
+        return [(<TripletBuffer> buffer).partition for buffer in self.active]
+
     def flush(self):
         """Write the waiting records of all partitions. Raises OSError if a write fails: those go on waiting."""
         self._write_all(False)
 
     def write_rows(self):
         """Write the waiting rows of all partitions. Raises OSError if a write fails: those go on waiting."""
-        self._write_all(True)
+        try:
+            self._write_all(True)
+        finally:
+            self._note_idle()
         self.is_awake = False
 
     @property
     def records(self):
         """Records accepted, by all partitions."""
-        return sum([(<TripletBuffer> buffer).records for buffer in self.buffers])
+        cdef int64_t total = self.idle_records
+        for buffer in self.active:
+            total += (<TripletBuffer> buffer).records
+        return total
 
     @property
     def accepted_bytes(self):
         """Bytes of records accepted, by all partitions."""
-        return sum([(<TripletBuffer> buffer).accepted_bytes for buffer in self.buffers])
+        cdef int64_t total = self.idle_bytes
+        for buffer in self.active:
+            total += (<TripletBuffer> buffer).accepted_bytes
+        return total
 
     @property
     def waiting_bytes(self):
         """Bytes of accepted records that are not yet written, by all partitions."""
-        return sum([(<TripletBuffer> buffer).used - (<TripletBuffer> buffer).written for buffer in self.buffers])
+        cdef Py_ssize_t total = 0
+        for buffer in self.active:
+            total += (<TripletBuffer> buffer).used - (<TripletBuffer> buffer).written
+        return total
 
     @property
     def is_flushed(self):
         """True if all records and their rows are in the page cache."""
         cdef TripletBuffer buffer
-        for buffer in self.buffers:
+        for buffer in self.active:
             if not buffer.is_flushed:
                 return False
         return True
@@ -358,6 +408,8 @@ cdef class StreamRouter:
         if not plain.has_time:
             plain.timestamp = now_by(self.clock)
         buffer = <TripletBuffer> (<tuple> self.buffers)[fnv1(plain.key, plain.key_size) % self.count]
+        if not buffer.is_active:
+            self._activate(buffer)
         used, records = buffer.used, buffer.records
         if not buffer._append_triplet(plain.key, plain.key_size, plain.timestamp, plain.value, plain.value_size):
             return None
@@ -392,11 +444,38 @@ cdef class StreamRouter:
             self.routes_room = n
         return 0
 
+    cdef int _activate(self, TripletBuffer buffer) except -1:
+        """List a buffer as one that may have something to write. Before its next record."""
+        cdef Changes changes
+        self.active.append(buffer)
+        buffer.is_active = True
+        self.idle_records -= buffer.records
+        self.idle_bytes -= buffer.accepted_bytes
+        for changes in self.observers:
+            changes.partitions.add(buffer.partition)
+        return 0
+
+    cdef int _note_idle(self) except -1:
+        """Drop the buffers from the list of which everything is written."""
+        cdef TripletBuffer buffer
+        cdef list active = []
+        for buffer in self.active:
+            if not buffer.is_flushed:
+                active.append(buffer)
+                continue
+            buffer.is_active = False
+            self.idle_records += buffer.records
+            self.idle_bytes += buffer.accepted_bytes
+        self.active = active
+        return 0
+
     cdef int _write_all(self, bint rows) except -1:
         """Write the waiting records or rows of each partition; then raise the first OSError."""
         cdef TripletBuffer buffer
         cdef object failure = None
-        for buffer in self.buffers:
+        if len(self.active) > 1:
+            self.active.sort(key=_partition_of)  # on a full disk each makes room for the next one
+        for buffer in self.active:
             try:
                 if rows:
                     buffer.write_rows()
@@ -411,10 +490,41 @@ cdef class StreamRouter:
     cdef int _touch(self, TripletBuffer buffer) except -1:
         """Mark the state to go back to if the batch cannot be written."""
         if not buffer.is_in_batch:
-            buffer.is_in_batch = True
+            if not buffer.is_active:
+                self._activate(buffer)
             self.touched.append(buffer)
+            buffer.is_in_batch = True
+            self.batch_starts.setdefault(buffer.partition, buffer.first + buffer.records)
         buffer.batch_used, buffer.batch_records = buffer.used, buffer.records
         return 0
+
+
+cdef class Changes:
+    """The partitions that took records since they were taken from here last. `close` it when it is not needed."""
+
+    def __cinit__(self, StreamRouter router not None):
+        self.router = router
+        self.partitions = set(router.active_partitions)
+        router.observers.append(self)
+
+    def take(self):
+        """Return them. Those with something to write stay, and are returned again when it is written."""
+        cdef TripletBuffer buffer
+        cdef set left = set()
+        cdef set found = self.partitions
+        if not found:
+            return ()
+        for partition in found:
+            buffer = <TripletBuffer> self.router.buffers[partition]
+            if buffer.is_active:
+                left.add(partition)
+        self.partitions = left
+        return found
+
+    def close(self):
+        """Note no more. Idempotent."""
+        if self in self.router.observers:
+            self.router.observers.remove(self)
 
 
 cdef class StreamAppender:

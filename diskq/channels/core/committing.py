@@ -66,7 +66,8 @@ class CommittingReceiver(TailReceiver[M]):
         """
         await self._begin()
         if not processed:
-            self._commit_parts(self._tail.parts.values())
+            self._commit_parts(self._tail.moved_parts)
+            self._tail.settle_moved()
         try:
             places = [(one.partition, one.offset) for one in processed]
         except AttributeError:

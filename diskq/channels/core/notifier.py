@@ -5,17 +5,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any, Protocol
 
 import trio
 
 from diskq.storage.fs import FileSystem
 
-__all__ = ["NotifiedReader", "Notifier", "NotifyingWriter", "ReaderNotifier", "notifier_of"]
+__all__ = ["Changes", "NotifiedReader", "Notifier", "NotifyingWriter", "ReaderNotifier", "notifier_of"]
+
+
+class Changes(Protocol):
+    """The partitions that a writer in this run may have written to."""
+
+    def take(self) -> Iterable[int]:
+        """Return those since the last call."""
+
+    def close(self) -> None:
+        """Note no more. Idempotent."""
 
 
 class NotifyingWriter(Protocol):
+    def changes(self) -> Changes | None:
+        """Return a new object that notes the partitions written to; None: there is only one partition."""
+
     def live(self, partition: int) -> Any:
         """Return the live end of a partition for readers of its kind; None if it is not written to."""
 

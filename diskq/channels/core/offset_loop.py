@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from diskq.channels.core.commit_loop import CommitLoop, Engine
 from diskq.channels.core.sync_executor import SyncExecutor
@@ -13,7 +13,14 @@ from diskq.storage.barrier import NO_ROOM
 
 __all__ = ["OffsetLoop"]
 
-E = TypeVar("E", bound=Engine)
+
+class Offsets(Engine, Protocol):
+    """Committed offsets that are driven as one engine."""
+
+    def moved(self, committed_offset: CommittedOffset) -> None: ...
+
+
+E = TypeVar("E", bound=Offsets)
 
 
 class OffsetLoop(CommitLoop[E]):
@@ -25,6 +32,7 @@ class OffsetLoop(CommitLoop[E]):
 
     def move(self, committed_offset: CommittedOffset, offset: int | None, *, seek: bool = False) -> None:
         """Commit `offset`; the next sync makes it durable. Raises what `CommittedOffset.move` does."""
+        self.engine.moved(committed_offset)
         if committed_offset.move(offset, seek=seek) or not self._has_deadline:
             self._after()
 

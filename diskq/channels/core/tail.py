@@ -19,7 +19,7 @@ import outcome
 import trio
 
 from diskq.channels.core.commit_loop import EngineGate
-from diskq.channels.core.notifier import NotifyingWriter, ReaderNotifier
+from diskq.channels.core.notifier import Changes, NotifyingWriter, ReaderNotifier
 from diskq.channels.core.own_thread import OwnThread
 from diskq.channels.core.slices import share_clock
 from diskq.channels.core.waiting_line import Line
@@ -144,7 +144,10 @@ class Tail:
         """True if partitions may be added later: then the tail does not end with the present ones."""
         self.ends_at_limits = False
         """True if all messages before the limits were there at the open: then none of them is waited for."""
+        self.moved_parts: set[TailPart] = set()
+        """Those whose position may have changed since `settle_moved`."""
         self._notifier = notifier
+        self._changes: Changes | None = None  # what the writer in this run notes, if it has many partitions
         self._turns: deque[TailPart] = deque()  # those that may have messages; the first has its turn
         self._served: TailPart | None = None  # whose turn it was last
         self._idle: dict[TailPart, None] = {}  # those that have none, until a change is reported
@@ -167,6 +170,7 @@ class Tail:
         writer = self._notifier.writer
         part.reader.set_live(writer.live(part.index) if writer is not None else None)
         self._idle[part] = None
+        self.moved_parts.add(part)
         self.wake(part)
 
     def watch_for_partitions(self, directory: str) -> None:
@@ -183,9 +187,16 @@ class Tail:
     def moved(self, part: TailPart) -> None:
         """Look at that partition again: its reader was moved."""
         self.gate.left = 0
+        self.moved_parts.add(part)
         self._idle.pop(part, None)
         if part not in self._turns:
             self._turns.append(part)
+
+    def settle_moved(self) -> None:
+        """Empty `moved_parts`, but for the partition whose turn it is: its fast path moves it on."""
+        self.moved_parts.clear()
+        if self._served is not None:
+            self.moved_parts.add(self._served)
 
     def rewind(self, part: TailPart, offset: int) -> None:
         """Continue at `offset`. Whether it still exists is found out when it is read."""
@@ -276,6 +287,7 @@ class Tail:
                 if not 0 < gate.left <= left:
                     gate.left = int(left)
                 self._served = part
+                self.moved_parts.add(part)
                 self.on_turn(part)
                 return part
             elif not self.ends_at_limits:
@@ -327,9 +339,15 @@ class Tail:
 
     def _wake_written(self) -> None:
         """Wake the partitions to which the writer in this run wrote while no task waited."""
-        if self._notifier.writer is not None:
-            for part in [part for part in self._idle if _has_news(part)]:
-                self.wake(part)
+        if self._changes is not None:
+            changed = [self.parts[index] for index in self._changes.take() if index in self.parts]
+            written = [part for part in changed if part in self._idle and _has_news(part)]
+        elif self._notifier.writer is not None:
+            written = [part for part in self._idle if _has_news(part)]
+        else:
+            return
+        for part in written:
+            self.wake(part)
 
     def _note_losses(self, part: TailPart) -> None:
         for gap in part.reader.losses:
@@ -394,6 +412,7 @@ class Tail:
                 return False
         except OSError:
             return False  # the next read meets the same error, and raises it
+        self.moved_parts.add(part)
         self.on_turn(part)
         self.gate.left = 0
         self._receivers.wake_first(outcome.Value(take_one(part)))
@@ -489,6 +508,8 @@ class Tail:
         return self.tasks_waiting_receive < waiting
 
     def writer_came(self, writer: NotifyingWriter) -> None:
+        self._drop_changes()
+        self._changes = writer.changes()
         for part in self.parts.values():
             part.reader.set_live(writer.live(part.index))
             if part.reader.live is not None:
@@ -498,9 +519,15 @@ class Tail:
             self._begin_to_wait()
 
     def writer_left(self) -> None:
+        self._drop_changes()
         for part in self.parts.values():
             part.reader.set_live(None)
         self._look_at_all()
+
+    def _drop_changes(self) -> None:
+        changes, self._changes = self._changes, None
+        if changes is not None:
+            changes.close()
 
     def _look_at_all(self) -> None:
         self._has_listed = False
@@ -526,6 +553,7 @@ class Tail:
         self._is_closed = True
         self.gate.left = 0
         self._notifier.reader_leaves(self)
+        self._drop_changes()
         self._listener.close()
         for part in self.parts.values():
             part.reader.close()

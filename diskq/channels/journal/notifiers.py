@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from diskq.channels.core.notifier import NotifiedReader, Notifier, NotifyingWriter
+from diskq.channels.core.notifier import Changes, NotifiedReader, Notifier, NotifyingWriter
 
 __all__ = ["Notifiers"]
 
@@ -16,10 +17,14 @@ class Notifiers:
         self._tail: NotifiedReader | None = None
         self._each: dict[int, _One] = {}
         self._writers: dict[int, NotifyingWriter] = {}
+        self._is_waiting = False
+        self._unregistered: set[int] = set()
+        """The journals that do not report the next message. It is left to each of them until it has one."""
 
     def add(self, number: int, notifier: Notifier) -> None:
         """Add a journal. Call this before the tail reads it."""
         one = self._each[number] = _One(self, number, notifier)
+        self._unregistered.add(number)
         notifier.reader_comes(one)
 
     # --- for the tail -----------------------------------------------------------------------------
@@ -41,17 +46,32 @@ class Notifiers:
             one.notifier.reader_leaves(one)
 
     def begin_to_wait(self, tail: NotifiedReader) -> None:
-        for one in self._each.values():
+        self._is_waiting = True
+        while self._unregistered:
+            one = self._each[self._unregistered.pop()]
             one.notifier.begin_to_wait(one)
 
     def end_waiting(self, tail: NotifiedReader) -> None:
-        for one in self._each.values():
-            one.notifier.end_waiting(one)
+        self._is_waiting = False
+
+    def changes(self) -> Changes:
+        return self
+
+    def take(self) -> Iterable[int]:
+        """Return the journals that may have messages that were not reported."""
+        return [number for number in self._unregistered if number in self._writers]
+
+    def close(self) -> None:
+        """Do nothing: the journals are left with `reader_leaves`."""
 
     # --- calls from the journals ------------------------------------------------------------------
 
     def look_at(self, number: int) -> None:
-        if self._tail is not None:
+        if not self._is_waiting:
+            one = self._each[number]
+            one.notifier.end_waiting(one)
+            self._unregistered.add(number)
+        elif self._tail is not None:
             self._tail.look_at(number)
 
     def writer_came(self, number: int, writer: NotifyingWriter) -> None:

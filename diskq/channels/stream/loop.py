@@ -8,7 +8,7 @@ import outcome
 
 from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
 from diskq.channels.core.gathering import Gathered
-from diskq.channels.core.notifier import Notifier
+from diskq.channels.core.notifier import Changes, Notifier
 from diskq.channels.core.sender_line import Sending
 from diskq.channels.core.sending_loop import SendingLoop
 from diskq.channels.core.sync_executor import SyncExecutor
@@ -31,22 +31,22 @@ R = TypeVar("R")
 class GatheredStreamMessages(Gathered[Position]):
     """Messages of a stream that wait to be written. Each gets a position."""
 
-    __slots__ = ("_before", "_engine")
+    __slots__ = ("_engine",)
 
     def __init__(self, engine: StreamSteps) -> None:
         super().__init__(engine.router.room)
         self._engine = engine
-        self._before: tuple[int, ...] = ()
 
     def _write_all(self) -> None:
-        self._before = self._engine.next_offsets
         self._engine.accept_many(self.messages, None, None, is_held=False)
 
     def _found(self) -> list[Position | None]:
         # If some messages of a partition are not in, they are its last ones.
-        following, ends = list(self._before), self._engine.next_offsets
+        router = self._engine.router
+        following, taken = dict(router.batch_starts), router.taken()
+        ends = {partition: first + taken.get(partition, 0) for partition, first in following.items()}
         found: list[Position | None] = []
-        for partition in self._engine.router.routed_to():
+        for partition in router.routed_to():
             offset = following[partition]
             found.append(Position(partition, offset) if offset < ends[partition] else None)
             following[partition] = offset + 1
@@ -73,6 +73,9 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
 
     def live(self, partition: int) -> BufferedEnd | None:
         return self.engine.live(partition)
+
+    def changes(self) -> Changes:
+        return self.engine.router.changes()
 
     # --- sending ----------------------------------------------------------------------------------
 

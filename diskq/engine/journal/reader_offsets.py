@@ -36,6 +36,7 @@ class ReaderOffsets(CommittedOffsets):
             clock=self._clock,
         )
         self._has[number] = offset
+        self.moved(offset)
         return offset
 
     def committed_offset(self, number: int) -> JournalOffset | None:
@@ -55,6 +56,7 @@ class ReaderOffsets(CommittedOffsets):
         """
         had = list(self._has.values())
         self._has.clear()
+        self._moved.clear()
         with contextlib.ExitStack() as stack:  # all of them, whatever one of them raises
             for offset in had:
                 stack.callback(offset.close)

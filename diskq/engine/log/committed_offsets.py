@@ -28,10 +28,15 @@ class CommittedOffsets:
     def __init__(self, name: str) -> None:
         self.name = name
         self._failure: StorageFailedError | None = None
+        self._moved: dict[CommittedOffset, None] = {}  # those with something to sync, and perhaps others
 
     @abstractmethod
     def _committed_offsets(self) -> Iterable[CommittedOffset]:
         """Return those that there are now."""
+
+    def moved(self, committed_offset: CommittedOffset) -> None:
+        """Note that it was moved, or opened: nothing walks over those that were not."""
+        self._moved[committed_offset] = None
 
     @property
     def log(self) -> Self:
@@ -39,11 +44,11 @@ class CommittedOffsets:
 
     def note(self) -> bool:
         """True if a sync is due."""
-        return self._failure is None and any(offset.note() for offset in self._committed_offsets())
+        return self._failure is None and any(offset.note() for offset in self._moved)
 
     def deadline(self) -> float:
         """Return when a sync is due at the latest."""
-        return min((offset.deadline() for offset in self._committed_offsets()), default=float("inf"))
+        return min((offset.deadline() for offset in self._moved), default=float("inf"))
 
     def flush(self) -> None:
         """Do nothing: only a barrier writes."""
@@ -52,8 +57,9 @@ class CommittedOffsets:
         """Prepare a sync of all commits so far. Execute it; then `complete` it, or `fail`."""
         if self._failure is not None:
             raise self._failure
-        prepared = ((offset, offset.prepare()) for offset in self._committed_offsets())
+        prepared = ((offset, offset.prepare()) for offset in self._moved)
         syncs = tuple((offset, sync) for offset, sync in prepared if sync is not None)
+        self._moved = {offset: None for offset, _ in syncs}  # their sync may fail
         return Sync(barrier=joint_barrier(sync for _, sync in syncs), state=syncs)
 
     def prepare_log(self) -> None:

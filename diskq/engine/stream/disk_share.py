@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from diskq._native.stream.append_buffer import StreamRouter
+from diskq._native.stream.append_buffer import Changes, StreamRouter
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
@@ -63,6 +63,10 @@ class StreamDiskShare:
         self._budget = budget
         self._partitions: Sequence[WrittenPartition] = ()
         self._complete: dict[tuple[int, int], tuple[int, int]] = {}  # a segment's bytes and time of writing
+        self._complete_bytes = 0
+        self._active: dict[int, tuple[int, int]] = {}  # bytes and records of each partition's active segment
+        self._active_bytes = self._active_records = 0
+        self._changes: Changes | None = None
         self._seen: dict[int, int] = {}  # how many segments of each partition were measured
         self.roll_size = roll_size
         self.has_retention = has_retention
@@ -101,6 +105,9 @@ class StreamDiskShare:
                 bases = bases[:-1] if partitions[index].segment.is_open else bases
                 self._seen[index] = len(partitions[index].log.bases) - partitions[index].segment.is_open
             self._look_at(index, bases)
+        self._changes = router.changes()
+        for index in range(len(partitions)):
+            self._measure(index)
         name = f"stream {self._files.path}"
         self.share = self._budget.join(name, self._measured(router), self._fixed, on_full)
         self._note_oldest()
@@ -117,24 +124,38 @@ class StreamDiskShare:
             stamp = self._fs.stamp_of(files.data(base))
             if stamp is not None:
                 on_disk = sum(-(-size // BLOCK) * BLOCK for size in sizes)
+                self._forget(index, base)
                 self._complete[index, base] = (on_disk, stamp.modified_ns)
+                self._complete_bytes += on_disk
+
+    def _forget(self, index: int, base: int) -> None:
+        on_disk, _ = self._complete.pop((index, base), (0, 0))
+        self._complete_bytes -= on_disk
+
+    def _measure(self, index: int) -> None:
+        """Note what that partition has on the disk now."""
+        partition = self._partitions[index]
+        bases, segment = partition.log.bases, partition.segment
+        complete = len(bases) - segment.is_open
+        if self._seen[index] < complete:
+            self._look_at(index, bases[self._seen[index] : complete])
+            self._seen[index] = complete
+            self._note_oldest()
+        size, records = self._active.get(index, (0, 0))
+        self._active_bytes -= size
+        self._active_records -= records
+        size, records = segment.buffer.end, segment.buffer.next_offset - segment.base
+        self._active[index] = (size, records)
+        self._active_bytes += size
+        self._active_records += records
 
     def _measured(self, router: StreamRouter) -> int:
-        """Return the bytes on the disk now."""
-        size = records = 0
-        for index, partition in enumerate(self._partitions):
-            bases, segment = partition.log.bases, partition.segment
-            complete = len(bases) - segment.is_open
-            if self._seen[index] < complete:
-                self._look_at(index, bases[self._seen[index] : complete])
-                self._seen[index] = complete
-                self._note_oldest()
-            size += segment.buffer.end
-            records += segment.buffer.next_offset - segment.base
+        """Return the bytes on the disk now. Measures the partitions written to since the last time."""
+        assert self._changes is not None
+        for index in self._changes.take():
+            self._measure(index)
         self._bytes, self._records = router.accepted_bytes, router.records
-        return (
-            self._fixed + sum(on_disk for on_disk, _ in self._complete.values()) + size_on_disk(size, records)
-        )
+        return self._fixed + self._complete_bytes + size_on_disk(self._active_bytes, self._active_records)
 
     def left(self, router: StreamRouter) -> int:
         """Return how many bytes the lease has left."""
@@ -151,7 +172,7 @@ class StreamDiskShare:
     def forget(self, gone: Iterable[tuple[int, int]]) -> None:
         """Forget these segments, which were removed."""
         for key in gone:
-            self._complete.pop(key, None)
+            self._forget(*key)
         self._note_oldest()
 
     def _forget_gone(self) -> bool:

@@ -47,6 +47,7 @@ class Membership(CommittedOffsets):
             claim.release()
             raise
         self._has[partition] = (claim, committed_offset)
+        self.moved(committed_offset)
         return committed_offset
 
     def committed_offset(self, partition: int) -> GroupOffset | None:
@@ -62,6 +63,7 @@ class Membership(CommittedOffsets):
         """
         had = list(self._has.values())
         self._has.clear()
+        self._moved.clear()
         with contextlib.ExitStack() as stack:  # all of them, whatever one of them raises
             for claim, committed_offset in had:
                 stack.callback(claim.release)

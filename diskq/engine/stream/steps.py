@@ -8,10 +8,11 @@ import contextlib
 import random
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from diskq._native.core.message import Position
-from diskq._native.stream.append_buffer import StreamRouter, TripletBuffer
+from diskq._native.stream.append_buffer import Changes, StreamRouter, TripletBuffer
 from diskq._native.stream.codec import TripletFraming, count, key_hash
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.log.exclusive import exclusive
@@ -81,26 +82,64 @@ class _WrittenPartition:
         self.segment = segment
         self.buffer = segment.buffer
         self.log = SegmentedLog(segment, bases)
-        self.settled = -1  # records whose data is in a prepared barrier
-        self.indexed = -1  # the offset before which entries are in a prepared barrier
+        self._settled = -1  # records whose data is in a prepared barrier
+        self._indexed = -1  # the offset before which entries are in a prepared barrier
 
     @property
     def point(self) -> RecoveryPoint:
         """The recovery point of the partition."""
         return self.segment.point._replace(first=self.log.bases[0])
 
-    def handles(self, *, with_rows: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the handles that a barrier has to sync: data and checksums, and indexes. Raises OSError."""
+    def settle(self) -> tuple[int, ...]:
+        """Return the handles of data and checksums, if a barrier has to sync them. Raises OSError."""
         records = self.buffer.records_written
-        data: tuple[int, ...] = ()
-        rows: tuple[int, ...] = ()
-        if records != self.settled:
-            data = self.segment.settle()
-            self.settled = records
-        if with_rows and self.buffer.rows_written != self.indexed:
-            rows = self.segment.rows
-            self.indexed = self.buffer.rows_written
-        return data, rows
+        if records == self._settled:
+            return ()
+        data = self.segment.settle()
+        self._settled = records
+        return data
+
+    def settle_rows(self) -> tuple[int, ...]:
+        """Return the handles of the indexes, if a barrier has to sync them."""
+        if self.buffer.rows_written == self._indexed:
+            return ()
+        self._indexed = self.buffer.rows_written
+        return self.segment.rows
+
+
+class _Changed:
+    """The partitions of which something is still to be done, each of these once. All by their numbers.
+
+    Nothing that is done for a message, a turn or a sync walks over the others, of which there may be many.
+    """
+
+    __slots__ = ("_changes", "not_ready", "to_index", "to_log", "to_mark", "to_settle")
+
+    def __init__(self) -> None:
+        self._changes: Changes | None = None
+        self.not_ready: set[int] = set()
+        """Those that may not take a record without `_make_way`."""
+        self.to_settle: set[int] = set()
+        """Those with data that may be in no prepared barrier."""
+        self.to_index: set[int] = set()
+        """Those with index entries that may be in no prepared barrier."""
+        self.to_log: set[int] = set()
+        """Those with data that may be durable nowhere."""
+        self.to_mark: set[int] = set()
+        """Those whose time index summary may be behind."""
+
+    def follow(self, router: StreamRouter, count: int) -> None:
+        """Note the partitions that this router writes to, the first `count`; forget others."""
+        self.look()
+        self._changes = router.changes()
+        for noted in (self.not_ready, self.to_settle, self.to_index, self.to_log, self.to_mark):
+            noted.intersection_update(range(count))
+
+    def look(self) -> None:
+        """Take in which partitions were written to."""
+        if self._changes is not None and (found := self._changes.take()):
+            for noted in (self.to_settle, self.to_index, self.to_log, self.to_mark):
+                noted.update(found)
 
 
 class StreamSteps(DirectorySteps):
@@ -123,7 +162,7 @@ class StreamSteps(DirectorySteps):
         self.files = StreamFiles(fs, self.path)
         self._gate = self.log.new_gate()
         self._partitions: list[_WrittenPartition] = []
-        self._appends: tuple[tuple[int, AppendFile[TripletBuffer]], ...] = ()  # theirs, with their numbers
+        self._changed = _Changed()
         self._others: dict[int, RecoveryPoint] = {}  # points of partitions that are not written to
         self.has_pending_rows = False
         """True if a disk has refused index entries that are still to be written."""
@@ -194,12 +233,21 @@ class StreamSteps(DirectorySteps):
                 self.files.redo,
                 lock,
                 self.options,
-                lambda: self._appends,
+                self._unlogged,
                 log,
                 self.log.clock,
                 most=self._most_redo,
             )
         )
+
+    def _unlogged(self) -> list[tuple[int, AppendFile[TripletBuffer]]]:
+        """Return the data files with bytes that are durable nowhere yet, each with its partition's number."""
+        changed = self._changed
+        changed.look()
+        found = [(index, self._partitions[index].segment.append) for index in sorted(changed.to_log)]
+        unlogged = [(index, append) for index, append in found if append.unlogged_size > 0]
+        changed.to_log = {index for index, _ in unlogged}
+        return unlogged
 
     def _go_on(self, was_ours: bool, wals: WriteAheadLogs, source: RedoSource) -> None:
         fs, files, writer = self._fs, self.files, self.log
@@ -246,7 +294,6 @@ class StreamSteps(DirectorySteps):
         log.report_repairs(writer.repairs, logged)
 
     def _make_router(self) -> None:
-        self._appends = tuple((its.files.index, its.segment.append) for its in self._partitions)
         self.router = StreamRouter(
             [partition.buffer for partition in self._partitions],
             self._framing,
@@ -255,6 +302,7 @@ class StreamSteps(DirectorySteps):
             None if self._fs.native else self._wall_clock_ns,
             self._on_full,
         )
+        self._changed.follow(self.router, len(self._partitions))
         self._write = self.router.appender(Mode.WRITTEN, Admission.FORCED)
         self._hold = self.router.appender(Mode.HELD, Admission.FORCED)
 
@@ -281,6 +329,7 @@ class StreamSteps(DirectorySteps):
                 self.share.close()
 
     def _on_full(self, index: int) -> None:
+        self._changed.not_ready.add(index)  # until space is reserved for the next segment's checksums
         self.log.segment_filled(self._partitions[index].log)
 
     def _open_partitions(
@@ -362,6 +411,10 @@ class StreamSteps(DirectorySteps):
         segment = TripletSegment(self._fs, files, self._framing, self._gate, roll_size)
         segment.buffer.number(index, found.next_offset)
         partition = _WrittenPartition(files, segment, bases)
+        changed = self._changed
+        segment.append.on_not_ready = partial(changed.not_ready.add, index)
+        for noted in (changed.not_ready, changed.to_settle, changed.to_index, changed.to_mark):
+            noted.add(index)
         self._partitions.append(partition)
         segment.resume(bases[-1], found.end, found.rows, self.log.pending)
 
@@ -371,7 +424,7 @@ class StreamSteps(DirectorySteps):
             records = count(waiting.records, self._framing.varuint).records
             reason = f"its bytes from {waiting.start} on are another producer's: {records} accepted before "
             if number < len(self._partitions):
-                first, point = self.next_offsets[number], self._partitions[number].segment.point
+                first, point = self.next_offset(number), self._partitions[number].segment.point
                 self.accept_encoded(number, waiting.records)
                 self.log.pending.directories[self.path] = None  # so that the barrier syncs the entries, too
                 self.log.sync()
@@ -425,7 +478,6 @@ class StreamSteps(DirectorySteps):
         key = as_key(key, self.options.max_key_size)
         if timestamp is not None:
             timestamp = as_timestamp(timestamp)
-        before = self.next_offsets
         done = 0
         mode = Mode.HELD if is_held else Mode.STAGED
         self.router.begin_batch()
@@ -437,18 +489,18 @@ class StreamSteps(DirectorySteps):
                 except OSError as failure:
                     self.log.append_failed(failure)
         except DiskFullError as full:
-            taken = self._taken_since(before)
-            rest = self.router.left_out(batch, taken)
-            raise DiskFullError(full.path, full.reason, sum(taken), rest) from full.__cause__
+            accepted = sum(self.router.taken().values())
+            raise DiskFullError(
+                full.path, full.reason, accepted, self.router.left_out(batch)
+            ) from full.__cause__
         except OSError as failure:
-            failure.add_note(f"{sum(self._taken_since(before))} messages of the batch were accepted")
+            failure.add_note(f"{sum(self.router.taken().values())} messages of the batch were accepted")
             raise
-        taken = self._taken_since(before)
-        return {index: range(before[index], before[index] + n) for index, n in enumerate(taken) if n}
-
-    def _taken_since(self, before: tuple[int, ...]) -> list[int]:
-        """Return how many messages each partition got since its next offsets were `before`."""
-        return [after - first for after, first in zip(self.next_offsets, before, strict=True)]
+        starts = self.router.batch_starts
+        return {
+            index: range(starts[index], starts[index] + taken)
+            for index, taken in sorted(self.router.taken().items())
+        }
 
     @exclusive
     def accept_encoded(self, partition: int, data: bytes | memoryview) -> None:
@@ -547,7 +599,8 @@ class StreamSteps(DirectorySteps):
         try:
             if self.has_pending_rows:
                 self._write_rows()
-            for partition in self._partitions if only is None else (only,):
+            not_ready = self._changed.not_ready
+            for partition in [self._partitions[index] for index in not_ready] if only is None else (only,):
                 if not partition.segment.is_ready:
                     if partition.segment.is_full:
                         self.log.roll(partition.log)
@@ -666,6 +719,10 @@ class StreamSteps(DirectorySteps):
         """Return the active segment of a partition, for readers of this thread; None if it has none."""
         return self._partitions[partition].segment if partition < len(self._partitions) else None
 
+    def next_offset(self, partition: int) -> int:
+        """Return the offset that the partition's next message gets."""
+        return self._partitions[partition].buffer.next_offset
+
     @property
     def next_offsets(self) -> tuple[int, ...]:
         """For each partition, the offset that its next message gets."""
@@ -697,10 +754,10 @@ class StreamSteps(DirectorySteps):
             most = self._disk_share.left(self.router)
             room = min(room, most - (most >> 7) - BLOCK)
         self.router.room = room
-        for partition in self._partitions:
-            if not partition.segment.is_ready:
-                left = 0
-        self._gate.left = 0 if self.has_pending_rows else left
+        not_ready = self._changed.not_ready
+        for index in [index for index in not_ready if self._partitions[index].segment.is_ready]:
+            not_ready.discard(index)
+        self._gate.left = 0 if not_ready or self.has_pending_rows else left
 
     @property
     def is_flushed(self) -> bool:
@@ -722,29 +779,35 @@ class StreamSteps(DirectorySteps):
             self.router.write_rows()
             self.has_pending_rows = False
         finally:
-            for partition in self._partitions:
-                partition.segment.rows_are_written()
+            changed = self._changed
+            changed.look()
+            while changed.to_mark:
+                self._partitions[changed.to_mark.pop()].segment.rows_are_written()
 
     def cut_back(self) -> None:
-        for partition in self._partitions:
-            partition.segment.cut_back()
+        for index in self.router.active_partitions:
+            self._partitions[index].segment.cut_back()
 
     @property
     def failure(self) -> OSError | None:
-        for _, append in self._appends:
-            if append.failure is not None:
-                return append.failure
+        for index in self._changed.not_ready:
+            if (failure := self._partitions[index].segment.append.failure) is not None:
+                return failure
         return None
 
     def settle(self, with_metadata: bool) -> tuple[int, ...]:
         """Return the handles of records and checksums, enough for recovery; with metadata, of indexes too."""
-        data: list[int] = []
-        rows: list[int] = []
-        for partition in self._partitions:
-            own_data, own_rows = partition.handles(with_rows=with_metadata)
-            data += own_data
-            rows += own_rows
-        return (*data, *rows)
+        handles: list[int] = []
+        changed = self._changed
+        changed.look()
+        for index in sorted(changed.to_settle):
+            handles += self._partitions[index].settle()
+        changed.to_settle.clear()
+        if with_metadata:
+            for index in sorted(changed.to_index):
+                handles += self._partitions[index].settle_rows()
+            changed.to_index.clear()
+        return tuple(handles)
 
     def metadata(self) -> tuple[Replacement, ...]:
         is_closing = self.log.is_closing

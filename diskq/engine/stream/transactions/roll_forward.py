@@ -56,8 +56,7 @@ class TransactionTarget(Protocol):
 
     files: StreamFiles
 
-    @property
-    def next_offsets(self) -> tuple[int, ...]: ...
+    def next_offset(self, partition: int) -> int: ...
 
     @property
     def log(self) -> LogWriter: ...
@@ -152,8 +151,8 @@ def _replace(fs: FileSystem, replacement: Replacement) -> None:
 
 
 def _append(stream: TransactionTarget, fs: FileSystem, intent: Intent, varuint: bool) -> None:
-    offsets = stream.next_offsets
-    left = {p: offsets[p] - share.start + share.skip for p, share in intent.shares.items()}  # records to skip
+    # Records to skip.
+    left = {p: stream.next_offset(p) - share.start + share.skip for p, share in intent.shares.items()}
     for file in intent.staged:
         with StagedReader(fs, stream.files, file.name, varuint=varuint) as reader:
             for extent in file.extents:
@@ -173,7 +172,7 @@ def _as_found(stream: TransactionTarget, fs: FileSystem, intent: Intent, varuint
     shares = dict(intent.shares)
     for partition, share in intent.shares.items():
         there = _there(stream, fs, intent, partition, varuint)
-        next_offset = stream.next_offsets[partition]
+        next_offset = stream.next_offset(partition)
         if share.start + there != next_offset:
             # Another producer's messages are there. The transaction's continue after them.
             shares[partition] = PartitionShare(next_offset, share.skip + there, share.records)
@@ -195,7 +194,7 @@ def _there(stream: TransactionTarget, fs: FileSystem, intent: Intent, partition:
             reader.seek(at)
         except OffsetOutOfRangeError:
             return 0  # even older messages are gone
-        if at == stream.next_offsets[partition]:
+        if at == stream.next_offset(partition):
             return at - share.start
         expected = _staged(stream, fs, intent, partition, share.skip + at - share.start, varuint)
         seen = 0
