@@ -12,10 +12,17 @@ import trio
 
 from diskq.storage.fs import FileSystem
 
-__all__ = ["Changes", "NotifiedReader", "Notifier", "NotifyingWriter", "ReaderNotifier", "notifier_of"]
+__all__ = [
+    "NotifiedReader",
+    "Notifier",
+    "NotifyingWriter",
+    "ReaderNotifier",
+    "WrittenPartitions",
+    "notifier_of",
+]
 
 
-class Changes(Protocol):
+class WrittenPartitions(Protocol):
     """The partitions that a writer in this run may have written to."""
 
     def take(self) -> Iterable[int]:
@@ -26,7 +33,7 @@ class Changes(Protocol):
 
 
 class NotifyingWriter(Protocol):
-    def changes(self) -> Changes | None:
+    def changes(self) -> WrittenPartitions | None:
         """Return a new object that notes the partitions written to; None: there is only one partition."""
 
     def live(self, partition: int) -> Any:

@@ -14,7 +14,7 @@ import trio
 
 from diskq.channels.core.commit_loop import Engine
 from diskq.channels.core.gathering import LARGEST_GATHERED, Gathered, GatheringLoop, Refused
-from diskq.channels.core.notifier import Changes, Notifier
+from diskq.channels.core.notifier import Notifier, WrittenPartitions
 from diskq.channels.core.sender_line import Sending, SendingOptions
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
@@ -135,7 +135,7 @@ class SendingLoop(GatheringLoop[E, Sending], Generic[E, P]):
     def live(self, partition: int) -> Any:
         """Return the live end of a partition for readers of this run, as `NotifyingWriter.live`."""
 
-    def changes(self) -> Changes | None:
+    def changes(self) -> WrittenPartitions | None:
         """Return what notes the partitions written to, as `NotifyingWriter.changes`."""
         return None
 

@@ -19,7 +19,7 @@ import outcome
 import trio
 
 from diskq.channels.core.commit_loop import EngineGate
-from diskq.channels.core.notifier import Changes, NotifyingWriter, ReaderNotifier
+from diskq.channels.core.notifier import NotifyingWriter, ReaderNotifier, WrittenPartitions
 from diskq.channels.core.own_thread import OwnThread
 from diskq.channels.core.slices import share_clock
 from diskq.channels.core.waiting_line import Line
@@ -147,7 +147,7 @@ class Tail:
         self.moved_parts: set[TailPart] = set()
         """Those whose position may have changed since `settle_moved`."""
         self._notifier = notifier
-        self._changes: Changes | None = None  # what the writer in this run notes, if it has many partitions
+        self._changes: WrittenPartitions | None = None  # of a writer in this run with many partitions
         self._turns: deque[TailPart] = deque()  # those that may have messages; the first has its turn
         self._served: TailPart | None = None  # whose turn it was last
         self._idle: dict[TailPart, None] = {}  # those that have none, until a change is reported

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from diskq.channels.core.notifier import Changes, NotifiedReader, Notifier, NotifyingWriter
+from diskq.channels.core.notifier import NotifiedReader, Notifier, NotifyingWriter, WrittenPartitions
 
 __all__ = ["Notifiers"]
 
@@ -54,7 +54,7 @@ class Notifiers:
     def end_waiting(self, tail: NotifiedReader) -> None:
         self._is_waiting = False
 
-    def changes(self) -> Changes:
+    def changes(self) -> WrittenPartitions:
         return self
 
     def take(self) -> Iterable[int]:

@@ -8,7 +8,7 @@ import outcome
 
 from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
 from diskq.channels.core.gathering import Gathered
-from diskq.channels.core.notifier import Changes, Notifier
+from diskq.channels.core.notifier import Notifier, WrittenPartitions
 from diskq.channels.core.sender_line import Sending
 from diskq.channels.core.sending_loop import SendingLoop
 from diskq.channels.core.sync_executor import SyncExecutor
@@ -74,7 +74,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
     def live(self, partition: int) -> BufferedEnd | None:
         return self.engine.live(partition)
 
-    def changes(self) -> Changes:
+    def changes(self) -> WrittenPartitions:
         return self.engine.router.changes()
 
     # --- sending ----------------------------------------------------------------------------------
