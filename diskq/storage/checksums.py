@@ -17,14 +17,16 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from diskq._native.core.blocks import ROW_SIZE, Blocks
+from diskq._native.core.framing import Count
 from diskq.storage.barrier import write_all
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
@@ -42,6 +44,7 @@ __all__ = [
     "replace_last_rows",
     "rows_after",
     "rows_before",
+    "rows_of_other_bytes",
     "sealed_end",
     "verified_prefix",
 ]
@@ -454,7 +457,126 @@ def corrupt_rows(fs: FileSystem, path: str) -> list[int]:
     return found
 
 
-# --- after a power cut ----------------------------------------------------------------------------
+# --- after a crash --------------------------------------------------------------------------------
+
+
+def rows_of_other_bytes(
+    fs: FileSystem,
+    path: str,
+    checksum_file: str,
+    start: int = 0,
+    count: Callable[[bytes], Count] | None = None,
+) -> tuple[int, int] | None:
+    """Return the bytes of rows that are of the file at `path`, and the byte of it that they reach.
+
+    For a file to which another program has written since: a power cut may leave rows whose data it took, and
+    the other program's bytes are there now. Those are the rows after the last one that matches, from byte
+    `start` of the data on. A single one may be of a block that is damaged: if so by `count`, which counts
+    records that have no checksum of their own, it stays. None: there are none; or the last row says that the
+    file is complete, so that what does not match is damage. Raises OSError.
+    """
+    size = fs.size_of(path)
+    if size is None or not fs.size_of(checksum_file):
+        return None
+    end = at = start
+    others: list[Row] = []
+    handle = fs.open(path)
+    rows = Rows(fs, checksum_file)
+    try:
+        rows.seek(start)
+        while (row := rows.first_after(at)) is not None:
+            at = row.end
+            if row.end <= size and row.matches(fs.pread(handle, row.end - row.start, row.start)):
+                end = row.end
+                others.clear()
+            else:
+                others.append(row)
+        rows.seek(UNBOUNDED)
+        if not others or (rows.last is not None and rows.last.is_seal and rows.last.end == size):
+            return None
+        if count is not None and len(others) == 1 and others[0].end <= size:
+            row = others[0]
+            if _is_damaged(row, fs.pread(handle, min(size - row.start, _AT_ONCE), row.start), count):
+                return None
+    finally:
+        rows.close()
+        let_go(fs, handle)
+    return rows_before(fs, checksum_file, end)
+
+
+def _is_damaged(row: Row, data: bytes, count: Callable[[bytes], Count]) -> bool:
+    """True if the block of the row is damaged; False if other records are there. `data` begins with it."""
+    size = row.end - row.start
+    block = count(data[:size])
+    if block.records == row.records and block.valid_end == size:
+        return True
+    rest = data[size:]
+    return count(rest).valid_end == len(rest) and count(data).valid_end < len(data)
+
+
+_SECTOR = 512
+_ZEROS = re.compile(rb"\0{16,}")
+_AT_ONCE = 1024 * 1024
+
+
+def unwritten_at(
+    fs: FileSystem, path: str, checksum_file: str | None, start: int, verified: tuple[int, int] = (0, 0)
+) -> tuple[int, int] | None:
+    """Return the first byte that may never have been written, and where the stretch around it begins.
+
+    A stretch has no checksums, and such a byte begins zeros: up to the end of the file, or of the sector in
+    which the stretch begins, or 16 of them. A disk that lost what was not synced leaves that. A kill leaves
+    none, as the write-ahead log has the checksums that the checksum file lacks. Bytes before `start`
+    and those between the two of `verified` do not count. None: there is none. Raises OSError.
+    """
+    size = fs.size_of(path) or 0
+    if start >= size:
+        return None
+    rows = Rows(fs, checksum_file)
+    handle = fs.open(path)
+    try:
+        rows.seek(start)
+        at = start
+        while at < size:
+            if verified[0] <= at < verified[1]:
+                at = verified[1]
+                continue
+            row = rows.first_after(at)
+            if row is not None and row.end > size:
+                row = None  # its block is not whole
+            if row is not None and row.start <= at:
+                at = row.end
+                continue
+            end = size if row is None else row.start
+            if at < verified[0]:
+                end = min(end, verified[0])
+            found = _first_zeros(fs, handle, at, end, is_end=end == size)
+            if found is not None:
+                return found, at
+            at = end
+    finally:
+        rows.close()
+        let_go(fs, handle)
+    return None
+
+
+def _first_zeros(fs: FileSystem, handle: int, start: int, end: int, *, is_end: bool) -> int | None:
+    """Return where zeros begin in bytes start:end that may never have been written; None: there are none."""
+    sector = min(end, (start // _SECTOR + 1) * _SECTOR)
+    if not fs.pread(handle, sector - start, start).strip(b"\0"):
+        return start
+    at, last = start, b""
+    while at < end:
+        last = fs.pread(handle, min(_AT_ONCE, end - at), at)
+        if not last:
+            break  # it has just become shorter
+        if (found := _ZEROS.search(last)) is not None:
+            return at + found.start()
+        if at + len(last) == end:
+            break
+        at += len(last) - _SECTOR  # zeros across the border
+    zeros = len(last) - len(last.rstrip(b"\0"))
+    return end - zeros if is_end and zeros else None
 
 
 class VerifiedPrefix(NamedTuple):

@@ -75,6 +75,8 @@ class Holder:
     """The kernel's number of the namespace of `pid`; 0: that of the whole machine, or unknown."""
     started: int = 0
     """The Unix time at which the process started; 0: unknown."""
+    is_unlogged: bool = False
+    """True if it had no space for a write-ahead log: after a kill the last messages have no checksums."""
 
     def is_of_this_boot(self, fs: FileSystem) -> bool:
         """False if the machine was restarted since, so that the page cache was lost."""
@@ -203,9 +205,13 @@ class Lock:
         since = its.recovering_since or int(self._fs.wall_clock())
         self._note(replace(its, recovering_since=since, has_restarted=its.has_restarted or has_restarted))
 
-    def note_ready(self, staged: Sequence[int]) -> None:
-        """Record that recovery is over, and the write-ahead logs in use. Raises OSError."""
-        self._note(replace(self._holder, staged=tuple(staged), recovering_since=0, has_restarted=False))
+    def note_ready(self, staged: Sequence[int], *, is_unlogged: bool = False) -> None:
+        """Record that recovery is over, and the write-ahead logs in use. Raises OSError.
+
+        `is_unlogged`: there was no space for one.
+        """
+        its = replace(self._holder, staged=tuple(staged), recovering_since=0, has_restarted=False)
+        self._note(replace(its, is_unlogged=is_unlogged))
 
     def note_never_empty(self) -> None:
         """Record that no message of the queue is empty. Raises OSError."""
@@ -274,6 +280,8 @@ class Lock:
             content["redo"] = its.redo
         if its.is_displaced:
             content["is_displaced"] = 1
+        if its.is_unlogged:
+            content["is_unlogged"] = 1
         rest = json.dumps(content).encode()[1:]
         text = b'{"check": "%08x", %s' % (checksum(rest), rest)
         write_all(self._fs, self.handle, text.ljust(_SIZE - 1) + b"\n", 0)
@@ -325,6 +333,7 @@ def parse_holder(data: bytes) -> Holder | None:
             bool(content.get("is_displaced", 0)),
             int(content.get("pid_namespace", 0)),
             int(content.get("started", 0)),
+            bool(content.get("is_unlogged", 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return Holder()

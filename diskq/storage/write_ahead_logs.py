@@ -79,6 +79,8 @@ class WriteAheadLogs:
         """True if a write-ahead log was in use when its process ended, or a later recovery was killed."""
         self.is_resumed = False
         """True if it was a recovery after a restart of the machine that was killed: files may be missing."""
+        self.was_unlogged = lock.previous is not None and lock.previous.is_unlogged
+        """True if there was no space for one of them."""
         self._was_restarted = was_restarted(fs, lock.previous, (its.path for its in stagings.values()))
         self.was_restarted = self._was_restarted is True
         """True if the machine was restarted, as `was_restarted` decides."""
@@ -168,7 +170,7 @@ class WriteAheadLogs:
             wal = open_wal(self._fs, path, buffer, reserve, is_for_rows=is_for_rows)
             if wal is not None:
                 self._in_use[number] = wal
-        self._lock.note_ready(self._staging)
+        self._lock.note_ready(self._staging, is_unlogged=len(self._in_use) < len(buffers))
 
     def flush_to_the_end(self, flush: Callable[[], None]) -> None:
         """Call `write_ahead_log.flush_to_the_end`; what cannot be written stays where it is."""

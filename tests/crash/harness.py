@@ -33,7 +33,17 @@ import pytest
 
 from diskq.testing import CrashFS
 
-__all__ = ["Crash", "PromiseBroken", "Report", "Witness", "enumerate_cuts", "outcomes", "repeat", "run_cuts"]
+__all__ = [
+    "Crash",
+    "PromiseBroken",
+    "Report",
+    "Witness",
+    "enumerate_cuts",
+    "outcomes",
+    "pictures",
+    "repeat",
+    "run_cuts",
+]
 
 KILL = "kill"
 POWER_CUT = "power cut"
@@ -136,7 +146,7 @@ def run_cuts(
     cuts.append(end)
 
     crashes = 0
-    for cut, fs, seen in _pictures(workload, cuts, witness()):
+    for cut, fs, seen in pictures(workload, cuts, witness()):
         for outcome, seed in ((KILL, None), *((POWER_CUT, seed) for seed in range(seeds))):
             crash = Crash(cut, outcome, seed)
             checked = _check(workload, check, fs, crash, seen)
@@ -187,7 +197,7 @@ class _Camera(CrashFS):
         self.pictures.append((cut, shadow, deepcopy(self._witness)))
 
 
-def _pictures(workload: Workload, cuts: list[int], witness: Any) -> list[tuple[int, CrashFS, Any]]:
+def pictures(workload: Workload, cuts: list[int], witness: Any) -> list[tuple[int, CrashFS, Any]]:
     """For each cut the disk, and what the workload had seen by then. The last one is the end."""
     camera = _Camera(cuts, witness)
     workload(camera, witness)

@@ -173,7 +173,8 @@ class QueueKind(Kind):
 
     def values(self, fs: CrashFS) -> tuple[tuple[Repair, ...], list[bytes]]:
         with self.open(fs, file_size=20_000) as queue:
-            return queue.repairs, queue.peek_many(100_000)
+            found = queue.peek_many(100_000)
+            return queue.repairs, found  # what cannot be read is reported when it is met
 
     def let_peer_write(self, fs: CrashFS, values: Sequence[bytes]) -> None:
         """It goes on where the metadata says; in the next file, if there is more."""

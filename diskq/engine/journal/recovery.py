@@ -91,6 +91,12 @@ class _JournalJudge:
     def next_offset(self, given: int, promised: int, trust: Trust) -> int:
         return given
 
+    def cut_unwritten(self, base: int, start: int) -> bool:
+        return False  # a record has its own checksum
+
+    def void_checksums(self, base: int, start: int) -> None:
+        self.repairs.void(self.files.data(base), self.files.checksum_file(base), start)
+
     # --- the machine ran on -----------------------------------------------------------------------
 
     def follow(self, base: int, point: RecoveryPoint) -> Followed:

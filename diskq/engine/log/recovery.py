@@ -20,17 +20,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from diskq._native.core.framing import Count
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import PendingSyncs
-from diskq.storage.checksums import ChecksumFile, rows_before
+from diskq.storage.checksums import ChecksumFile, rows_before, rows_of_other_bytes, unwritten_at
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.numbered_files import free_aside
 from diskq.storage.repairs import Repair, cut_tail, rewrite
+from diskq.storage.write_ahead_log import Waiting
 
-__all__ = ["MISSING", "UNSYNCED", "FoundLog", "OpenRepairs"]
+__all__ = ["MISSING", "UNSYNCED", "UNWRITTEN", "FoundLog", "OpenRepairs"]
 
 UNSYNCED = "not synced before the machine stopped"
 MISSING = "messages are missing at the end"
+UNWRITTEN = "zeros that no checksum covers, as a disk leaves them that went away"
+_AT_ONCE = 1024 * 1024
 _MOST_OPEN = 64  # files that may wait for the first barrier
 
 
@@ -146,6 +150,36 @@ class OpenRepairs:
         self.made.append(repair)
         return repair
 
+    def cut_unwritten(
+        self,
+        path: str,
+        checksum_file: str | None,
+        start: int,
+        staged: Waiting | None,
+        count: Callable[[bytes], Count],
+        *,
+        aside_base: str | None = None,
+    ) -> int | None:
+        """Cut a file at the record that has the first byte from `start` on that may never have been written.
+
+        See `unwritten_at`. `staged`: records of it that were in a write-ahead log. Returns the new size; None
+        if there is no such byte. Raises OSError.
+        """
+        verified = (0, 0) if staged is None else (staged.start, staged.start + len(staged.records))
+        unwritten = unwritten_at(self._fs, path, checksum_file, start, verified)
+        if unwritten is None:
+            return None
+        at, stretch = unwritten
+        handle = self._fs.open(path, write=True)
+        try:
+            end = stretch + count(self._fs.pread(handle, at - stretch, stretch)).valid_end
+            size = self._fs.size(handle)
+            is_empty = size - end <= _AT_ONCE and not self._fs.pread(handle, size - end, end).strip(b"\0")
+            self.cut(path, end, UNWRITTEN, 0 if is_empty else None, aside_base=aside_base, handle=handle)
+        finally:
+            self._fs.close(handle)
+        return end
+
     def set_aside(
         self,
         path: str,
@@ -177,6 +211,19 @@ class OpenRepairs:
         self._asides.freeze((), ()).execute(self._fs)
 
     # --- checksums --------------------------------------------------------------------------------
+
+    def void(
+        self, path: str, checksum_file: str, start: int = 0, count: Callable[[bytes], Count] | None = None
+    ) -> None:
+        """Remove checksums of bytes that are not there, where another program has written since.
+
+        `path` is the data file's; before byte `start` of it all are right. `count` counts records that have
+        no checksum of their own. Raises OSError.
+        """
+        kept = rows_of_other_bytes(self._fs, path, checksum_file, start, count)
+        if kept is not None:
+            # Durably, before anything says that what is there now is durable, and its checksums are right.
+            self.pending_syncs.sync_and_close(ChecksumFile.open(self._fs, checksum_file, *kept).handle)
 
     def cover(
         self, checksum_file: str, end: int, fill: Callable[[ChecksumFile, int], None], *, start: int = 0

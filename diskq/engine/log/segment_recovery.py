@@ -82,6 +82,15 @@ class Judge(Protocol):
         The data comes first; a file that describes other files comes after them.
         """
 
+    def void_checksums(self, base: int, start: int) -> None:
+        """Remove checksums of the segment whose bytes a power cut has taken: see `OpenRepairs.void`."""
+
+    def cut_unwritten(self, base: int, start: int) -> bool:
+        """Cut the segment at the first sector from byte `start` on that may never have been written.
+
+        True if there was one: see `unwritten_at`. Nothing is done if records have checksums of their own.
+        """
+
     def set_aside(self, base: int) -> int:
         """Set the segment aside as not synced. Returns the least offset that may be given after it."""
 
@@ -131,6 +140,8 @@ class LogRecovery:
             found.bases, files.checksum_files(), files.data, noted=noted, first=judge.first
         )
         found.repairs += [missing] if missing is not None else []
+        if trust is Trust.PEER_WROTE:
+            self._void_checksums(point)
         checksummed = checksummed_end(self._fs, files, found.bases)
         # Before a segment is begun that has one of these names.
         Barrier(removals=tuple(files.orphans(found.bases))).execute(self._fs)
@@ -151,6 +162,8 @@ class LogRecovery:
         elif trust is Trust.CLOSED and self._is_as_left(known):
             found.end, found.next_offset = known.end, known.next_offset
         else:
+            if trust is Trust.KILLED:
+                self._cut_unwritten(known)
             for base, following in pairwise(found.bases[:]):
                 if base >= known.base and trust is not Trust.CLOSED:
                     judge.complete(base, following)
@@ -164,6 +177,26 @@ class LogRecovery:
             judge.cover(found.bases[-1], found.end)
             found.rows, _ = rows_before(self._fs, files.checksum_file(found.bases[-1]), found.end)
         return found
+
+    def _void_checksums(self, point: RecoveryPoint | None) -> None:
+        """Remove checksums of bytes that a power cut has taken: a peer's may be there now."""
+        for base in self._found.bases:
+            if point is None or base >= point.base:
+                start = point.end if point is not None and base == point.base else 0
+                self._judge.void_checksums(base, start)
+
+    def _cut_unwritten(self, point: RecoveryPoint) -> None:
+        """Cut what a disk leaves that went away while the machine ran on: what was synced comes before."""
+        found, judge = self._found, self._judge
+        pending = [base for base in found.bases if base >= point.base]
+        while pending:
+            base = pending.pop(0)
+            if judge.cut_unwritten(base, point.end if base == point.base else 0):
+                found.bases = [base for base in found.bases if base not in pending]
+                for later in pending:
+                    self._given = max(self._given, judge.set_aside(later))
+                self._repairs.execute_asides()
+                return
 
     def _follow(self, base: int, point: RecoveryPoint) -> Followed:
         return self._take(base, point, self._judge.follow(base, point))

@@ -94,6 +94,8 @@ class QueueUse:
     """True if checksums cover all that was written, except what was staged."""
     was_closed: bool = False
     """True if diskq closed it, and then everything that it wrote was durable."""
+    was_unlogged: bool = False
+    """True if there was no space for a write-ahead log, so that the last messages may have no checksums."""
     staged: Waiting | None = None
     """The staged messages that are already in their files, with or without checksums."""
 
@@ -109,6 +111,7 @@ class QueueUse:
             was_killed=was_killed,
             has_all_checksums=are_complete or was_closed,
             was_closed=was_closed,
+            was_unlogged=wals.was_unlogged,
             staged=wals.restored.get(0),
         )
 
@@ -129,6 +132,8 @@ class QueueUse:
             was_killed=(is_named or not holds_nothing(fs, wal)) and not is_resumed,
             has_all_checksums=are_complete or (is_free and holds_all(fs, wal)),
             was_closed=holder is not None and holder.is_closed,
+            # Beside its owner the checksums of the last messages may be on their way.
+            was_unlogged=not is_free or (holder is not None and holder.is_unlogged),
         )
 
     def trust(self, *, is_foreign: bool) -> Trust:

@@ -24,7 +24,8 @@ from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.core.framing import Framing
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
-from diskq.engine.log.recovery import UNSYNCED, OpenRepairs
+from diskq._native.queue.codec import count
+from diskq.engine.log.recovery import UNSYNCED, UNWRITTEN, OpenRepairs
 from diskq.engine.log.trust import QueueUse, Trust
 from diskq.engine.queue.damaged_files import DamagedFiles
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
@@ -225,6 +226,8 @@ class FifoRecovery:
         is_ours = trust is not Trust.PEER_WROTE
         if is_ours or self.use.was_restarted:
             self._cut_zeros(read.file, known, is_ours=is_ours)
+        if is_ours and not (self.use.was_closed or self.use.was_unlogged):
+            self._cut_unwritten(known)
         return self._cut_at_framing(known, is_ours=is_ours)
 
     @cached_property
@@ -413,11 +416,17 @@ class FifoRecovery:
         self.moved[number] = records
 
     def _forget_stale_checksums(self) -> None:
-        """Remove checksums that are not of a peer's bytes: after losing its metadata it begins at file 0."""
+        """Remove checksums that are not of a peer's bytes.
+
+        After losing its metadata it begins at file 0; and after a power cut it writes where bytes are gone
+        whose checksums are there.
+        """
         for number in self.sizes.keys() - self.unchecked:
             checksum_file = self.files.checksum_file(number)
             if self.fs.size_of(checksum_file) and not self._verified_prefix(number, 0, prefix=False).end:
                 self._forget(number)
+            elif not self.use.was_closed:
+                self.acts.void(self.files.data(number), checksum_file, count=count)
 
     def _forget(self, number: int) -> None:
         self.unchecked.add(number)
@@ -464,6 +473,30 @@ class FifoRecovery:
                 self.fs.close(handle)
             if is_zeros:
                 self._cut(number, end, "zeros after the last message that was written", 0)
+
+    def _cut_unwritten(self, known: QueuePosition) -> None:
+        """Cut what a disk leaves that went away while the machine ran on: what was synced comes before."""
+        staged = self.use.staged
+        pending = [number for number in self.sizes if number >= known.file]
+        for at, number in enumerate(pending):
+            end = self.acts.cut_unwritten(
+                self.files.data(number),
+                self._sums(number),
+                known.byte if number == known.file else 0,
+                staged if staged is not None and staged.file == number else None,
+                count,
+            )
+            if end is not None:
+                self.sizes[number] = end
+                self._set_aside(pending[at + 1 :], UNWRITTEN)
+                return
+
+    def _set_aside(self, numbers: list[int], reason: str) -> None:
+        for number in numbers:
+            del self.sizes[number]
+            checksum_file = self.files.checksum_file(number)
+            self.acts.set_aside(self.files.data(number), reason, None, removals=(checksum_file,))
+        self.acts.execute_asides()
 
     def _cut_at_framing(self, known: QueuePosition, *, is_ours: bool) -> int:
         """Believe the page cache. Returns the number of records after `known`."""
@@ -580,11 +613,7 @@ class FifoRecovery:
                     self._cut(number, end, UNSYNCED, None)
             # If a file is not known to be complete, the next file does not continue it.
             due = number + 1 if is_complete else -1
-        for number in numbers[done:]:
-            del self.sizes[number]
-            checksum_file = self.files.checksum_file(number)
-            self.acts.set_aside(self.files.data(number), UNSYNCED, None, removals=(checksum_file,))
-        self.acts.execute_asides()
+        self._set_aside(numbers[done:], UNSYNCED)
         return counted
 
     def _verified_prefix(self, number: int, start: int, prefix: bool) -> VerifiedPrefix:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from functools import cached_property, partial
 
 from diskq._native.core.append_buffer import BLOCK_SIZE
-from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq._native.core.framing import Count
+from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming, count
 from diskq._native.stream.index_entries import rows_of
 from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs
 from diskq.engine.log.recovery_points import RecoveryPoint
@@ -29,6 +30,7 @@ from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, verified_prefi
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair, keep_content
+from diskq.storage.write_ahead_log import Waiting
 
 __all__ = ["recover_partition"]
 
@@ -47,16 +49,19 @@ def recover_partition(
     trust: Trust,
     strict: bool,
     refilled: range = range(0),
+    staged: Waiting | None = None,
+    has_wal: bool = True,
 ) -> FoundLog:
     """Repair the partition, and leave the syncs to the first barrier.
 
     `point`: all of diskq's bytes before it are known to be durable. `refilled`: a pending transaction assigns
-    these offsets again, to the same messages as before. Raises CorruptionError if `strict` and anything other
-    than a torn tail was found, and OSError.
+    these offsets again, to the same messages as before. `staged`: records that a write-ahead log had, and
+    that are in their place; without `has_wal` there was none. Raises CorruptionError if `strict` and anything
+    other than a torn tail was found, and OSError.
     """
     repairs = OpenRepairs(fs, pending_syncs, strict=strict)
     found = FoundLog(repairs.made)
-    judge = _StreamJudge(fs, files, framing, repairs, found, refilled)
+    judge = _StreamJudge(fs, files, framing, repairs, found, refilled, staged, has_wal=has_wal)
     return LogRecovery(fs, files, judge, repairs, found, trust).run(point)
 
 
@@ -69,6 +74,9 @@ class _StreamJudge:
         repairs: OpenRepairs,
         found: FoundLog,
         refilled: range,
+        staged: Waiting | None,
+        *,
+        has_wal: bool,
     ) -> None:
         self.fs = fs
         self.files = files
@@ -76,6 +84,8 @@ class _StreamJudge:
         self.repairs = repairs
         self.found = found
         self.refilled = refilled
+        self.staged = staged
+        self.has_wal = has_wal
 
     @cached_property
     def first(self) -> int:
@@ -139,9 +149,29 @@ class _StreamJudge:
             )
         )
 
+    def cut_unwritten(self, base: int, start: int) -> bool:
+        if not self.has_wal:
+            return False  # after a kill the last records have no checksums
+        staged, path = self.staged, self.files.data(base)
+        end = self.repairs.cut_unwritten(
+            path,
+            self.files.checksum_file(base),
+            start,
+            staged if staged is not None and staged.file == base else None,
+            self._count,
+            aside_base=self.files.kept(path),
+        )
+        return end is not None
+
+    def void_checksums(self, base: int, start: int) -> None:
+        self.repairs.void(self.files.data(base), self.files.checksum_file(base), start, self._count)
+
+    def _count(self, records: bytes) -> Count:
+        return count(records, self.framing.varuint)
+
     def next_offset(self, given: int, promised: int, trust: Trust) -> int:
         found, refilled = self.found, self.refilled
-        if trust is Trust.POWER_CUT:
+        if trust in (Trust.POWER_CUT, Trust.KILLED):
             # A group that has read messages that were never synced must not skip those that replace them.
             most = max(given, found.next_offset) + _MOST_READ
             given = max(given, furthest(self.fs, self.files.stream, self.files.index, most))

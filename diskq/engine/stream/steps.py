@@ -394,6 +394,8 @@ class StreamSteps(DirectorySteps):
             trust=trust_of_points(points, index, wals, was_ours=was_ours),
             strict=self.options.strict,
             refilled=refilled,
+            staged=wals.restored.get(index),
+            has_wal=index < _MOST_WALS and not wals.was_unlogged,
         )
         self.log.repairs += found.repairs
         return found

@@ -1,0 +1,65 @@
+# Another program opens the files first after a power cut. Law: what it wrote is delivered, whatever checksums
+# outlived the data that they were of; and what diskq has synced is there.
+#
+# A checksum file is written over zeros, and a data file grows: so a power cut often leaves rows whose data is
+# gone, and the other program writes where that was.
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diskq.storage.checksums import rows_after
+from diskq.testing import CrashFS
+from tests.crash.redo_logs import KINDS, Kind
+
+pytestmark = pytest.mark.usefixtures("quiet_log")
+
+each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+each_boot = pytest.mark.parametrize("boot", ["another", "the same", "none"])
+
+EARLY, LATE = 5, 40
+THEIRS = [b"peer %d" % number for number in range(30)]
+
+
+def cut(kind: Kind, boot: str, *, word: str, size: int) -> tuple[CrashFS, list[bytes]]:
+    """A disk that has all rows, and of the data what was synced in its files; and what was sent."""
+    disk = CrashFS()
+    disk.has_boot_id = boot != "none"
+    disk.make_directory_durably("/q")
+    engine: Any = kind.open(disk, file_size=10**7)
+    sent = [b"%06d" % number + b"." * size for number in range(EARLY + LATE)]
+    for number, one in enumerate(sent[:EARLY]):
+        kind.put(engine, [number], [one], "synced")
+    engine.sync()
+    for number, one in enumerate(sent[EARLY:], EARLY):
+        kind.put(engine, [number], [one], word)
+    after = disk.copy().crash(is_restart=boot == "another")
+    for path, content in disk.files().items():
+        if path.endswith(".sums"):
+            after.write_durably(path, content)
+    return after, sent
+
+
+def data_of(sums: str) -> str:
+    """The data file of a checksum file."""
+    return sums.replace("/.diskq", "").replace("journal-data", "jnl").removesuffix(".sums")
+
+
+@each_kind
+@each_boot
+@pytest.mark.parametrize("word, size", [("synced", 80), ("written", 9000)], ids=["in the log", "unsynced"])
+def test_what_it_wrote_is_delivered_whatever_checksums_outlived_their_data(
+    kind: Kind, boot: str, word: str, size: int
+) -> None:
+    disk, sent = cut(kind, boot, word=word, size=size)
+    sums = [path for path in disk.files() if path.endswith(".sums")]
+    assert any(rows_after(disk, path, disk.size_of(data_of(path)) or 0) for path in sums)
+    kind.let_peer_write(disk, THEIRS)
+    _, found = kind.values(disk)
+    assert sorted(one for one in found if one in THEIRS) == sorted(THEIRS)
+    assert set(sent if word == "synced" else sent[:EARLY]) <= set(found)
+    assert set(found) <= {*sent, *THEIRS}
+    again = disk.crash()
+    assert sorted(kind.values(again)[1]) == sorted(found), "durable, without the rows"
