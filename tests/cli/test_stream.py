@@ -351,10 +351,11 @@ def test_stdin_may_be_length_prefixed(run, path):
 def test_lines_of_json_bring_key_and_time(run, path):
     fill(path)
     lines = b'{"PartitionKey":"k","TimestampUTC":"1970-01-01T00:00:07Z","Data":"b25l"}\n{"Data":"dHdv"}\n'
-    assert run("stream", "send", path, "--json", "--key", "own", "--timestamp", "9", stdin=lines).code == 0
+    at = show_moment(9 * SECOND)
+    assert run("stream", "send", path, "--json", "--key", "own", "--timestamp", at, stdin=lines).code == 0
     first, second = oracle.read_partition(path, 0)
     assert first[2:] == (7 * SECOND, b"k", b"one")
-    assert second[2:] == (9, b"own", b"two")
+    assert second[2:] == (9 * SECOND, b"own", b"two")
 
 
 def test_what_stands_before_a_bad_line_is_written_and_reported(run, path):
@@ -686,8 +687,8 @@ def test_lookup_that_finds_nothing_is_an_error_that_says_so(run, path):
 
 def test_lookup_is_right_where_time_steps_back(run, path):
     fill(path, *(("k", b"x", second * SECOND) for second in (1, 9, 2, 3, 10)))
-    assert looked_up(run("stream", "lookup", path, "--at", 2 * SECOND, "--json")) == {0: 1}
-    assert looked_up(run("stream", "lookup", path, "--at", 9 * SECOND, "--json")) == {0: 4}
+    assert looked_up(run("stream", "lookup", path, "--at", show_moment(2 * SECOND), "--json")) == {0: 1}
+    assert looked_up(run("stream", "lookup", path, "--at", show_moment(9 * SECOND), "--json")) == {0: 4}
 
 
 # --- stats ----------------------------------------------------------------------------------------

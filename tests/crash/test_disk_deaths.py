@@ -122,10 +122,11 @@ def test_nothing_is_lost_altered_refused_or_silent(name: str, seed: int, boot: s
             raise AssertionError(f"{name} {seed} {death}: {failure}") from failure
 
 
+def cut_points(name: str, seed: int) -> int:
+    work = lifetimes(KINDS[name], seed)
+    return enumerate_cuts(lambda fs: work(fs, Promises())) + 1
+
+
 def test_that_is_twenty_five_thousand_states() -> None:
-    cuts = 0
-    for name, seeds in SEEDS.items():
-        for seed in seeds:
-            work = lifetimes(KINDS[name], seed)
-            cuts += enumerate_cuts(lambda fs, work=work: work(fs, Promises())) + 1
+    cuts = sum(cut_points(name, seed) for name, seeds in SEEDS.items() for seed in seeds)
     assert cuts * len(BOOTS) * len(SHAPES) >= 25_000

@@ -213,11 +213,12 @@ def test_messages_keep_their_offsets(kind, tmp_path):
     repair(store, apply=True)
     found = {}
     if kind == "journal":
-        found = {message.offset: message.value for message in diskq.JournalReader(store.path).read_many(99)}
+        with diskq.JournalReader(store.path) as reader:
+            found = {message.offset: message.value for message in reader.read_many(99)}
     else:
         fs = OsFileSystem()
-        with PartitionReader(fs, StreamFiles(fs, store.path).partition(0)) as reader:
-            found = {message.offset: message.value for message in reader.read_many(99)}
+        with PartitionReader(fs, StreamFiles(fs, store.path).partition(0)) as partition:
+            found = {message.offset: message.value for message in partition.read_many(99)}
     assert found
     assert all(value == body(offset) for offset, value in found.items())
 
