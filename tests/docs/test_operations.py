@@ -146,9 +146,9 @@ def content(kind: str, path: Path, fs: OsFileSystem) -> list[int]:
                 bodies = queue.peek_many(10**6)
         case "stream":
             diskq.Stream(path, fs=fs).close()
-            reader = StreamReader(path).open(0)
-            while messages := reader.read_many(1000):
-                bodies += [message.value for message in messages]
+            with StreamReader(path).open(0) as reader:
+                while messages := reader.read_many(1000):
+                    bodies += [message.value for message in messages]
         case "journal":
             diskq.Journal(path, fs=fs).close()
             with diskq.JournalReader(path) as scanner:

@@ -1110,7 +1110,7 @@ def test_a_bounded_queue_loses_from_its_head_alone_and_only_where_that_is_the_po
     bound = 64 * 1024
     fs = disk()
     queue = opened(fs, max_bytes=bound, on_full=on_full, sync_every=50)
-    model = bodies(400 if on_full == "drop_oldest" else 500, start=1_000_000)  # nearly full
+    model = bodies(400 if on_full == "drop_oldest" else 450, start=1_000_000)  # nearly full
     queue.put_many(model)
     peeked = number = 0
     for act, value in acts:
