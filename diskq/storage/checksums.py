@@ -28,7 +28,7 @@ from crc32c import crc32c
 from diskq._native.core.blocks import ROW_SIZE, Blocks
 from diskq._native.core.framing import Count
 from diskq.storage.barrier import write_all
-from diskq.storage.closing import let_go
+from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
@@ -480,9 +480,7 @@ def rows_of_other_bytes(
         return None
     end = at = start
     others: list[Row] = []
-    handle = fs.open(path)
-    rows = Rows(fs, checksum_file)
-    try:
+    with opened(fs, path) as handle, contextlib.closing(Rows(fs, checksum_file)) as rows:
         rows.seek(start)
         while (row := rows.first_after(at)) is not None:
             at = row.end
@@ -498,9 +496,6 @@ def rows_of_other_bytes(
             row = others[0]
             if _is_damaged(row, fs.pread(handle, min(size - row.start, _AT_ONCE), row.start), count):
                 return None
-    finally:
-        rows.close()
-        let_go(fs, handle)
     return rows_before(fs, checksum_file, end)
 
 
@@ -532,9 +527,7 @@ def unwritten_at(
     size = fs.size_of(path) or 0
     if start >= size:
         return None
-    rows = Rows(fs, checksum_file)
-    handle = fs.open(path)
-    try:
+    with opened(fs, path) as handle, contextlib.closing(Rows(fs, checksum_file)) as rows:
         rows.seek(start)
         at = start
         while at < size:
@@ -554,9 +547,6 @@ def unwritten_at(
             if found is not None:
                 return found, at
             at = end
-    finally:
-        rows.close()
-        let_go(fs, handle)
     return None
 
 

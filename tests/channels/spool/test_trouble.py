@@ -206,17 +206,6 @@ async def test_what_cannot_be_read_now_is_delivered_later(disk, fs, autojump_clo
     assert far_end.got == numbered(5)
 
 
-async def test_deliver_may_not_name_messages_that_are_not_in_its_batch(disk, autojump_clock):
-    async def block() -> None:
-        async with opened(disk, Destination(diskq.Permanent("no", [7])), retry_on=OSError) as spool:
-            await spool.send_many(numbered(2))
-            await trio.sleep_forever()
-
-    with pytest.raises(IndexError):
-        await block()
-    assert waiting_in(disk) == numbered(2)
-
-
 async def test_a_permanent_failure_of_no_message_is_a_failure(disk, autojump_clock):
     far_end = Destination(diskq.Permanent("what?", []))
     async with opened(disk, far_end, backoff_initial=3.0, backoff_jitter=0.0) as spool:
