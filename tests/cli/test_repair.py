@@ -73,7 +73,7 @@ def test_what_another_process_has_names_it(run, tmp_path):
         done = run("repair", tmp_path, "--wait", "0s")
     assert done.code == 2
     assert "process" in done.notes[0]
-    assert "close it there first" in done.notes[0]
+    assert "this process has it open already: close it first" in done.notes[0]
 
 
 def test_what_is_not_known_says_so(run, tmp_path):

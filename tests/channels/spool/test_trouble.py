@@ -90,7 +90,9 @@ async def test_a_full_spool_does_what_its_policy_says(disk, autojump_clock, poli
                     assert len(nursery.child_tasks) > 0
         await spool.drained()
     if policy == "drop_oldest":
-        assert far_end.got == sent[-len(far_end.got) :]
+        # What a try has in hand is delivered, also if it is among the oldest meanwhile.
+        assert far_end.got == [body for body in sent if body in far_end.got]
+        assert far_end.got[-1] == sent[-1]
         assert 20 < len(far_end.got) < 100
     else:
         assert far_end.got == sent
