@@ -135,7 +135,7 @@ MUTATIONS = [
     # What is released: too much; or nothing is looked at again.
     Mutation(LOG, "max(self._floor, sequence)", "max(self._floor, sequence + 1)"),
     Mutation(LOG, "if entry.sequence >= latest.floor]", "]"),
-    Mutation(LOG, "latest.floor, latest.last + 1", "latest.floor, latest.last"),
+    Mutation(LOG, "latest.floor, latest.last):", "latest.floor, latest.last - 1):"),
     Mutation(LOG, "older.entries + latest.entries", "latest.entries"),
     Mutation(LOG, "key=lambda chain: chain.last", "key=lambda chain: -chain.last"),
     # Entries are written over that the last durable one says are needed.
