@@ -459,7 +459,7 @@ MUTATIONS: list[tuple[Workload, Mutation]] = [
     (two_sinks, Mutation(ROLL, "(*removals, *finished(fs, files))", "tuple(removals)")),
     # What is there already.
     (within_an_extent, Mutation(ROLL, "left[extent.partition] -= skip", "pass")),
-    (two_sinks, Mutation(ROLL, "offsets[p] - share.start + share.skip", "0")),
+    (two_sinks, Mutation(ROLL, "stream.next_offset(p) - share.start + share.skip", "0")),
     (
         within_an_extent,
         Mutation(
