@@ -27,11 +27,11 @@ demo: $(STAMPS)/demo $(STAMPS)/compiled ## 336,776 real messages through a queue
 	@$(PY) examples/demo.py $(ARGS)
 
 # Three at once: on two cores, too, what waits for a disk or for a JVM leaves one idle; ARGS='-n 0' is one by one.
-test: $(STAMPS)/dev $(STAMPS)/compiled ## run the tests: each promise once (five minutes)
+test: $(STAMPS)/dev $(STAMPS)/compiled ## run the tests: each promise once
 	@$(PY) -m pytest -n 3 $(ARGS)
 
 # The level is of tests/sampling.py; ARGS="-m 'exhaustive or sampled or hypothesis'" is what `make test` left of it.
-test-all: $(STAMPS)/dev $(STAMPS)/compiled ## run every test, with larger samples (a quarter of an hour)
+test-all: $(STAMPS)/dev $(STAMPS)/compiled ## run every test, with larger samples
 	@DISKQ_EXHAUSTIVE=1 $(PY) -m pytest -n 3 -m "" $(ARGS)
 
 build: $(STAMPS)/compiled ## install into .venv and compile what changed
