@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from diskq._native.core.append_buffer import AppendBuffer
@@ -28,7 +29,7 @@ from diskq.storage.write_ahead_log import (
     replay,
 )
 
-__all__ = ["Displaced", "WriteAheadLogs", "was_restarted"]
+__all__ = ["Displaced", "WriteAheadLogs", "not_displaced", "was_restarted"]
 
 
 def was_restarted(fs: FileSystem, previous: Holder | None, wals: Iterable[str] = ()) -> bool | None:
@@ -52,6 +53,26 @@ class Displaced(NamedTuple):
     path: str
     """The file to which they belonged."""
     waiting: Waiting
+
+    def lost_without(self, path: str, start: int, lost: int, counted: Callable[[bytes], int]) -> int:
+        """Return how many of `lost` messages, from byte `start` of a file on, are not among these.
+
+        `counted` returns how many messages some records are.
+        """
+        if path != self.path or not lost:
+            return lost
+        return max(0, lost - counted(self.waiting.records[max(0, start - self.waiting.start) :]))
+
+
+def not_displaced(
+    repairs: Iterable[Repair], displaced: Iterable[Displaced], counted: Callable[[bytes], int]
+) -> Iterator[Repair]:
+    """Return the repairs without the lost messages that are appended again. `counted` as `lost_without`."""
+    for repair in repairs:
+        lost = repair.records or 0
+        for each in displaced:
+            lost = each.lost_without(repair.path, repair.kept, lost, counted)
+        yield replace(repair, records=lost) if repair.records else repair
 
 
 class WriteAheadLogs:

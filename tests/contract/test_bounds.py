@@ -18,7 +18,12 @@ BOUNDS = [64 * KIB, 256 * KIB, 1024 * KIB, 4 * 1024 * KIB]
 
 
 def on_disk(root: Path) -> int:
-    return sum(each.stat().st_size for each in root.rglob("*") if each.is_file())
+    """Of the files that are there: a sync may remove one while this looks."""
+    total = 0
+    for each in root.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += each.stat().st_size if each.is_file() else 0
+    return total
 
 
 async def filled(sender: Any, root: Path, most: int) -> int:

@@ -35,6 +35,7 @@ PLANS: dict[str, Plan] = {
 
 class JournalLog:
     data = f"{journals.ROOT}/jnl/*"
+    fastest: diskq.Durability = "written"
 
     def opened(self, disk: FaultFS[CrashFS], segment_size: int) -> Any:
         return diskq.open_journal(journals.ROOT, segment_size=segment_size, fs=disk)
@@ -46,6 +47,7 @@ class JournalLog:
 
 class StreamLog:
     data = "*.data"
+    fastest: diskq.Durability = "written"
 
     def opened(self, disk: FaultFS[CrashFS], segment_size: int) -> Any:
         return diskq.open_producer(streams.ROOT, partition_count=2, segment_size=segment_size, fs=disk)
@@ -60,9 +62,14 @@ class StreamLog:
 
 
 class QueueLog:
-    """Its messages have no place: one stands for itself."""
+    """Its messages have no place: one stands for itself.
+
+    A `written` one is written after its send has returned, so that a failure breaks the queue, and no sender
+    hears of it: tests/channels/queue/test_failures.py.
+    """
 
     data = "*.dat"
+    fastest: diskq.Durability = "synced"
 
     def opened(self, disk: FaultFS[CrashFS], segment_size: int) -> Any:
         disk.inner.make_directory_durably("/q")
@@ -101,7 +108,7 @@ async def send_all(log: Log, plan: Plan, nth: int, segment_size: int) -> tuple[T
                 for number in range(12):
                     value = b"%d %d" % (turn, number) + b"." * (number * 9 % 40)
                     key = b"key-%d" % (number % 5) if number % 4 else None
-                    word: diskq.Durability = "written" if turn == 1 and number == 7 else "synced"
+                    word = log.fastest if turn == 1 and number == 7 else "synced"
                     nursery.start_soon(send, writer, value, key, word)
         disk.heal()
         async with trio.open_nursery() as nursery:

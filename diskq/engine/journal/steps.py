@@ -34,7 +34,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair
 from diskq.storage.swap import finish_swap
-from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs
+from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs, not_displaced
 
 __all__ = ["Item", "JournalSteps", "Key", "Value", "When"]
 
@@ -133,7 +133,8 @@ class JournalSteps(DirectorySteps):
             has_run_on=wals.has_run_on,
             strict=self.options.strict,
         )
-        writer.repairs += found.repairs
+        displaced = [*redone.displaced, *wals.displaced]
+        writer.repairs += not_displaced(found.repairs, displaced, _count)
         writer.repairs += set_back(fs, files, found.next_offset)
         on_full = partial(writer.segment_filled, self._segments)
         self._segment.count_from(found.next_offset, None if fs.native else self._wall_clock_ns, on_full)
@@ -145,8 +146,8 @@ class JournalSteps(DirectorySteps):
         if not writer.commit(metadata=(noted,)) and not write_over(fs, noted):
             raise DiskFullError(self.path, NO_ROOM)
         writer.note()
-        for displaced in (*redone.displaced, *wals.displaced):
-            self._append_again(displaced)
+        for each in displaced:
+            self._append_again(each)
         wals.clear()
         redo.clear_old()
         log.report_repairs(writer.repairs, logged)
@@ -366,3 +367,7 @@ class JournalSteps(DirectorySteps):
         if self.log.wals is not None:
             self.log.wals.retire()
         self.log.raise_left_out(sync)
+
+
+def _count(records: bytes) -> int:
+    return journal_codec.count(records).records

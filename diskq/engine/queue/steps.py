@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from diskq._native.queue.codec import scan
+from diskq._native.queue.codec import count, scan
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.recovery import OpenRepairs
 from diskq.engine.log.redo import Redo
@@ -35,7 +35,7 @@ from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair, keep_content
 from diskq.storage.swap import finish_swap
-from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs
+from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs, not_displaced
 
 __all__ = ["FifoSteps", "QueueStatistics"]
 
@@ -163,14 +163,16 @@ class FifoSteps(LogSteps):
             lock.note_never_empty()
         repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
         self._sealed.find(found.sizes, found.write.file)
-        writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs, *found.repairs]
+        displaced = [*redone.displaced, *wals.displaced]
+        writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
+        writer.repairs += not_displaced(found.repairs, displaced, _count)
         self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
         self.head.begin(found.read, found.depth, counted=(found.counted_from, found.write))
         self.tail.begin(found.write, found.rows, is_there=found.write.file in found.sizes)
         reported = log.report_repairs(writer.repairs, reported=found.reported)
         self.sync()
-        for displaced in (*redone.displaced, *wals.displaced):
-            self._append_again(displaced)
+        for each in displaced:
+            self._append_again(each)
         wals.clear()
         redo.clear_old()
         # Only now, with the messages of the old write-ahead log written, may there be a new one.
@@ -393,3 +395,7 @@ class FifoSteps(LogSteps):
         if not self._append.has_pending_rows:
             with contextlib.suppress(OSError):
                 writer.lock.note_closed()
+
+
+def _count(records: bytes) -> int:
+    return count(records).records

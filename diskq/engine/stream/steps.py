@@ -51,7 +51,7 @@ from diskq.storage.redo_replay import RedoSource
 from diskq.storage.repairs import Repair, keep_content
 from diskq.storage.swap import finish_swap
 from diskq.storage.write_ahead_log import RESERVE, ROWS_SIZE, SIZE
-from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs
+from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs, not_displaced
 
 __all__ = ["Item", "Key", "StreamSteps", "Value", "When", "key_maker"]
 
@@ -397,8 +397,11 @@ class StreamSteps(DirectorySteps):
             staged=wals.restored.get(index),
             has_wal=index < _MOST_WALS and not wals.was_unlogged,
         )
-        self.log.repairs += found.repairs
+        self.log.repairs += not_displaced(found.repairs, self._displaced, self._count)
         return found
+
+    def _count(self, records: bytes) -> int:
+        return count(records, self._framing.varuint).records
 
     def _open_partition(self, index: int, points: RecoveryPoints, was_ours: bool, refilled: range) -> None:
         files = self.files.partition(index)

@@ -34,7 +34,7 @@ from diskq.tools.report import (
     settled,
 )
 from diskq.tools.stores import Store
-from diskq.tools.view.killed import as_put_back, report_redo
+from diskq.tools.view.killed import as_put_back, count_displaced, report_redo
 
 __all__ = ["verify_journal"]
 
@@ -51,11 +51,13 @@ class _End(NamedTuple):
 def verify_journal(fs: FileSystem, store: Store, report: Report) -> None:
     """Verify a journal. Raises JournalNotFoundError, UnsupportedFormatError, OSError."""
     files = JournalFiles(fs, store.path)
-    fs = report_redo(fs, files, look_at_journal(fs, files), _count, report)
+    look = look_at_journal(fs, files)
+    fs = report_redo(fs, files, look, _count, report)
     files = JournalFiles(fs, store.path)
     staged = read_points(fs, files).staged
     with as_put_back(fs, files.lock, {0: files.staging}, _count, report, staged) as there:
         _look_over(there, JournalFiles(there, store.path), report)
+    count_displaced(look, _count, report)
 
 
 def _count(records: bytes) -> int:

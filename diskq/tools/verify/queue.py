@@ -23,7 +23,7 @@ from diskq.storage.lock import may_be_open
 from diskq.storage.repairs import Repair
 from diskq.tools.report import Report, report_cut_repair, report_leftovers, report_rotten_entries, settled
 from diskq.tools.stores import Store
-from diskq.tools.view.killed import as_put_back, report_redo
+from diskq.tools.view.killed import as_put_back, count_displaced, report_redo
 
 __all__ = ["verify_queue"]
 
@@ -31,11 +31,13 @@ __all__ = ["verify_queue"]
 def verify_queue(fs: FileSystem, store: Store, report: Report) -> None:
     """Verify the store. Raises QueueMovedError, UnsupportedFormatError, OSError."""
     files = QueueFiles(fs, store.path, store.name)
-    fs = report_redo(fs, files, look_at_queue(fs, files), _count, report)
+    look = look_at_queue(fs, files)
+    fs = report_redo(fs, files, look, _count, report)
     files = QueueFiles(fs, store.path, store.name)
     with as_put_back(fs, files.lock, {0: files.staging}, _count, report) as there:
         files = QueueFiles(there, store.path, store.name)
         report.take(settled(lambda part: _QueueVerification(there, files, part).run(), report.progress))
+    count_displaced(look, _count, report)
 
 
 def _count(records: bytes) -> int:

@@ -39,7 +39,7 @@ from diskq.tools.report import (
     settled,
 )
 from diskq.tools.stores import Store
-from diskq.tools.view.killed import as_put_back, report_redo, was_killed
+from diskq.tools.view.killed import as_put_back, count_displaced, report_redo, was_killed
 
 __all__ = ["verify_stream"]
 
@@ -72,7 +72,8 @@ def _judged(fs: FileSystem, store: Store, settings: StreamSettings, report: Repo
     found = Report(report.progress)
     varuint = settings.encoding == "varuint"
     counted = partial(_count, varuint)
-    below, fs = fs, report_redo(fs, files, look_at_stream(fs, files), counted, found)
+    look = look_at_stream(fs, files)
+    below, fs = fs, report_redo(fs, files, look, counted, found)
     files = StreamFiles(fs, store.path)
     stagings = {index: files.partition(index).staging for index in files.partitions()}
     staged = read_points(fs, files).staged
@@ -86,6 +87,7 @@ def _judged(fs: FileSystem, store: Store, settings: StreamSettings, report: Repo
         found.damage(files.owner, None, f"{what}, unless with take_over=True")
     if found.troubles and writer_of(fs, files) is None:
         _compare_with_an_open(below, files, settings, found)
+    count_displaced(look, counted, found)
     return found
 
 

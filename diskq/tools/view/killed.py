@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, may_be_open, read_holder
@@ -22,7 +23,7 @@ from diskq.storage.write_ahead_log import (
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.report import Report
 
-__all__ = ["as_put_back", "report_redo", "was_killed"]
+__all__ = ["as_put_back", "count_displaced", "report_redo", "was_killed"]
 
 
 def report_redo(
@@ -58,6 +59,18 @@ def report_redo(
             what = f"{count} messages ({its.missing} bytes) are in the redo log, not yet in {its.path}"
             report.note(files.redo, None, f"{what}: the next open puts them there")
     return look.fs
+
+
+def count_displaced(look: RedoLook | None, counted: Callable[[bytes], int], report: Report) -> None:
+    """Do not count messages as lost that the redo log has and the next open appends again.
+
+    For the findings so far; `look` and `counted` as `report_redo`.
+    """
+    for number, finding in enumerate(report.findings):
+        lost = finding.lost
+        for displaced in () if look is None else look.redone.displaced:
+            lost = displaced.lost_without(finding.path, finding.at or 0, lost, counted)
+        report.findings[number] = replace(finding, lost=lost)
 
 
 @contextmanager
