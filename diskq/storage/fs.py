@@ -42,6 +42,7 @@ __all__ = [
     "as_path",
     "base_name",
     "directory_of",
+    "full_disk_ignored",
     "holds_descriptors",
     "join",
     "syncs_natively",
@@ -50,6 +51,17 @@ __all__ = [
 # The kernel's errors for "no space": the disk, the quota, the process's file size limit.
 FULL_DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NO_DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+@contextlib.contextmanager
+def full_disk_ignored() -> Iterator[None]:
+    """Ignore that the disk is full; other errors are raised. The rest of the block is then left out."""
+    try:
+        yield
+    except OSError as failure:
+        if failure.errno not in FULL_DISK_ERRNOS:
+            raise
+
 
 # The kernel's errors for a lock that another process holds.
 _CONTENTION = frozenset({errno.EWOULDBLOCK, errno.EACCES})

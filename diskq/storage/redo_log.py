@@ -14,7 +14,8 @@
 #
 # Each entry says which ones are still needed. What the last durable entry says is true of the bytes there
 # until a later one is durable: so a power cut may tear the entry that is being written, and nothing that is
-# needed. Anything else that cannot be read is damage, and is reported.
+# needed. Anything else that cannot be read is damage, and is reported. That one may be damaged, too, which
+# nothing shows: so it is reported as what it is, not whole.
 #
 # After a kill it is not needed: the page cache has all that was written to the files.
 # Format: docs/format/redo.md.
@@ -237,6 +238,10 @@ class RedoContent:
     """Those that are still needed, in order."""
     unreadable: int = 0
     """Bytes of entries that were durable, and are unreadable or missing now, at least."""
+    torn_at: int = 0
+    """The byte of the file at which the last entry begins, if that is not whole; 0: it is."""
+    torn: bytes = b""
+    """Its bytes. They were never durable, or they were and are damaged: nothing tells the two apart."""
 
 
 def read_redo(fs: FileSystem, path: str) -> RedoContent | None:
@@ -320,7 +325,32 @@ def _content(number: int, halves: Sequence[bytes], half_size: int) -> RedoConten
     for half, chain in zip(halves, chains, strict=True):
         if len(half) < half_size or _needs_more(number, half, chain.end, latest.last):
             found.unreadable += half_size - chain.end
+    if not found.unreadable:
+        is_first_round = not halves[1].strip(b"\0")
+        for index, (half, chain) in enumerate(zip(halves, chains, strict=True)):
+            # The next entry comes after the latest one, or first in the other half.
+            if chain is latest or not chain.end:
+                torn = _torn(number, half, chain.end, latest.last, is_first_round=is_first_round)
+                if torn:
+                    found.torn_at, found.torn = _HALVES_AT + index * half_size + chain.end, torn
     return found
+
+
+def _torn(number: int, half: bytes, at: int, last: int, *, is_first_round: bool) -> bytes:
+    """Return the bytes of an entry later than `last` that begins at this byte, and is not whole; b"": none.
+
+    In the first round there are zeros after the last entry; later the bytes of earlier ones, and an entry
+    shows itself by its header alone.
+    """
+    head, mark = half[at : at + _ENTRY.size], number.to_bytes(8, "little")
+    rest = half[at:].rstrip(b"\0")
+    # If the log's number is what is damaged, the rest of the header fits to it.
+    mended = head[:_HEADER_CHECKED_FROM] + mark + head[_HEADER_CHECKED_FROM + len(mark) :]
+    header = _header_at(number, mended, 0)
+    if header is not None:
+        return half[at : at + header.size] if header.sequence > last else b""
+    is_begun = head[_HEADER_CHECKED_FROM:].startswith(mark)
+    return rest if is_begun or is_first_round else b""
 
 
 def _is_complete(entries: Sequence[RedoEntry], first: int, last: int) -> bool:

@@ -27,13 +27,13 @@ from typing import NamedTuple
 
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.closing import opened
-from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.fs import FileSystem, full_disk_ignored
 from diskq.storage.redo_log import CHECKSUMS, DATA, Part, RedoContent, RedoEntry, read_redo
 from diskq.storage.repairs import Repair, keep_content, keep_copy
 from diskq.storage.write_ahead_log import Staging, Waiting
 from diskq.storage.write_ahead_logs import Displaced
 
-__all__ = ["Covers", "Placed", "RedoSource", "Redone", "is_part_of", "replay_redo"]
+__all__ = ["LAST_NOT_WHOLE", "Covers", "Placed", "RedoSource", "Redone", "is_part_of", "replay_redo"]
 
 Covers = Callable[[int, int, int], bool]
 """Called with group, file and the byte after the records: True if they are durable, or were consumed."""
@@ -110,10 +110,16 @@ def replay_redo(
     if content.unreadable:
         reason = "its header is unreadable: " if content.number is None else "parts of it are unreadable: "
         done.repairs.append(_keep_log(fs, path, reason, content.unreadable))
+    if content.torn:
+        done.repairs.append(_keep_torn(fs, path, content))
     _Replay(fs, source, done).run(content)
     return done
 
 
+LAST_NOT_WHOLE = (
+    "its last entry is not whole: the power failed while it was written, and nothing is lost; "
+    "or it is damaged, and the messages that were synced last may be lost"
+)
 _MAY_BE_LOST = "messages that were synced just before the power failed may be lost"
 
 
@@ -125,14 +131,20 @@ def _not_there(fs: FileSystem, path: str) -> Repair:
 def _keep_log(fs: FileSystem, path: str, reason: str, dropped: int) -> Repair:
     """Keep a copy of a log that cannot be used as a whole."""
     aside = None
-    with opened(fs, path) as handle:
-        try:
-            aside = keep_copy(fs, handle, path)
-        except OSError as failure:
-            if failure.errno not in FULL_DISK_ERRNOS:
-                raise
+    with opened(fs, path) as handle, full_disk_ignored():
+        aside = keep_copy(fs, handle, path)
     reason += _MAY_BE_LOST
     return Repair(path=path, kept=0, dropped=dropped, reason=reason, records=None, saved_as=aside)
+
+
+def _keep_torn(fs: FileSystem, path: str, content: RedoContent) -> Repair:
+    """Keep a copy of an entry that is not whole: what a power cut tore was never durable."""
+    aside = None
+    with full_disk_ignored():
+        aside = keep_content(fs, path, content.torn)
+    return Repair(
+        path=path, kept=content.torn_at, dropped=len(content.torn), reason=LAST_NOT_WHOLE, saved_as=aside
+    )
 
 
 class _Replay:

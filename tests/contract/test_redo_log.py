@@ -138,6 +138,37 @@ def test_a_damaged_log_gives_what_can_be_read_of_it(name: str, life: str) -> Non
 
 @each_kind
 @each_life
+@pytest.mark.parametrize("rotten", ["message", "number", "all of it"])
+def test_a_last_entry_that_is_not_whole_is_reported_once_and_kept(name: str, life: str, rotten: str) -> None:
+    """The power cut may have torn it, as nobody was told that it is durable; or it is damaged."""
+    cut = ended(name, life)
+    path = log_of(cut.store)
+    log = content(cut.disk)[path]
+    number, message = log[8:16], log.index(cut.synced[-1])
+    mark = log.rindex(number)
+    at = {"message": message, "number": mark}.get(rotten, mark - 8)
+    size = len(log[mark - 8 :].rstrip(b"\0")) if rotten == "all of it" else 1
+    harmed = bytes(byte ^ 0x40 for byte in log[at : at + size])
+    overwrite(cut.disk, path, harmed, at)
+    seen = verify(cut.store, fs=cut.disk)
+    assert seen.verdict == "clean", "it may have been torn"
+    (note,) = (found for found in seen.findings if "not whole" in found.what)
+    store = opened(cut, cut.disk)
+    (repair,) = store.repairs
+    assert (repair.path, repair.kept, repair.records) == (path, mark - 8, 0)
+    assert repair.reason == note.what
+    assert repair.reason.startswith("its last entry is not whole")
+    assert repair.saved_as is not None
+    assert harmed in content(cut.disk)[repair.saved_as]
+    store.close()
+    whole = len(cut.synced) if life == "kill" else len(cut.synced) - 1
+    assert cut.kind.read(PATH, fs=cut.disk) == cut.synced[:whole]
+    assert opened(cut, cut.disk.copy()).repairs == (), "it is reported once"
+    check_in_use(cut, whole)
+
+
+@each_kind
+@each_life
 def test_a_log_of_another_version_is_refused_and_stays_as_it_is(name: str, life: str) -> None:
     cut = ended(name, life)
     path = log_of(cut.store)

@@ -24,6 +24,7 @@ from diskq.engine.stream.stream import Stream
 from diskq.errors import StorageFailedError
 from diskq.options import JournalOptions, QueueOptions, StreamOptions
 from diskq.storage.fs import FileSystem
+from diskq.storage.redo_replay import LAST_NOT_WHOLE
 from diskq.storage.repairs import Repair
 from diskq.testing import CrashFS
 from tests.crash.harness import KILL
@@ -103,6 +104,7 @@ class Kind(ABC):
     unsynced: ClassVar[tuple[str, ...]] = (
         "not synced before the machine stopped",
         "an open that was killed kept it aside",
+        LAST_NOT_WHOLE,
     )
     """What may be reported after a power cut: bytes that were not synced."""
 

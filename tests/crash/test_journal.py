@@ -22,6 +22,7 @@ from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
 from diskq.storage import checksums
 from diskq.storage import write_ahead_log as wal
+from diskq.storage.redo_replay import LAST_NOT_WHOLE
 from diskq.testing import CrashFS, FaultFS
 from tests.crash.barriers import APPENDFILE, WEAKER
 from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
@@ -376,7 +377,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     for repair in journal.repairs:
         is_again = promises.displaced and not repair.records
         assert outcome != KILL or is_again, repair
-        is_cut = (repair.reason, repair.records) == (recovery.UNSYNCED, 0)
+        is_cut = repair.reason in (recovery.UNSYNCED, LAST_NOT_WHOLE) and repair.records == 0
         assert is_cut or promises.has_peer
     if promises.loose and (missing := missing_in(fs)):
         assert outcome != KILL, missing

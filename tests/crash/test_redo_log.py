@@ -13,7 +13,7 @@ import pytest
 from diskq.storage import redo_log
 from diskq.storage.redo_log import CHECKSUMS, DATA, Part, RedoLog, read_redo
 from diskq.testing import CrashFS
-from tests.crash.harness import PromiseBroken, Report, run_cuts
+from tests.crash.harness import KILL, PromiseBroken, Report, run_cuts
 from tests.crash.mutations import Mutation
 from tests.sampling import IS_FULL
 
@@ -110,6 +110,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
         assert not promises.written, "the log is lost"
         return
     assert not found.unreadable, "what a power cut can do is no damage"
+    assert outcome != KILL or not found.torn, "each entry is written by one call"
     seen = [entry.parts[0].position for entry in found.entries if entry.parts]
     assert seen == sorted(set(seen)), "out of order"
     for entry in found.entries:

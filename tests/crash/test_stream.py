@@ -30,6 +30,7 @@ from diskq.engine.stream.stream import Stream
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, Encoding, StreamOptions
 from diskq.storage import checksums
+from diskq.storage.redo_replay import LAST_NOT_WHOLE
 from diskq.testing import CrashFS, FaultFS
 from tests.crash.barriers import APPENDFILE, WEAKER
 from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
@@ -48,6 +49,7 @@ AFTER_A_POWER_CUT = {
     # What an open after the power cut has cut, and told, and was killed: told twice rather than never.
     "an open that was killed kept it aside",
     "entries that disagree with their records",
+    LAST_NOT_WHOLE,
 }
 
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from diskq.engine.log.format import LoggedOptions
 from diskq.storage.append_file import AppendFile, Written
 from diskq.storage.barrier import Barrier, PendingSyncs
 from diskq.storage.closing import opened
-from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored
 from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.redo_log import LEAST_SIZE, Part, RedoLog, redo_path
@@ -33,16 +33,6 @@ Appends = Callable[[], Iterable[tuple[int, AppendFile[Any]]]]
 LARGEST_ENTRY = 128 * 1024
 # Seconds until a log is made again after the disk had no space for it.
 _RETRY = 10.0
-
-
-@contextlib.contextmanager
-def _full_disk_ignored() -> Iterator[None]:
-    """Ignore that the disk is full; other errors are raised. The rest of the block is then left out."""
-    try:
-        yield
-    except OSError as failure:
-        if failure.errno not in FULL_DISK_ERRNOS:
-            raise
 
 
 class RedoMark(NamedTuple):
@@ -120,7 +110,7 @@ class Redo:
 
     def clear_old(self) -> None:
         """Clear the log of the writer before: what it held is durable in the files. Raises OSError."""
-        with _full_disk_ignored():  # the next open finds the same
+        with full_disk_ignored():  # the next open finds the same
             if self._lock.names_redo:
                 self._forget()
             if self._fs.size_of(self.path):
@@ -276,13 +266,13 @@ class Redo:
                 return
         if self._current is not None:
             self._current.note_synced(mark.noted)
-            with _full_disk_ignored():  # the next open may find entries that are not needed, and no harm
+            with full_disk_ignored():  # the next open may find entries that are not needed, and no harm
                 self._current.release(mark.sequence)
 
     def _name(self) -> bool:
         """Name the new log in the lock file. False: there is no space to do so, and it is not used."""
         assert self._current is not None
-        with _full_disk_ignored():
+        with full_disk_ignored():
             self._lock.note_redo(self._current.number)
             return True
         self._current.close()
@@ -295,7 +285,7 @@ class Redo:
     def clear(self) -> None:
         """Empty the log at a clean close: all of it is durable in the files. Raises OSError."""
         if self._current is not None and not self._current.is_needed:
-            with _full_disk_ignored():  # nothing in it is needed: the next open clears it
+            with full_disk_ignored():  # nothing in it is needed: the next open clears it
                 self._forget()
                 self._empty(self._current.handle)
 
