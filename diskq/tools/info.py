@@ -3,26 +3,34 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offset import read_journal_offsets
+from diskq.engine.log.recovery_points import RecoveryPoints, read_points
 from diskq.engine.priority.files import StoreFiles
 from diskq.engine.priority.view import try_opening
 from diskq.engine.queue.files import QueueFiles
 from diskq.engine.spool.files import DEAD, SPOOL
-from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.groups import groups
 from diskq.engine.stream.settings import StreamSettings, read_settings
 from diskq.engine.stream.statistics import stream_statistics
+from diskq.engine.stream.stream import Stream
+from diskq.errors import JournalNotFoundError, StreamNotFoundError
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import holder_of
 from diskq.tools.holders import owner_of, writer_of
 from diskq.tools.redo_logs import RedoLogInfo, RedoLogs
 from diskq.tools.stores import Kind, Store
+from diskq.tools.view.killed import as_opened
 from diskq.tools.view.queue import QueueView, look, queue_names
 from diskq.tools.view.spool import look_at_spool
 
@@ -33,7 +41,8 @@ FORMATS: Mapping[Kind, str] = MappingProxyType(
 )
 """The file format of each kind."""
 
-# A priority store with more bytes than this is not read for `info`.
+# A priority store with more bytes than this is not read for `info`, nor what another one has after its last
+# recovery point.
 _READ_UP_TO = 64 * 1024 * 1024
 
 
@@ -138,7 +147,8 @@ def _look_at_spool(fs: FileSystem, store: Store, found: Info) -> None:
 def _look_at_stream(fs: FileSystem, store: Store, found: Info) -> None:
     files = StreamFiles(fs, store.path)
     settings = read_settings(fs, files) or StreamSettings()
-    statistics = stream_statistics(fs, files)
+    with _as_left(fs, files, lambda there: Stream(store.path, fs=there)) as there:
+        statistics = stream_statistics(there, StreamFiles(there, store.path))
     _count_files(fs, _below(fs, store.path), found)
     found.messages = statistics.messages
     found.segments = sum(partition.segments for partition in statistics.partitions)
@@ -170,7 +180,7 @@ def _look_at_stream(fs: FileSystem, store: Store, found: Info) -> None:
     found.leftovers = _kept(fs, store.path)
     if fs.size_of(files.intent) is not None:
         found.next_open.append("a transaction is pending: it is finished or rolled back")
-    if found.holder is None and statistics.is_in_use:
+    if found.holder is None and fs.size_of(files.owner) is not None:
         found.next_open.append("the owner file of a producer that died exists: it is taken over")
 
 
@@ -178,20 +188,23 @@ def _look_at_stream(fs: FileSystem, store: Store, found: Info) -> None:
 
 
 def _look_at_journal(fs: FileSystem, store: Store, found: Info) -> None:
-    with JournalReader(store.path, fs=fs) as reader:
+    files = JournalFiles(fs, store.path)
+    with (
+        _as_left(fs, files, lambda there: Journal(store.path, fs=there)) as there,
+        JournalReader(store.path, fs=there) as reader,
+    ):
         bases = reader.files.bases()
         first, following = reader.first_offset(), reader.next_offset()
         reader.seek(first)
         oldest = reader.read()
         reader.seek(following)
         newest = reader.read_back(1)
-        lock = reader.files.lock
     _count_files(fs, _below(fs, store.path), found)
     found.segments = len(bases)
     found.messages = following - first
     found.oldest_ns = None if oldest is None else oldest.timestamp_ns
     found.newest_ns = newest[0].timestamp_ns if newest else None
-    holder, is_held = holder_of(fs, lock)
+    holder, is_held = holder_of(fs, files.lock)
     found.holder = _held(
         is_held, "sej, or another program" if holder is None or not holder.pid else str(holder)
     )
@@ -232,6 +245,44 @@ def _look_at_priority(fs: FileSystem, store: Store, found: Info) -> None:
     found.facts["layout"] = opening.layout
     found.facts["queues"] = {queue.name: queue.stored for queue in opening.queues}
     found.next_open += map(str, opening.repairs)
+
+
+# --- after a kill ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def _as_left(
+    fs: FileSystem,
+    files: StreamFiles | JournalFiles,
+    opened: Callable[[FileSystem], AbstractContextManager[object]],
+) -> Iterator[FileSystem]:
+    """Return the files of a stream or journal that was not closed as the next open leaves them.
+
+    The files themselves are returned if it was closed, or if the open would look at too many bytes.
+    """
+    points = read_points(fs, files)
+    was_closed = points.is_closed and bool(points.partitions) and not fs.size_of(files.redo)
+    if was_closed or _unrecorded(fs, files, points) > _READ_UP_TO:
+        yield fs
+        return
+    with as_opened(fs, files.lock, opened) as there:
+        yield there
+
+
+def _unrecorded(fs: FileSystem, files: StreamFiles | JournalFiles, points: RecoveryPoints) -> int:
+    """Return how many bytes of data come after the recovery points."""
+    logs: dict[int, PartitionFiles | JournalFiles] = {}
+    if isinstance(files, JournalFiles):
+        logs[0] = files
+    else:
+        logs |= {index: files.partition(index) for index in files.partitions()}
+    found = 0
+    for index, log in logs.items():
+        point = points.partitions.get(index)
+        base, end = (0, 0) if point is None else (point.base, point.end)
+        with contextlib.suppress(StreamNotFoundError, JournalNotFoundError):
+            found += sum(fs.size_of(log.data(each)) or 0 for each in log.bases() if each >= base) - end
+    return found
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import struct
 import uuid
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from diskq.storage.repairs import Repair
 from diskq.storage.write_ahead_log import ROWS_SIZE, SIZE, read_wal
 from diskq.testing import CrashFS, PowerCut
 from diskq.tools.findings import Verification
+from diskq.tools.info import Info, info
 from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from tests.contract.kinds import CHANNELS, NAME, ChannelKind, Kind, bodies, channels, engines
@@ -85,6 +87,51 @@ def files(kind: ChannelKind, fs: CrashFS) -> dict[str, str]:
 def verified(kind: ChannelKind, fs: CrashFS) -> Verification:
     name = NAME if kind.name == "queue" else None
     return verify(Store(kind.name, PATH, name), fs=fs)  # type: ignore[arg-type]
+
+
+def seen(kind: ChannelKind, fs: CrashFS) -> Info:
+    return info(Store(kind.name, PATH, NAME if kind.name == "queue" else ""), fs=fs)  # type: ignore[arg-type]
+
+
+# --- what a look shows ----------------------------------------------------------------------------------
+
+
+@kinds
+def test_info_counts_what_the_next_open_finds(kind: ChannelKind) -> None:
+    fs, sent = killed(kind)
+    before = fs.files()
+    found = seen(kind, fs)
+    assert (found.messages, found.is_exact) == (len(sent), True)
+    assert fs.files() == before
+    assert kind.read(PATH, fs=fs) == sent
+
+
+@kinds
+@pytest.mark.parametrize("boot", ["another", "the same"])
+def test_info_counts_what_the_next_open_finds_after_a_power_cut(kind: ChannelKind, boot: str) -> None:
+    fs, _ = killed(kind)
+    fs = fs.crash(random.Random(3), is_restart=boot == "another")
+    found = seen(kind, fs)
+    assert (found.messages, found.is_exact) == (len(kind.read(PATH, fs=fs)), True)
+
+
+@kinds
+def test_info_counts_what_another_program_wrote_and_what_is_appended_after_it(kind: ChannelKind) -> None:
+    fs, sent = killed(kind)
+    APPENDERS[kind.name](fs, files(kind, fs)["data"], [b"theirs"] * 3)
+    found = seen(kind, fs)
+    assert (found.messages, found.is_exact) == (len(sent) + 3, True)
+
+
+@pytest.mark.parametrize("kind", named("queue", "spool", "stream"), ids=str)
+@pytest.mark.parametrize("size", [0, 500])
+def test_info_does_not_count_what_is_gone(kind: ChannelKind, size: int) -> None:
+    """Of a journal it counts the offsets, those of lost messages among them."""
+    fs, _ = killed(kind)
+    path = files(kind, fs)["data"]
+    fs.write_durably(path, fs.files()[path][:size])
+    found = seen(kind, fs)
+    assert (found.messages, found.is_exact) == (len(kind.read(PATH, fs=fs)), True)
 
 
 # --- another program writes -----------------------------------------------------------------------------

@@ -118,8 +118,7 @@ def test_info_shows_the_log_and_how_much_waits_in_it(kind):
     assert (log.path, log.size) == (log_of(cut.store), 65536)
     assert 0 < len(b"".join(cut.synced[1:])) < log.waiting
     assert "in the redo log, not yet in the files" in str(log)
-    if found.is_exact:
-        assert found.messages == len(cut.synced)
+    assert (found.messages, found.is_exact) == (len(cut.synced), True)
     assert content(cut.disk) == before
 
 

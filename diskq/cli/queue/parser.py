@@ -68,7 +68,8 @@ EXAMPLES_PEEK = """
 ABOUT_INFO = """
 Show the queues of a directory, or details of one: how many messages and bytes, where it is read and written
 (file:byte), which process has it open, what the next open will repair. Takes no lock and changes nothing.
-While a process has the queue open the numbers are as old as its last sync (2 s by default). In the JSON,
+While a process has the queue open the numbers are as old as its last sync (2 s by default); after it was
+killed they are what the next open finds. In the JSON,
 `holder` is the process that has it open if `is_open`, else the last one; `problems` is what the next open
 will repair.
 """

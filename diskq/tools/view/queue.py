@@ -2,21 +2,32 @@
 # open does not notice.
 #
 # So it shows what was last recorded: while a process has the queue open, its metadata is as old as the last
-# full barrier.
+# full barrier. If no process has it, and the files are not what the metadata says, it is opened, in memory:
+# what is shown is then what the next open finds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
+from diskq._native.queue.codec import MAX_BODY
 from diskq.engine import layouts
+from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.redo_source import queue_as_replayed
+from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.listings import names_in
 from diskq.storage.lock import Holder, holder_of
+from diskq.storage.log_events import nothing_logged
+from diskq.storage.overlay import OverlayFS
 from diskq.storage.write_ahead_log import read_wal
 
 __all__ = ["QueueView", "look", "queue_names"]
+
+# More bytes than this are not read to count the messages that no metadata counts.
+_READ_UP_TO = 64 * 1024 * 1024
+_ANY_SIZE = QueueOptions(max_message_size=MAX_BODY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +36,10 @@ class QueueView:
 
     name: str
     depth: int | None
-    """Messages, as last recorded; None if nothing is recorded."""
+    """Messages: as the next open counts them if `is_exact`, else as last recorded; None: nothing is recorded.
+    """
     is_exact: bool
-    """True if nothing was written after what is recorded, so that `depth` is right."""
+    """False if more was written than is recorded: by its owner, or too much to be counted."""
     bytes: int
     """All data files and their checksums."""
     files: int
@@ -53,8 +65,12 @@ def queue_names(directory: str, *, fs: FileSystem | None = None) -> list[str]:
     return layouts.queue_names(fs or OsFileSystem(), directory)
 
 
-def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueView:
-    """Return the queue as it is now, or was a moment ago. Raises OSError, QueueNameError."""
+def look(directory: str, name: str, *, fs: FileSystem | None = None, opens: bool = True) -> QueueView:
+    """Return the queue as it is now, or was a moment ago.
+
+    Without `opens` it is not opened in memory, and shows what was last recorded also after a kill.
+    Raises OSError, QueueNameError, and UnsupportedFormatError for its redo log.
+    """
     fs = queue_as_replayed(fs or OsFileSystem(), directory, name)
     files = QueueFiles(fs, directory, name)
     content = files.read_metadata()
@@ -69,7 +85,9 @@ def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueVie
     recorded = metadata.write if metadata else QueuePosition(0, 0)
     unrecorded = _bytes_between(sizes, recorded, end)
     aside = [entry for entry in names_in(fs, directory, files.naming.prefix) if ".bad" in entry]
-    return QueueView(
+    shorter = [] if metadata is None else list(_shorter(metadata, sizes))
+    problems = _problems(content, metadata, sizes, shorter, unrecorded) if is_open is False else []
+    view = QueueView(
         name=name,
         depth=max(0, metadata.depth) if metadata else None,
         is_exact=metadata is not None and not unrecorded,
@@ -79,9 +97,32 @@ def look(directory: str, name: str, *, fs: FileSystem | None = None) -> QueueVie
         write=max(recorded, end),
         is_open=is_open,
         holder=holder,
-        problems=() if is_open is not False else tuple(_problems(content, metadata, sizes, unrecorded)),
+        problems=tuple(problems),
         aside=tuple(join(directory, entry) for entry in sorted(aside)),
     )
+    has_gaps = sum(view.read.file <= number < view.write.file for number in sizes) < (
+        view.write.file - view.read.file
+    )
+    is_as_recorded = view.is_exact and not shorter and not has_gaps and not fs.size_of(files.redo)
+    is_ours = metadata is not None and metadata.is_ours
+    unread = unrecorded if is_ours else _bytes_between(sizes, view.read, view.write)
+    if not opens or is_open is not False or is_as_recorded or not (sizes or content) or unread > _READ_UP_TO:
+        return view
+    return _as_opened(fs, directory, view)
+
+
+def _as_opened(fs: FileSystem, directory: str, view: QueueView) -> QueueView:
+    """Return it with what the next open finds; as it is if a process has just opened it."""
+    try:
+        with (
+            OverlayFS(fs) as overlay,
+            nothing_logged(),
+            FifoQueue(directory, view.name, _ANY_SIZE, fs=overlay) as queue,
+        ):
+            found = replace(view, depth=queue.depth, is_exact=True, read=queue.head, write=queue.tail)
+    except FileNotFoundError:  # its owner has just removed it
+        return replace(view, is_exact=False)
+    return found if holder_of(fs, QueueFiles(fs, directory, view.name).lock)[1] is False else view
 
 
 def _add_what_waits(fs: FileSystem, wal: str, sizes: dict[int, int]) -> None:
@@ -99,22 +140,28 @@ def _bytes_between(sizes: dict[int, int], start: QueuePosition, end: QueuePositi
 
 
 def _problems(
-    content: bytes | None, metadata: QueueMetadata | None, sizes: dict[int, int], unrecorded: int
+    content: bytes | None,
+    metadata: QueueMetadata | None,
+    sizes: dict[int, int],
+    shorter: list[str],
+    unrecorded: int,
 ) -> list[str]:
     if metadata is None:
         state = "missing" if content is None else "unreadable"
         return [f"the metadata is {state}: the next open takes the positions from the data"]
-    found = []
-    for what, position in (("read", metadata.read), ("written", metadata.write)):
-        size = sizes.get(position.file)
-        if size is not None and size < position.byte:
-            found.append(
-                f"byte {position.byte} of file {position.file} is recorded as {what}, but it ends at {size}"
-            )
-    if metadata.read.byte and metadata.read.file not in sizes:
-        found.append(f"file {metadata.read.file}, which is recorded as being read, is gone")
+    found = list(shorter)
     if unrecorded:
         found.append(f"{unrecorded} bytes were written after the last record: the next open counts them")
     if consumed := sum(number < metadata.read.file for number in sizes):
         found.append(f"{consumed} consumed files are still there: the next open removes them")
     return found
+
+
+def _shorter(metadata: QueueMetadata, sizes: dict[int, int]) -> Iterator[str]:
+    """Yield what the metadata says of files that are shorter, or gone."""
+    for what, position in (("read", metadata.read), ("written", metadata.write)):
+        size = sizes.get(position.file)
+        if size is not None and size < position.byte:
+            yield f"byte {position.byte} of file {position.file} is recorded as {what}, but it ends at {size}"
+    if metadata.read.byte and metadata.read.file not in sizes:
+        yield f"file {metadata.read.file}, which is recorded as being read, is gone"

@@ -21,7 +21,7 @@ class SpoolView:
     status: SpoolStatus
     """Its last status; if no spool is at work on it, with the numbers of its queues."""
     is_exact: bool
-    """True if the depth is right. After a process was killed, it is not until the next open."""
+    """True if the depth is right, as that of its queue is."""
     is_open: bool | None
     """True if a process has it open; None: not known from here."""
     is_at_work: bool
@@ -37,15 +37,15 @@ def is_spool(path: str) -> bool:
     return SPOOL in queue_names(path) or read_state(OsFileSystem(), SpoolFiles(path)) is not None
 
 
-def look_at_spool(path: str, *, fs: FileSystem | None = None) -> SpoolView:
-    """Return the spool as it is now, or was a moment ago. Raises OSError."""
+def look_at_spool(path: str, *, fs: FileSystem | None = None, opens: bool = True) -> SpoolView:
+    """Return the spool as it is now, or was a moment ago. `opens` and errors as `look`."""
     disk = fs or OsFileSystem()
     state = read_state(disk, SpoolFiles(path))
-    queue = look(path, SPOOL, fs=disk)
+    queue = look(path, SPOOL, fs=disk, opens=opens)
     is_at_work = queue.is_open is not False and state is not None and state.is_open
     status = state.status if state is not None else SpoolStatus()
     if not is_at_work:
-        dead = look(path, DEAD, fs=disk).depth if DEAD in queue_names(path, fs=disk) else 0
+        dead = look(path, DEAD, fs=disk, opens=opens).depth if DEAD in queue_names(path, fs=disk) else 0
         status = dataclasses.replace(
             status,
             depth=queue.depth or 0,

@@ -40,7 +40,7 @@ class QueueGauge:
         self._bytes_in = self._bytes_out = 0
 
     def sample(self) -> Sample:
-        return self.sample_of(look(self.store.path, self._name, fs=self._fs))
+        return self.sample_of(look(self.store.path, self._name, fs=self._fs, opens=False))
 
     def sample_of(self, view: QueueView) -> Sample:
         """Return the sample of a queue that was looked at a moment ago."""
@@ -116,7 +116,7 @@ class SpoolGauge:
         self._queue = QueueGauge(fs, store, SPOOL)
 
     def sample(self) -> Sample:
-        view = look_at_spool(self.store.path, fs=self._fs)
+        view = look_at_spool(self.store.path, fs=self._fs, opens=False)
         found, status = self._queue.sample_of(view.queue), view.status
         note = read_note(self._fs, self._files) if view.is_at_work else None
         is_told = bool(found.depth) and status.accepted_at is not None
