@@ -429,6 +429,21 @@ def test_every_flipped_byte_that_a_synchronous_engine_wrote_is_found(kind: Kind,
 
 
 @plain
+@pytest.mark.parametrize("zeros", [4, 20, 60])
+@pytest.mark.parametrize("size", [30, 700])
+def test_verify_counts_what_an_open_saves_of_a_block_whose_end_is_damaged(
+    kind: Kind, size: int, zeros: int
+) -> None:
+    fs, sent = killed_engine(kind, size=size)
+    path = next(path for path in sorted(fs.files()) if Path(path).match(kind.names(PATH).data))
+    fs.write_durably(path, fs.files()[path][:-zeros] + bytes(zeros))
+    told = verified_engine(kind, fs)
+    found = kind.read(PATH, fs=fs)
+    assert set(found) < set(sent)
+    assert (told.verdict, told.messages, told.lost) == ("damaged", len(found), len(sent) - len(found))
+
+
+@plain
 def test_zeros_after_what_a_synchronous_engine_wrote_are_no_messages(kind: Kind) -> None:
     fs, sent = killed_engine(kind)
     path = next(path for path in sorted(fs.files()) if Path(path).match(kind.names(PATH).data))

@@ -12,6 +12,7 @@ from diskq._native.journal import codec as journal_codec
 from diskq._native.journal.codec import SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
+from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader_offset import read_journal_offsets
 from diskq.engine.journal.redo_source import look_at_journal
 from diskq.engine.journal.segment_reader import JournalSegmentReader
@@ -19,9 +20,12 @@ from diskq.engine.log.committed_offset import OFFSET_SIZE
 from diskq.engine.log.missing_end import checksummed_end, checksums_reach
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery_points import RecoveryPoint, read_points
+from diskq.errors import DiskqError
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import may_be_open, read_holder
+from diskq.storage.log_events import nothing_logged
 from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.overlay import OverlayFS
 from diskq.storage.write_ahead_log import read_wal
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
@@ -52,12 +56,33 @@ def verify_journal(fs: FileSystem, store: Store, report: Report) -> None:
     """Verify a journal. Raises JournalNotFoundError, UnsupportedFormatError, OSError."""
     files = JournalFiles(fs, store.path)
     look = look_at_journal(fs, files)
-    fs = report_redo(fs, files, look, _count, report)
+    below, fs = fs, report_redo(fs, files, look, _count, report)
     files = JournalFiles(fs, store.path)
     staged = read_points(fs, files).staged
     with as_put_back(fs, files.lock, {0: files.staging}, _count, report, staged) as there:
         _look_over(there, JournalFiles(there, store.path), report)
+    if report.lost and not may_be_open(fs, files.lock):
+        _count_saved(below, files, report)
     count_displaced(look, _count, report)
+
+
+def _count_saved(fs: FileSystem, files: JournalFiles, report: Report) -> None:
+    """Do not count messages as lost that an open saves: it is tried in memory.
+
+    Until then readers give up a whole block if one record of it is damaged. If nothing is left of a block
+    after that record, the open cuts it there, and the records before it, which are whole, are read again.
+    """
+    behind = Report()
+    with OverlayFS(fs) as overlay:
+        try:
+            with nothing_logged(), Journal(files.path, fs=overlay):
+                pass
+        except (DiskqError, OSError):
+            return  # the open is refused: nothing is saved
+        _look_over(overlay, JournalFiles(overlay, files.path), behind)
+    if (saved := behind.messages - report.messages) > 0:
+        report.messages += saved
+        report.limit_lost(max(0, report.lost - saved))
 
 
 def _count(records: bytes) -> int:
