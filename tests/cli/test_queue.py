@@ -110,7 +110,7 @@ def test_debug_shows_where_an_error_comes_from(run, data):
     assert "Traceback" in run("--debug", "queue", "peek", data, "q").notes[0]
 
 
-@pytest.mark.parametrize("verb", ["send", "receive", "peek", "clear"])
+@pytest.mark.parametrize("verb", ["send", "receive", "clear"])
 def test_a_queue_that_another_process_has_is_named_with_its_holder(run, data, verb):
     with FifoQueue(data, "q"):
         extra = {"send": ["x"], "clear": ["--yes"]}.get(verb, [])
@@ -291,6 +291,34 @@ def test_peek_shows_the_first_and_they_stay(run, data):
 def test_peek_of_an_empty_queue_shows_nothing(run, data):
     fill(data)
     assert run("queue", "peek", data, "q").out == b""
+
+
+def test_peek_shows_what_is_in_a_queue_that_another_process_has(run, data):
+    with FifoQueue(data, "q") as queue:
+        queue.put_many([b"one", b"two", b"three"])
+        queue.get()
+        queue.sync()
+        assert run("queue", "peek", data, "q").out == b"two\nthree\n"
+        assert queue.get() == b"two"
+
+
+def test_peek_reports_what_cannot_be_read(run, data):
+    fill(data, b"x" * 5000, b"y" * 5000)
+    with (data / "q.diskqueue.000000.dat").open("r+b") as file:
+        file.seek(50)
+        file.write(b"y")
+    done = run("queue", "peek", data, "q")
+    assert (done.code, done.out) == (0, b"y" * 5000 + b"\n")
+    assert "checksum mismatch" in done.notes[0]
+
+
+def test_peek_of_a_long_queue_does_not_read_all_of_it(run, data):
+    fill(data, *[b"x" * 1_000_000] * 12)
+    with (data / "q.diskqueue.000000.dat").open("r+b") as file:
+        file.seek(11_000_000)
+        file.write(b"y")
+    done = run("queue", "peek", data, "q", "-n", 2)
+    assert (len(done.out), done.notes) == (2_000_002, [])
 
 
 def test_info_lists_the_queues_in_plain_lines(run, data):

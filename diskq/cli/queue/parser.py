@@ -57,7 +57,8 @@ EXAMPLES_RECEIVE = """
 
 ABOUT_PEEK = """
 Show the first messages, which stay in the queue. At a terminal it prints a table; in a pipe it writes what
-`receive` would write.
+`receive` would write. Takes no lock and changes nothing, so the queue may be on a read-only disk, or open in
+another process; what that has received since its last sync (2 s by default) is shown, too.
 """
 
 EXAMPLES_PEEK = """
@@ -120,7 +121,6 @@ def add_parser(nouns: Commands) -> None:
     _add_queue(peek)
     peek.add_most()
     _add_output(peek)
-    peek.add_wait("queue")
     peek.set_defaults(run=queue_verbs.peek)
 
     info = add_command(verbs, "info", "what is in there, and which process has it", ABOUT_INFO, EXAMPLES_INFO)

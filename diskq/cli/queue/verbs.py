@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import json
-import sys
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 
@@ -25,7 +23,7 @@ from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, preview, progress, say, show_table
 from diskq.engine.queue.files import QueueFiles
 from diskq.options import QueueOptions
-from diskq.tools.view.queue import QueueView, look, queue_names
+from diskq.tools.view.queue import QueueView, look, look_at_first, queue_names
 
 __all__ = ["clear", "info", "peek", "receive", "send"]
 
@@ -119,28 +117,20 @@ async def _messages(args: argparse.Namespace) -> None:
 def peek(args: argparse.Namespace) -> None:
     check_directory(args.directory)
     _check_exists(args)
-    trio.run(_peek_all, args)
-
-
-async def _peek_all(args: argparse.Namespace) -> None:
-    bodies: list[bytes] = []
-    async with _opened(args) as queue:
-        rest = queue.depth - args.n
-        if not queue.empty():
-            with contextlib.suppress(_Kept):
-                async with queue.receiving(args.n, max_bytes=sys.maxsize) as bodies:
-                    raise _Kept
+    first = look_at_first(args.directory, args.name, args.n)
+    for loss in first.losses:
+        note(f"warning: {loss}")
     if not stdout.is_terminal() or args.framing:
-        await Output(args.framing).write(bodies)
+        trio.run(Output(args.framing).write, first.bodies)
         return
-    rows = [(str(number), units.show_size(len(body)), preview(body)) for number, body in enumerate(bodies, 1)]
+    rows = [
+        (str(number), units.show_size(len(body)), preview(body))
+        for number, body in enumerate(first.bodies, 1)
+    ]
     show_table(["#", "size", "message"], rows, numeric=["#", "size"])
-    if rest > 0:
-        note(f"and {rest} more")
-
-
-class _Kept(Exception):
-    """Leaves `receiving`, so that its messages stay in the queue."""
+    view = look(args.directory, args.name)
+    if (rest := (view.depth or 0) - args.n) > 0:
+        note(f"and {rest} more" if view.is_exact else f"and about {rest} more")
 
 
 # --- info -----------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
@@ -38,6 +39,7 @@ __all__ = [
     "SnapshotReader",
     "steady_survey",
     "steady_wal",
+    "values_of",
     "waiting_after",
 ]
 
@@ -134,7 +136,7 @@ class FifoSnapshot:
         planned: list[tuple[SnapshotRange, ...]] = []
         part: list[SnapshotRange] = []
         filled = 0
-        for part_range in self._ranges(target):
+        for part_range in self.ranges(target):
             part.append(part_range)
             filled += part_range.end - part_range.start
             if filled >= target * (len(planned) + 1) and len(planned) < parts - 1:
@@ -150,8 +152,11 @@ class FifoSnapshot:
             start = self.read.byte if number == self.read.file else 0
             yield number, min(start, end), end
 
-    def _ranges(self, target: int) -> Iterator[SnapshotRange]:
-        """Yield all of it, in order: a range ends with its file, and near each multiple of `target` bytes."""
+    def ranges(self, target: int) -> Iterator[SnapshotRange]:
+        """Yield all of it, in order: a range ends with its file, and near each multiple of `target` bytes.
+
+        Messages are counted as their range is yielded. Raises as `plan`.
+        """
         first = done = 0
         for number, start, end in self._byte_ranges():
             is_checked, is_complete = number not in self._unchecked, number != self.end.file
@@ -198,6 +203,12 @@ class FifoSnapshot:
             min_size=0,
             waiting=waiting.records,
         )
+
+
+def values_of(found: QueueColumns) -> list[bytes]:
+    """Return the messages in columns."""
+    offsets = memoryview(found.value_offsets).cast("q" if found.offset_width == 8 else "i")
+    return [found.values[start:end] for start, end in pairwise(offsets)]
 
 
 class SnapshotReader(Closing):

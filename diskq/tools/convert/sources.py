@@ -11,17 +11,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from diskq._native.core.message import JournalMessage, Message
-from diskq._native.queue.codec import QueueColumns
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.time_lookup import JournalTimes
 from diskq.engine.log.reader import LogReader, SkippedBytes
 from diskq.engine.priority.store import QueueInfo
 from diskq.engine.priority.view import StoreLook, look_at_store
-from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
+from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader, values_of
 from diskq.engine.spool.files import DEAD, SPOOL
 from diskq.engine.stream.reader import StreamReader
 from diskq.engine.stream.time_lookup import TimeLookup
@@ -227,15 +226,9 @@ class _QueueReading(MessageSource):
         for name, ranges in self._plans:
             with SnapshotReader(self._path, name, ranges, fs=self.fs) as reader:
                 while (found := reader.columns(_BYTES)) is not None:
-                    values = _values(found[1])
+                    values = values_of(found[1])
                     yield EntryBatch(values=values, queues=[name] * len(values))
                 self.losses += reader.losses
-
-
-def _values(columns: QueueColumns) -> list[bytes]:
-    offsets = memoryview(columns.value_offsets).cast("q" if columns.offset_width == 8 else "i")
-    values = columns.values
-    return [values[start:end] for start, end in pairwise(offsets)]
 
 
 def _as_gap(repair: Repair) -> SkippedBytes:

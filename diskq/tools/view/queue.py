@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from diskq._native.queue.codec import MAX_BODY
 from diskq.engine import layouts
+from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.redo_source import queue_as_replayed
+from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader, values_of
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.listings import names_in
@@ -23,10 +26,11 @@ from diskq.storage.log_events import nothing_logged
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.write_ahead_log import read_wal
 
-__all__ = ["QueueView", "look", "queue_names"]
+__all__ = ["FirstMessages", "QueueView", "look", "look_at_first", "queue_names"]
 
 # More bytes than this are not read to count the messages that no metadata counts.
 _READ_UP_TO = 64 * 1024 * 1024
+_AT_ONCE = 1024 * 1024
 _ANY_SIZE = QueueOptions(max_message_size=MAX_BODY)
 
 
@@ -109,6 +113,33 @@ def look(directory: str, name: str, *, fs: FileSystem | None = None, opens: bool
     if not opens or is_open is not False or is_as_recorded or not (sizes or content) or unread > _READ_UP_TO:
         return view
     return _as_opened(fs, directory, view)
+
+
+class FirstMessages(NamedTuple):
+    """The first messages of a queue."""
+
+    bodies: list[bytes]
+    losses: list[SkippedBytes]
+    """What could not be read before them, or among them."""
+
+
+def look_at_first(directory: str, name: str, count: int, *, fs: FileSystem | None = None) -> FirstMessages:
+    """Return the first `count` messages, which stay, as the next open would deliver them.
+
+    If a process has the queue open, those that it has received since its last sync come, too. Raises as
+    `FifoSnapshot`.
+    """
+    disk = fs or OsFileSystem()
+    snapshot = FifoSnapshot(directory, name, fs=disk)
+    found = FirstMessages([], [])
+    for part in snapshot.ranges(_AT_ONCE):
+        with SnapshotReader(directory, name, [part], fs=disk) as reader:
+            while len(found.bodies) < count and (columns := reader.columns(_AT_ONCE)) is not None:
+                found.bodies.extend(values_of(columns[1])[: count - len(found.bodies)])
+            found.losses.extend(reader.losses)
+        if len(found.bodies) >= count:
+            break
+    return found
 
 
 def _as_opened(fs: FileSystem, directory: str, view: QueueView) -> QueueView:
