@@ -14,6 +14,9 @@ STAMPS := $(VENV)/stamps
 COMPILED_FROM := setup.py $(foreach kind,pyx pxd h,$(wildcard diskq/_native/*/*.$(kind)))
 STUBBED := $(subst /,.,$(basename $(wildcard diskq/_native/*/*.pyi)))
 
+# A test run starts hundreds of interpreters: each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 say = @printf '  %-9s %s\n' $(1) $(2)
 
 .PHONY: help demo test test-all soak torture build docs lint format types wheel-check release-check spark-check bench instructions clean distclean

@@ -12,6 +12,7 @@ tests/sampling.py.
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 from collections import Counter
@@ -101,6 +102,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 1 if item.nodeid.startswith(_CRASHES) and name == "seed" else _IN_MAKE_TEST[name]
             ):
                 item.add_marker(pytest.mark.exhaustive)
+
+
+def pytest_collection_finish() -> None:
+    """Tests that collect garbage look at their own: not at those of 20,000 tests, each time for a second."""
+    gc.collect()
+    gc.freeze()
 
 
 class _LeftOut:

@@ -412,6 +412,7 @@ def test_the_command_tells_what_was_done(stream, tmp_path, run):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_interrupt_stops_it_and_nothing_is_lost(spark, stream, tmp_path):
     into = tmp_path / "archive"
     with Terminal() as terminal:
