@@ -16,7 +16,8 @@ from typing import Literal
 from diskq.engine.journal.files import JournalFiles, checked_offset_name
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.log.committed_offset import CommittedOffset, FoundOffset, OffsetFile, read_committed_offset
-from diskq.errors import LockedError
+from diskq.errors import LockedError, OffsetNameError
+from diskq.storage.folded_names import listed_as, told_apart
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.repairs import Repair
@@ -84,6 +85,9 @@ class JournalOffset(CommittedOffset):
         fs = fs or OsFileSystem()
         self.name = checked_offset_name(name)
         files = JournalFiles(fs, as_path(path))
+        for its in (files.offset(name), files.offset_lock(name)):
+            if (other := listed_as(fs, its)) is not None:
+                raise OffsetNameError(name, told_apart(f"reader {other.rpartition('.')[0]!r}"))
         with JournalReader(path, fs=fs) as reader:
             first = reader.first_offset()
             for directory in (files.private, files.private_offsets, files.offsets):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from diskq.errors import QueueNameError
 from diskq.storage.barrier import Replacement
 from diskq.storage.closing import opened
+from diskq.storage.folded_names import listed_as, told_apart
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.listings import names_in
 from diskq.storage.numbered_files import Naming, checksum_file_path, private_path
@@ -188,6 +189,12 @@ class QueueFiles:
         orphans = {number for number in self.checksum_files() if number not in missing} - set(numbers)
         marks = set(self.marked()) - set(numbers)
         return [*temporaries, *map(self.checksum_file, sorted(orphans)), *map(self.mark, sorted(marks))]
+
+    def check_apart(self) -> None:
+        """Raise QueueNameError if the files of this name are those of a queue whose name differs in case."""
+        for path, end in ((self.lock, ".lock"), (self.metadata, ".diskqueue.meta.dat")):
+            if (other := listed_as(self._fs, path)) is not None:
+                raise QueueNameError(self.name, told_apart(f"queue {other.removesuffix(end)!r}"))
 
     def read_metadata(self) -> bytes | None:
         """Return the content of the metadata; None if there is none."""

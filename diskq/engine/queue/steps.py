@@ -131,6 +131,7 @@ class FifoSteps(LogSteps):
         fs, files, writer = self._fs, self._files, self.log
         if fs.size_of(files.lock) is None and fs.size_of(files.metadata) is None:
             self.quota.check_new()
+        files.check_apart()
         if fs.make_directory(files.private):
             writer.pending.directories[files.directory] = None
         writer.pending.directories[files.private] = None

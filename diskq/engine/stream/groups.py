@@ -14,6 +14,7 @@ from diskq.engine.log.committed_offset import FoundOffset, raising_disk_full
 from diskq.engine.stream.committed_offset import GroupOffset, read_offset
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import GroupNameError, LockedError, StreamNotFoundError
+from diskq.storage.folded_names import listed_as, told_apart
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.repairs import Repair
@@ -70,6 +71,8 @@ class ConsumerGroup:
         self._fs = fs
         self._files = files
         self.name = name
+        if (other := listed_as(fs, files.group(name))) is not None:
+            raise GroupNameError(name, told_apart(f"group {other!r}"))
         private = files.private_group(name)
         with raising_disk_full(private):
             for path in (files.groups, files.group(name), files.private, directory_of(private), private):
