@@ -141,6 +141,25 @@ def test_a_killed_process_leaves_a_log_in_which_nothing_waits(kind):
     assert verify(cut.store, fs=killed).messages == len(cut.synced) + 1
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("rot", [bytes(8), b"\xee"])
+def test_verify_reports_a_rotten_entry_of_a_message_in_the_log(suffix, rot):
+    cut = lost("stream")
+    with cut.opened() as store:
+        before = content(cut.disk)
+        for _ in range(2):  # the first one makes the log
+            store.put(b"one more", "synced")
+        killed = cut.disk.kill()
+    after = content(killed)
+    path = next(path for path in after if path.endswith(suffix) and len(after[path]) > len(before[path]))
+    overwrite(killed, path, rot, len(after[path]) - 8)
+    found = verify(cut.store, fs=killed)
+    assert (found.messages, found.lost) == (len(cut.synced) + 2, 0)
+    assert path in [finding.path for finding in found.findings]
+    with cut.kind.open(cut.store.path, fs=killed) as store:
+        assert path in [repair.path for repair in store.repairs]
+
+
 @each_cut
 @each_kind
 def test_watch_counts_them(kind, seed):

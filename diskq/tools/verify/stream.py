@@ -26,6 +26,7 @@ from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import may_be_open, read_holder
 from diskq.storage.log_events import nothing_logged
 from diskq.storage.overlay import OverlayFS
+from diskq.storage.redo_view import RedoLook
 from diskq.storage.write_ahead_log import read_wal
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
@@ -79,6 +80,7 @@ def _judged(fs: FileSystem, store: Store, settings: StreamSettings, report: Repo
     staged = read_points(fs, files).staged
     with as_put_back(fs, files.lock, stagings, counted, found, staged) as there:
         _StreamVerification(there, StreamFiles(there, store.path), settings, found).run()
+    _report_entries(below, look, found)
     state = owner_state(fs, files)
     if state == "garbage" and fs.size_of(files.owner):
         found.torn(files.owner, 0, "it holds no owner's id: the next open removes it, and keeps a copy")
@@ -89,6 +91,18 @@ def _judged(fs: FileSystem, store: Store, settings: StreamSettings, report: Repo
         _compare_with_an_open(below, files, settings, found)
     count_displaced(look, counted, found)
     return found
+
+
+def _report_entries(fs: FileSystem, look: RedoLook | None, found: Report) -> None:
+    """Report entries that disagree with records on the redo log, where those were seen that are right.
+
+    After a power cut zeros are what was not written; after a kill they are rot.
+    """
+    known = {finding.path for finding in found.findings}
+    for its in () if look is None else look.restored:
+        is_entry = its.path.endswith((".index", ".timeindex")) and its.path not in known
+        if is_entry and (fs.size_of(its.path) or 0) > its.start:
+            found.note(its.path, its.start, f"entries disagree with their records{_REPAIRS}")
 
 
 def _was_restarted(fs: FileSystem, files: StreamFiles) -> bool:
