@@ -43,7 +43,10 @@ class AppendFile(Generic[B]):
         """Why a checksum row could not be written: nothing more can be promised. None: no failure."""
         self._logged = (0, 0)  # up to where the data and its checksums are durable, in the redo log or here
         self.needs_room = False
-        """True if no zeros are left for the next rows: call `make_room_for_rows` before the next message."""
+        """True if no zeros are left for the next rows, or `before_first` is set: call `prepare` before the
+        next message."""
+        self.before_first: Callable[[], object] | None = None
+        """Called once by `prepare`, before a message is written; it raises an error if none may be."""
         self.on_not_ready: Callable[[], object] | None = None
         """Called when the gate is shut because this file is not ready any more; `begin` does not call it."""
 
@@ -61,7 +64,7 @@ class AppendFile(Generic[B]):
         except BaseException:
             self._fs.close(handle)
             raise
-        self.needs_room = not self._checksum_file.has_room
+        self._look_for_room()
         self.path = path
         self.handle = handle
         self.buffer.retarget(handle, end, end)
@@ -100,11 +103,28 @@ class AppendFile(Generic[B]):
         """Bytes that the checksum file will grow by when its zeros are used up."""
         return self._checksum_file.next_growth if self._checksum_file else 0
 
+    def wait_for(self, before_first: Callable[[], object]) -> None:
+        """Let the next `prepare` call `before_first`."""
+        self.before_first = before_first
+        self.needs_room = True
+        self._shut()
+
+    def prepare(self) -> None:
+        """Prepare for the next message. Raises OSError if the disk is too full; and as `before_first`."""
+        if self.before_first is not None:
+            self.before_first()
+            self.before_first = None
+        self.make_room_for_rows()
+
     def make_room_for_rows(self) -> None:
         """Write zeros for the next rows. Raises OSError if the disk is too full for them."""
         assert self._checksum_file is not None
         self._checksum_file.make_room()
-        self.needs_room = not self._checksum_file.has_room
+        self._look_for_room()
+
+    def _look_for_room(self) -> None:
+        assert self._checksum_file is not None
+        self.needs_room = not self._checksum_file.has_room or self.before_first is not None
 
     def cut_back(self) -> None:
         """Cut off the bytes of a failed write after the last whole record."""
@@ -195,14 +215,17 @@ class AppendFile(Generic[B]):
         if number == self.buffer.file_number and places[0] > self._logged[0]:
             self._logged = (places[0], places[1])
 
-    def finish(self, pending_syncs: PendingSyncs) -> int:
+    def finish(self, pending_syncs: PendingSyncs, *, is_removed: bool = False) -> int:
         """Complete the file. The next barrier syncs it, and then closes it.
 
-        Returns the size of its checksum file in bytes.
+        `is_removed`: it goes with that barrier, and stays as it is. Returns the size of its checksum file in
+        bytes.
         """
         assert self._checksum_file is not None
-        handles = self.settle()
-        self._checksum_file.seal()
+        handles = (self.handle, self._checksum_file.handle)
+        if not is_removed:
+            self.settle()
+            self._checksum_file.seal()
         checksum_bytes = self._checksum_file.written
         pending_syncs.sync_and_close(*handles)
         self.handle = -1

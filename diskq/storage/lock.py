@@ -6,12 +6,17 @@
 #
 # A peer may remove its lock file when it closes (sej does). A lock on a file that has lost its name protects
 # nothing: others lock the new file of that name. So the name is checked after locking.
+#
+# Some file systems write in other places (btrfs, ZFS), and need space to write over the file. If there is
+# none, it stays as the previous holder left it, and `is_behind` is True. The next open would judge by that
+# holder's boot and end: so no message may be written before the file is. Others may be read and removed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from weakref import ref
@@ -20,7 +25,7 @@ from diskq.errors import LockedError
 from diskq.storage.barrier import write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import let_go
-from diskq.storage.fs import FileSystem, Identity
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Identity
 from diskq.storage.small_file import read_small
 
 __all__ = [
@@ -108,6 +113,8 @@ class Lock:
         self.guarded = guarded
         self.handle = -1
         self._holder = Holder()
+        self.is_behind = False
+        """True if there was no space to write what the file is to say: `write` it before any message."""
         self.previous = self._take()
         """The previous holder; None if there was none, or a peer has emptied the file since."""
         if self.previous is not None:
@@ -153,19 +160,22 @@ class Lock:
     def keep(self) -> bool:
         """Make sure that the locked file is the one with this name, and that it names its holder.
 
-        True: it had to be signed again, and is not synced. A peer that closes may remove the name at the very
-        moment in which we lock the file; and one that tries to lock it may empty it. Raises LockedError if
-        another process has locked the new file.
+        True: it had to be signed again, and is not synced; one that is behind is not. A peer that closes may
+        remove the name at the very moment in which we lock the file; and one that tries to lock it may empty
+        it. Raises LockedError if another process has locked the new file.
         """
         if not self._fs.has_name(self.handle):
             self._take()
-        elif self._fs.size(self.handle):
+        elif self.is_behind or self._fs.size(self.handle):
             return False
         self.sign()
         return True
 
-    def sign(self) -> None:
-        """Write the current holder. Only after recovery, which needs the previous one."""
+    def sign(self, *, can_wait: bool = False) -> None:
+        """Write the current holder. Only after recovery, which needs the previous one. Raises OSError.
+
+        `can_wait`: on a full disk the file is left behind instead.
+        """
         me = self._fs.identity()
         since = datetime.fromtimestamp(self._fs.wall_clock(), UTC).isoformat(timespec="seconds")
         self._holder = replace(
@@ -178,7 +188,19 @@ class Lock:
             pid_namespace=me.pid_namespace,
             started=me.started,
         )
-        self._write()
+        self.is_behind = False
+        with self._waiting() if can_wait else contextlib.nullcontext():
+            self.write()
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Leave the file behind if the disk is full; other errors are raised."""
+        try:
+            yield
+        except OSError as failure:
+            if failure.errno not in FULL_DISK_ERRNOS:
+                raise
+            self.is_behind = True
 
     @property
     def staged(self) -> tuple[int, ...] | None:
@@ -200,26 +222,31 @@ class Lock:
         return self._holder.has_restarted
 
     def note_recovering(self, *, has_restarted: bool) -> None:
-        """Record that a recovery after a kill begins; or `has_restarted` after a restart. Raises OSError."""
+        """Record that a recovery after a kill begins; or `has_restarted` after a restart. Raises OSError.
+
+        On a full disk it is left to `sign`: what this recovery sets aside, which needs space, may then be
+        reported by it alone.
+        """
         its = self._holder
         since = its.recovering_since or int(self._fs.wall_clock())
-        self._note(replace(its, recovering_since=since, has_restarted=its.has_restarted or has_restarted))
+        has_restarted |= its.has_restarted
+        self._note(replace(its, recovering_since=since, has_restarted=has_restarted), can_wait=True)
 
-    def note_ready(self, staged: Sequence[int], *, is_unlogged: bool = False) -> None:
-        """Record that recovery is over, and the write-ahead logs in use. Raises OSError.
+    def note_ready(self, staged: Sequence[int], *, is_unlogged: bool = False, can_wait: bool = False) -> None:
+        """Record that recovery is over, and the write-ahead logs in use. Raises OSError, as `sign`.
 
         `is_unlogged`: there was no space for one.
         """
         its = replace(self._holder, staged=tuple(staged), recovering_since=0, has_restarted=False)
-        self._note(replace(its, is_unlogged=is_unlogged))
+        self._note(replace(its, is_unlogged=is_unlogged), can_wait=can_wait)
 
     def note_never_empty(self) -> None:
-        """Record that no message of the queue is empty. Raises OSError."""
-        self._note(replace(self._holder, never_empty=True))
+        """Record that no message of the queue is empty; on a full disk, with `write`. Raises OSError."""
+        self._note(replace(self._holder, never_empty=True), can_wait=True)
 
-    def note_newest(self, number: int) -> None:
-        """Record the segment of a log that is written to from now on. Raises OSError."""
-        self._note(replace(self._holder, newest=number))
+    def note_newest(self, number: int, *, can_wait: bool = False) -> None:
+        """Record the segment of a log that is written to from now on. Raises OSError, as `sign`."""
+        self._note(replace(self._holder, newest=number), can_wait=can_wait)
 
     @property
     def redo(self) -> int:
@@ -248,16 +275,18 @@ class Lock:
         """Record that everything written is durable, and no more will follow. Raises OSError."""
         self._note(replace(self._holder, is_closed=True))
 
-    def _note(self, holder: Holder) -> None:
+    def _note(self, holder: Holder, *, can_wait: bool = False) -> None:
         if holder != self._holder:
             before, self._holder = self._holder, holder
             try:
-                self._write()
+                with self._waiting() if can_wait else contextlib.nullcontext():
+                    self.write()
             except OSError:
                 self._holder = before
                 raise
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write what the file is to say. Raises OSError."""
         its = self._holder
         content: dict[str, str | int] = {"pid": its.pid, "host": its.host, "since": its.since}
         content["boot_id"] = its.boot_id

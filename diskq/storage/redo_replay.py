@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.closing import opened
-from diskq.storage.fs import FileSystem, full_disk_ignored
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
 from diskq.storage.redo_log import CHECKSUMS, DATA, Part, RedoContent, RedoEntry, read_redo
 from diskq.storage.repairs import Repair, keep_content, keep_copy
 from diskq.storage.write_ahead_log import Staging, Waiting
@@ -73,6 +73,8 @@ class Redone:
     repairs: list[Repair] = field(default_factory=list)
     in_place: list[Placed] = field(default_factory=list)
     """What is in its place now, in the order of the log."""
+    is_durable: bool = True
+    """False if it is there, and the disk had no space to write it again: the log is still needed."""
 
 
 def replay_redo(
@@ -82,12 +84,14 @@ def replay_redo(
     *,
     named: int,
     was_displaced: bool,
+    has_run_on: bool = False,
 ) -> Redone:
     """Put what the log at `path` holds into the files of `source`, durably.
 
     `named`: the number of the log that the lock file names; 0: none; -1: it cannot be known. `was_displaced`:
     an earlier replay has found that another program may have written since, and may not have appended
-    everything again. Raises UnsupportedFormatError for a log of another format version; OSError.
+    everything again. `has_run_on`: records that are in their place are believed, also where a full disk has
+    no space for their checksums. Raises UnsupportedFormatError for a log of another format version; OSError.
     """
     done = Redone()
     if was_displaced:
@@ -112,7 +116,7 @@ def replay_redo(
         done.repairs.append(_keep_log(fs, path, reason, content.unreadable))
     if content.torn:
         done.repairs.append(_keep_torn(fs, path, content))
-    _Replay(fs, source, done).run(content)
+    _Replay(fs, source, done, has_run_on=has_run_on).run(content)
     return done
 
 
@@ -150,8 +154,9 @@ def _keep_torn(fs: FileSystem, path: str, content: RedoContent) -> Repair:
 class _Replay:
     """One replay of a log that can be read."""
 
-    def __init__(self, fs: FileSystem, source: RedoSource, done: Redone) -> None:
+    def __init__(self, fs: FileSystem, source: RedoSource, done: Redone, *, has_run_on: bool) -> None:
         self._fs = fs
+        self._has_run_on = has_run_on
         self._stagings = source.stagings
         self._done = done
         self._in_place = source.in_place
@@ -233,7 +238,15 @@ class _Replay:
         if handle is None:
             handle = self._handles[path] = self._fs.open(path, write=True, create=create)
         # Also over equal bytes: after a failed sync the kernel takes pages that it did not write for written.
-        write_all(self._fs, handle, part.content, part.position)
+        try:
+            write_all(self._fs, handle, part.content, part.position)
+        except OSError as failure:
+            # Some file systems write in other places, and need space for that.
+            can_lack = part.kind == CHECKSUMS and self._has_run_on
+            is_there = self._fs.pread(handle, len(part.content), part.position) == part.content
+            if failure.errno not in FULL_DISK_ERRNOS or not (is_there or can_lack):
+                raise
+            self._done.is_durable = False
 
     def _displace(self, group: int, file: int, parts: list[Part]) -> None:
         """Have records appended again if their file is there, and keep them aside if not."""

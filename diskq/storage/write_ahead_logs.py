@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from diskq._native.core.append_buffer import AppendBuffer
-from diskq.storage.fs import FileSystem
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
 from diskq.storage.lock import Holder, Lock
 from diskq.storage.repairs import Repair
 from diskq.storage.write_ahead_log import (
@@ -87,6 +87,7 @@ class WriteAheadLogs:
         self._stagings = stagings
         self._staged = staged if lock.staged is None else lock.staged
         self._in_use: dict[int, WriteAheadLog] = {}
+        self._kept: list[int] = []  # empty ones that the disk was too full to give up
         self.displaced: list[Displaced] = []
         self.restored: dict[int, Waiting] = {}
         """By number of the write-ahead log: the accepted messages that are in their place after `replay`."""
@@ -173,25 +174,38 @@ class WriteAheadLogs:
         self.displaced.clear()
 
     def _clear(self, number: int) -> None:
+        path = self._stagings[number].path
         previous = self._lock.previous
         if previous is not None:
-            self._staged = [other for other in self._staged if other != number]
-            self._lock.note_staged(self._staged)
-        clear_wal(self._fs, self._stagings[number].path)
+            others = [other for other in self._staged if other != number]
+            try:
+                self._lock.note_staged(others)
+            except OSError as failure:
+                if failure.errno not in FULL_DISK_ERRNOS or not holds_nothing(self._fs, path):
+                    raise
+                self._kept.append(number)  # the lock file names it still
+                return
+            self._staged = others
+        clear_wal(self._fs, path)
 
     def open(self, buffers: Mapping[int, AppendBuffer], *, is_for_rows: bool) -> None:
         """Create new ones for these buffers; the first has the reserve. Raises OSError.
 
-        With `is_for_rows` no message waits in them.
+        With `is_for_rows` no message waits in them. There are none while the lock file cannot name them.
         """
         assert not self.displaced
-        for number, buffer in buffers.items():
+        for number, buffer in buffers.items() if not self._lock.is_behind else ():
             reserve = 0 if self._in_use else RESERVE
             path = self._stagings[number].path
             wal = open_wal(self._fs, path, buffer, reserve, is_for_rows=is_for_rows)
             if wal is not None:
                 self._in_use[number] = wal
-        self._lock.note_ready(self._staging, is_unlogged=len(self._in_use) < len(buffers))
+        with full_disk_ignored():
+            staged = sorted({*self._staging, *self._kept})
+            self._lock.note_ready(staged, is_unlogged=len(self._in_use) < len(buffers))
+            return
+        self._discard()
+        self._lock.note_ready(self._kept, is_unlogged=True, can_wait=True)
 
     def flush_to_the_end(self, flush: Callable[[], None]) -> None:
         """Call `write_ahead_log.flush_to_the_end`; what cannot be written stays where it is."""
@@ -201,6 +215,9 @@ class WriteAheadLogs:
     def give_up(self) -> None:
         """Discard them with their content, and free their space. Raises OSError."""
         self._lock.note_staged(())
+        self._discard()
+
+    def _discard(self) -> None:
         in_use, self._in_use = self._in_use, {}
         for wal in in_use.values():
             wal.give_up()

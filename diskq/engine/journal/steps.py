@@ -27,7 +27,7 @@ from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.log.trust import trust_of_points
 from diskq.errors import DiskFullError, MessageSizeError, OffsetMismatchError
 from diskq.options import JournalOptions, checked_options
-from diskq.storage.barrier import NO_ROOM, Replacement, keep_path, write_over
+from diskq.storage.barrier import Replacement, keep_path
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Lock
@@ -143,8 +143,8 @@ class JournalSteps(DirectorySteps):
         writer.sign_lock()
         logged = log.report_repairs(writer.repairs)
         (noted,) = self.metadata()
-        if not writer.commit(metadata=(noted,)) and not write_over(fs, noted):
-            raise DiskFullError(self.path, NO_ROOM)
+        writer.begin((noted,), can_wait=True)
+        self._wait_if_behind()
         writer.note()
         for each in displaced:
             self._append_again(each)
@@ -153,6 +153,12 @@ class JournalSteps(DirectorySteps):
         log.report_repairs(writer.repairs, logged)
         # A new write-ahead log only now that the messages of the old one are written and synced.
         wals.open({0: self.buffer}, is_for_rows=not self._uses_wal)
+        self._wait_if_behind()
+
+    def _wait_if_behind(self) -> None:
+        """Let the first message do what this open had no space for."""
+        if self.log.is_behind:
+            self._segment.append.wait_for(self.log.catch_up)
 
     def _append_again(self, displaced: Displaced) -> None:
         """Append accepted messages again, durably, if another writer has written in their place."""

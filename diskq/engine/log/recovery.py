@@ -24,7 +24,7 @@ from diskq._native.core.framing import Count
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import PendingSyncs
 from diskq.storage.checksums import ChecksumFile, rows_before, rows_of_other_bytes, unwritten_at
-from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored
 from diskq.storage.numbered_files import free_aside
 from diskq.storage.repairs import Repair, cut_tail, rewrite
 from diskq.storage.write_ahead_log import Waiting
@@ -112,8 +112,10 @@ class OpenRepairs:
     def keep_open(self, handle: int, start: int, end: int) -> None:
         """Do the same for bytes start:end of an open file. Raises OSError."""
         self.pending_syncs.files.append(handle)
-        # After a failed sync the kernel takes pages that it did not write for written.
-        rewrite(self._fs, handle, start, end)
+        # After a failed sync the kernel takes pages that it did not write for written. A file system that
+        # writes in other places may be too full to write them again; what was synced is in the redo log, too.
+        with full_disk_ignored():
+            rewrite(self._fs, handle, start, end)
 
     def cut(
         self,

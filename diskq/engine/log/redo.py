@@ -77,6 +77,7 @@ class Redo:
         self._is_noting = False  # the next sync of the files makes it durable that nothing in it is needed
         self._retry_at = -math.inf
         self._is_named = False  # durably, in the lock file
+        self._is_old_needed = False  # the log of the writer before, for which the disk was too full
 
     # --- after a crash ----------------------------------------------------------------------------
 
@@ -92,9 +93,12 @@ class Redo:
             source,
             named=lock.redo,
             was_displaced=lock.is_displaced,
+            has_run_on=lock.previous is not None and lock.previous.is_of_this_boot(self._fs),
         )
         is_displaced = done.number != 0 and (lock.is_displaced or not source.in_place)
         lock.plan_redo(max(0, done.number), is_displaced=is_displaced)
+        self._is_old_needed = not done.is_durable
+        self._is_wanted &= done.is_durable
         return done
 
     def leftovers(self) -> list[str]:
@@ -109,7 +113,12 @@ class Redo:
             return [path] if failure.errno != errno.EISDIR else []
 
     def clear_old(self) -> None:
-        """Clear the log of the writer before: what it held is durable in the files. Raises OSError."""
+        """Clear the log of the writer before: what it held is durable in the files. Raises OSError.
+
+        If it is not, for lack of space, the log stays, and the next open compares again: there is no new one.
+        """
+        if self._is_old_needed:
+            return
         with full_disk_ignored():  # the next open finds the same
             if self._lock.names_redo:
                 self._forget()

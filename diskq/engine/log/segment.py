@@ -143,7 +143,7 @@ class OffsetSegment(Generic[B]):
     def prepare(self) -> None:
         """Reserve disk space for the checksums of the next record. Raises OSError if there is none."""
         if self.append.needs_room:
-            self.append.make_room_for_rows()
+            self.append.prepare()
 
     def cut_back(self) -> None:
         """Cut off what a failed write left after the last whole record. Raises OSError."""

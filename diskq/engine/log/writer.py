@@ -24,7 +24,7 @@ from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.sync import Sync, Synced
 from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError
 from diskq.options import DURABILITY_WORDS, Durability, checked_durability
-from diskq.storage.barrier import Barrier, PendingSyncs, Replacement, close_all
+from diskq.storage.barrier import NO_ROOM, Barrier, PendingSyncs, Replacement, close_all, write_over
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Dropped
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
@@ -53,6 +53,7 @@ class LogWriter(Synced, Dropped):
         "_counted",
         "_durability",
         "_format",
+        "_has_old_metadata",
         "_held",
         "_keeps_time",
         "_max_unsynced",
@@ -126,6 +127,7 @@ class LogWriter(Synced, Dropped):
         self._counted = 0  # records that the policy has counted
         self._synced_bytes = 0
         self._pointed_bytes = 0  # bytes accepted since the open that recovery need not look at
+        self._has_old_metadata = False  # that of the writer before is on the disk
         self._held: list[Callable[[], object]] = []
 
     def new_gate(self) -> Gate:
@@ -184,9 +186,45 @@ class LogWriter(Synced, Dropped):
             self.pending.directories[path] = None
 
     def sign_lock(self) -> None:
-        """Sign the lock file; durable with the next sync."""
-        self.lock.sign()
+        """Sign the lock file; durable with the next sync. On a full disk it is left to `catch_up`."""
+        self.lock.sign(can_wait=True)
         self.pending.files.append(self.lock.handle)
+
+    def begin(self, metadata: Sequence[Replacement], *, can_wait: bool) -> None:
+        """Make durable what the open has found, and `metadata`, whose last one says where recovery begins.
+
+        `can_wait`: on a full disk the metadata is left to `catch_up`. Raises DiskFullError and
+        StorageFailedError.
+        """
+        if not self.commit(metadata=metadata) and not (can_wait and write_over(self._fs, metadata[-1])):
+            if not can_wait:
+                raise DiskFullError(self.path, NO_ROOM)
+            self._has_old_metadata = True
+
+    @property
+    def is_behind(self) -> bool:
+        """True if the open had no space for what must be durable before a message is written."""
+        return self.lock.is_behind or self._has_old_metadata
+
+    def catch_up(self) -> None:
+        """Write durably what the open had no space for, before the first message is written.
+
+        Otherwise the next open would judge that message by what the writer before has left: by another boot,
+        or as written after a clean close. Raises DiskFullError, OSError, StorageFailedError.
+        """
+        if not self.is_behind:
+            return
+        self.lock.write()
+        metadata = self._format.metadata() if self._has_old_metadata else ()
+        if metadata and self._in_flight is not None:
+            raise DiskFullError(self.path, "the disk was full, and a sync is still in flight")
+        try:
+            is_durable = Barrier(files=(self.lock.handle,), replacements=tuple(metadata)).execute(self._fs)
+            if not is_durable and not write_over(self._fs, metadata[-1]):
+                raise DiskFullError(self.path, NO_ROOM)
+        except OSError as failure:
+            self.fail(failure)
+        self.lock.is_behind = self._has_old_metadata = False
 
     def _close_pending(self) -> None:
         close_all(self._fs, self.pending.freeze((), ()).closing)

@@ -247,7 +247,9 @@ class PrioritySteps(DirectorySteps):
         writer.sign_lock()
         logged = log.report_repairs(writer.repairs)
         writer.sync()
-        lock.note_newest(-1)  # from here on the point has it
+        lock.note_newest(-1, can_wait=True)  # from here on the point has it
+        if writer.is_behind:
+            writer.shut()
         log.report_repairs(writer.repairs, logged)
 
     def _give_up_snapshot(self) -> None:
@@ -606,6 +608,8 @@ class PrioritySteps(DirectorySteps):
 
     def _make_way(self, is_held: bool) -> None:
         """Open a segment for the next record, after writing records that come before it."""
+        if self.log.lock.is_behind:
+            self.log.catch_up()
         segment, held = self._segment, self._held
         if held.records and (not is_held or segment.is_full_with(held.size)):
             self.log.flush()
@@ -762,7 +766,7 @@ class PrioritySteps(DirectorySteps):
 
     def open_gates(self, left: int, unsynced: int) -> None:
         self.buffer.most_bytes = self.buffer.accepted_bytes + self.log.policy.bytes_until_check(unsynced)
-        is_ready = not (self._document or self._held.records)
+        is_ready = not (self._document or self._held.records or self.log.is_behind)
         self._gate.left = left if is_ready else 0
         self._gate_out.left = UNBOUNDED  # nothing is written for what is taken
 

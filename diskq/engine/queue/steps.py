@@ -162,6 +162,7 @@ class FifoSteps(LogSteps):
         writer.sign_lock()
         if self._never_empty:
             lock.note_never_empty()
+        self._wait_if_behind()
         repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
         self._sealed.find(found.sizes, found.write.file)
         displaced = [*redone.displaced, *wals.displaced]
@@ -179,8 +180,14 @@ class FifoSteps(LogSteps):
         # Only now, with the messages of the old write-ahead log written, may there be a new one.
         self._is_open = True
         self._take_wal()
+        self._wait_if_behind()
         self.quota.join(self.head.position)
         log.report_repairs(writer.repairs, reported)
+
+    def _wait_if_behind(self) -> None:
+        """Let the first message do what this open had no space for."""
+        if self.log.is_behind:
+            self._append.wait_for(self.log.catch_up)
 
     def _take_wal(self) -> None:
         wals = self.log.wals

@@ -224,7 +224,7 @@ class FifoTail:
         try:
             if not self._append.is_open:
                 self._open(self._buffer.file_number)
-            self._append.make_room_for_rows()
+            self._append.prepare()
         except OSError as failure:
             self.log.append_failed(failure)
         self._set_limit(size)
@@ -243,15 +243,18 @@ class FifoTail:
         limit = min(self._options.file_size, end + self._quota.left(most))
         self._buffer.limit = max(limit, end + size)
 
-    def _roll(self) -> None:
-        """End the active file; the next message begins the next one."""
+    def _roll(self, *, is_removed: bool = False) -> None:
+        """End the active file; the next message begins the next one.
+
+        `is_removed`: the next barrier removes it, so nothing more is written to it.
+        """
         try:
             number, end = self._buffer.file_number, self._buffer.end
             self._buffer.flush()
         except OSError as failure:
             self.log.append_failed(failure)
         try:
-            checksum_bytes = self._append.finish(self.log.pending)
+            checksum_bytes = self._append.finish(self.log.pending, is_removed=is_removed)
         except OSError as failure:
             if failure.errno in FULL_DISK_ERRNOS:
                 self.log.append_failed(failure)
@@ -307,11 +310,12 @@ class FifoTail:
             try:
                 self._append.make_room_for_rows()
                 self._roll()
-            except DiskFullError:
-                return  # the next barrier tries again
-            except OSError as failure:
-                if failure.errno not in FULL_DISK_ERRNOS:
+            except (DiskFullError, OSError) as failure:
+                if isinstance(failure, OSError) and failure.errno not in FULL_DISK_ERRNOS:
                     raise
+                # Where even its checksums cannot be completed: they go with it.
+                if self._append.is_open and self._buffer.flushed == self._buffer.end:
+                    self._roll(is_removed=True)
 
     @exclusive
     def relieve(self) -> None:

@@ -41,7 +41,7 @@ from diskq.engine.stream.transactions.transaction import Intent, Transaction, pe
 from diskq.errors import DiskFullError, DiskqError, MessageSizeError, StorageFailedError
 from diskq.options import StreamOptions, checked_options
 from diskq.storage.append_file import AppendFile
-from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, keep_path, write_over
+from diskq.storage.barrier import Barrier, Replacement, keep_path
 from diskq.storage.budget import BLOCK, WALS_IN_A_BUDGET, BudgetShare
 from diskq.storage.fs import AnyPath, FileSystem, directory_of
 from diskq.storage.lock import Lock
@@ -281,8 +281,8 @@ class StreamSteps(DirectorySteps):
         logged = log.report_repairs(writer.repairs)
         settings = () if self.settings == existing else (settings_as(files, self.settings),)
         (points,) = self.metadata()
-        if not writer.commit(metadata=(*settings, points)) and (settings or not write_over(fs, points)):
-            raise DiskFullError(self.path, NO_ROOM)
+        writer.begin((*settings, points), can_wait=not settings)
+        self._wait_if_behind()
         # Everything found is durable, the intent's name too. Only after the transaction may more be appended.
         if intent is not None:
             self.roll_forward(intent, is_new=False)
@@ -461,6 +461,13 @@ class StreamSteps(DirectorySteps):
         buffers = {index: its.buffer for index, its in enumerate(self._partitions[:_MOST_WALS])}
         wals = self.log.use_wals(WriteAheadLogs(self._fs, lock, stagings))
         wals.open(buffers, is_for_rows=not self._uses_wal)
+        self._wait_if_behind()
+
+    def _wait_if_behind(self) -> None:
+        """Let the first message do what this open had no space for."""
+        if self.log.is_behind:
+            for partition in self._partitions:
+                partition.segment.append.wait_for(self.log.catch_up)
 
     # --- messages ---------------------------------------------------------------------------------
 
