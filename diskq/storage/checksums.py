@@ -47,6 +47,7 @@ __all__ = [
     "rows_of_other_bytes",
     "sealed_end",
     "verified_prefix",
+    "zeros_in",
 ]
 
 ROW = struct.Struct("<QIIII")
@@ -550,6 +551,12 @@ def unwritten_at(
     return None
 
 
+def zeros_in(data: bytes) -> int | None:
+    """Return where in `data` the first zeros begin that a disk may have left for bytes that it has lost."""
+    found = _ZEROS.search(data)
+    return None if found is None else found.start()
+
+
 def _first_zeros(fs: FileSystem, handle: int, start: int, end: int, *, is_end: bool) -> int | None:
     """Return where zeros begin in bytes start:end that may never have been written; None: there are none."""
     sector = min(end, (start // _SECTOR + 1) * _SECTOR)
@@ -560,8 +567,8 @@ def _first_zeros(fs: FileSystem, handle: int, start: int, end: int, *, is_end: b
         last = fs.pread(handle, min(_AT_ONCE, end - at), at)
         if not last:
             break  # it has just become shorter
-        if (found := _ZEROS.search(last)) is not None:
-            return at + found.start()
+        if (found := zeros_in(last)) is not None:
+            return at + found
         if at + len(last) == end:
             break
         at += len(last) - _SECTOR  # zeros across the border

@@ -20,10 +20,11 @@ from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import PendingSyncs
-from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, verified_prefix
+from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, rows_after, verified_prefix, zeros_in
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair, last_byte
+from diskq.storage.write_ahead_log import Waiting
 
 __all__ = ["judge_the_middle", "recover_journal"]
 
@@ -39,16 +40,19 @@ def recover_journal(
     trust: Trust,
     has_run_on: bool,
     strict: bool,
+    staged: Waiting | None = None,
+    has_wal: bool = True,
 ) -> FoundLog:
     """Repair the journal, and leave the syncs to the first barrier.
 
     `point`: all of diskq's bytes before it are known to be durable. `has_run_on`: the machine was certainly
-    not restarted since. Raises CorruptionError if `strict` and anything other than a torn tail was found, and
-    OSError.
+    not restarted since. `staged`: records that a write-ahead log had, and that are in their place; without
+    `has_wal` there was none. Raises CorruptionError if `strict` and anything other than a torn tail was
+    found, and OSError.
     """
     repairs = OpenRepairs(fs, pending_syncs, strict=strict)
     found = FoundLog(repairs.made)
-    judge = _JournalJudge(fs, files, repairs, found)
+    judge = _JournalJudge(fs, files, repairs, found, staged, has_wal=has_wal)
     return LogRecovery(fs, files, judge, repairs, found, trust, has_run_on=has_run_on).run(point)
 
 
@@ -70,11 +74,22 @@ def judge_the_middle(
 class _JournalJudge:
     first = 0
 
-    def __init__(self, fs: FileSystem, files: JournalFiles, repairs: OpenRepairs, found: FoundLog) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: JournalFiles,
+        repairs: OpenRepairs,
+        found: FoundLog,
+        staged: Waiting | None = None,
+        *,
+        has_wal: bool = True,
+    ) -> None:
         self.fs = fs
         self.files = files
         self.repairs = repairs
         self.found = found
+        self.staged = staged
+        self.has_wal = has_wal
 
     def begin(self, point: RecoveryPoint, trust: Trust) -> RecoveryPoint:
         return point
@@ -86,13 +101,24 @@ class _JournalJudge:
         return [(self.files.data(base), point.end if base == point.base else 0)]
 
     def complete(self, base: int, following: int) -> None:
-        pass  # a record has its own checksum: readers skip damaged ones
+        pass  # readers skip and report what is missing or damaged
 
     def next_offset(self, given: int, promised: int, trust: Trust) -> int:
         return given
 
     def cut_unwritten(self, base: int, start: int) -> bool:
-        return False  # a record has its own checksum
+        if not self.has_wal:
+            return False  # after a kill the last records have no checksums
+        staged, path = self.staged, self.files.data(base)
+        end = self.repairs.cut_unwritten(
+            path,
+            self.files.checksum_file(base),
+            start,
+            staged if staged is not None and staged.file == base else None,
+            journal_codec.count,
+            aside_base=self.files.kept(path),
+        )
+        return end is not None
 
     def void_checksums(self, base: int, start: int) -> None:
         self.repairs.void(self.files.data(base), self.files.checksum_file(base), start)
@@ -107,6 +133,10 @@ class _JournalJudge:
             if size < start:
                 start, offset = 0, base  # another program cut it
             walked = walk(self.fs, handle, start, size, offset)
+            if walked.end < size:
+                unwritten = self._unwritten_in_block(handle, base, walked.end)
+                if unwritten is not None:
+                    walked = walk(self.fs, handle, start, max(start, unwritten), offset)
             for gap in walked.breaks:
                 dropped = gap.end - gap.start
                 self.repairs.report(
@@ -116,6 +146,18 @@ class _JournalJudge:
                 self._cut_end(handle, path, walked)
             self._cover(base, handle, walked)
         return Followed(walked.end, walked.next_offset, walked.next_offset)
+
+    def _unwritten_in_block(self, handle: int, base: int, end: int) -> int | None:
+        """Return the first zeros of the block that is cut at byte `end`: no checksum is left to judge them.
+
+        A disk that went away leaves them inside records, too. None if there are none, or no block is cut.
+        """
+        rows = rows_after(self.fs, self.files.checksum_file(base), end)
+        if not rows or rows[0].start >= end:
+            return None
+        start = rows[0].start
+        zeros = zeros_in(self.fs.pread(handle, end - start, start))
+        return None if zeros is None else start + zeros
 
     def _cut_end(self, handle: int, path: str, walked: Walk) -> None:
         # Zeros are bytes by which the file grew, and that were never written.

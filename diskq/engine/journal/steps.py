@@ -131,6 +131,8 @@ class JournalSteps(DirectorySteps):
             point=points.partitions.get(0) or self._beginning(),
             trust=trust_of_points(points, 0, wals, was_ours=was_ours),
             has_run_on=wals.has_run_on,
+            staged=wals.restored.get(0),
+            has_wal=not wals.was_unlogged,
             strict=self.options.strict,
         )
         displaced = [*redone.displaced, *wals.displaced]
