@@ -184,7 +184,7 @@ class _Replay:
     def _replay(self, entry: RedoEntry) -> None:
         checksums: dict[tuple[int, int], list[Part]] = {}
         for part in entry.parts:
-            if part.kind == CHECKSUMS and self._in_place:
+            if part.kind == CHECKSUMS:
                 checksums.setdefault((part.group, part.file), []).append(part)
         last: dict[tuple[int, int], Part] = {}  # of those that were put in their place
         for part in entry.parts:
@@ -205,8 +205,9 @@ class _Replay:
                 staging.checksum_file(part.file),
             )
             for beside in checksums.pop(place, ()):
-                self._put(placed.checksum_file, beside, create=True)
-                last[place] = beside
+                if self._in_place or self._is_free(placed.checksum_file, beside):
+                    self._put(placed.checksum_file, beside, create=True)
+                    last[place] = beside
             if place in last:
                 rows = last[place]
                 placed = placed._replace(checksums_at=rows.position, checksums=rows.content)
@@ -220,6 +221,14 @@ class _Replay:
             return None
         with opened(self._fs, path) as handle:
             return self._fs.pread(handle, len(part.content), part.position)
+
+    def _is_free(self, path: str, part: Part) -> bool:
+        """True if nothing else is in the place of these bytes."""
+        size = self._fs.size_of(path) or 0
+        if size <= part.position:
+            return size == part.position
+        with opened(self._fs, path) as handle:
+            return is_part_of(self._fs.pread(handle, len(part.content), part.position), part.content)
 
     def _put_data(self, part: Part) -> bool:
         """Put the records in their place, or find them there. False: something else is, or nothing can be."""

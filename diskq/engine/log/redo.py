@@ -95,7 +95,8 @@ class Redo:
             was_displaced=lock.is_displaced,
             has_run_on=lock.previous is not None and lock.previous.is_of_this_boot(self._fs),
         )
-        is_displaced = done.number != 0 and (lock.is_displaced or not source.in_place)
+        must_append = lock.is_displaced or not source.in_place or bool(done.displaced)
+        is_displaced = done.number != 0 and must_append
         lock.plan_redo(max(0, done.number), is_displaced=is_displaced)
         self._is_old_needed = not done.is_durable
         self._is_wanted &= done.is_durable
