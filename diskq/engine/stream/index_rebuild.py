@@ -196,8 +196,12 @@ class _IndexRebuild:
             else:
                 place = _IndexPlace(place.position + made.valid_end, place.offset + made.records)
             if settled:
-                good = place
-                self.last = self._place_of(made, settled - 1)
+                before = self._place_of(made, settled - 1)
+                if (at := self._entry_inside(before, place)) is not None:
+                    self.rows.take_back(before.offset)
+                    good = place = self._go_on_at(at, before)
+                    continue
+                good, self.last = place, before
             if settled == made.records:
                 left = self.size - place.position
                 if made.stop == "TORN" and made.claimed <= left and (made.records or want < left):
@@ -229,8 +233,7 @@ class _IndexRebuild:
         `good` is returned if there are none.
         """
         while place.position < self.size:
-            least = place.offset if self._is_damaged else 0
-            at = self._first_entry(place.position + 1, self.size, least)
+            at = self._first_entry(place.position + (not self._is_damaged), self.size)
             if at is None:
                 break
             good = place = self._go_on_at(at, place)
@@ -246,6 +249,16 @@ class _IndexRebuild:
             return None
         self._searches += 1
         return self._first_entry(place.position, place.position + 1, place.offset + 1)
+
+    def _entry_inside(self, start: _IndexPlace, end: _IndexPlace) -> int | None:
+        """Return where the entry of a record is that begins inside the record from `start` to `end`, or None.
+
+        A power cut left a part of the record, and the first bytes of another producer's made it whole.
+        """
+        if self._is_damaged or start.position < self.covered or self._searches >= _MOST_SEARCHES:
+            return None
+        self._searches += 1
+        return self._first_entry(start.position + 1, end.position, start.offset + 1)
 
     def _conflicting_entry(self, place: _IndexPlace) -> int | None:
         """Return where the entry of the next whole record is, if an earlier record has its offset; else None.
