@@ -227,6 +227,14 @@ class OpenRepairs:
             # Durably, before anything says that what is there now is durable, and its checksums are right.
             self.pending_syncs.sync_and_close(ChecksumFile.open(self._fs, checksum_file, *kept).handle)
 
+    def sync_cleared(self, wal: str) -> None:
+        """Sync a write-ahead log that was cleared. Raises OSError.
+
+        A power cut would bring back its checksums, of bytes that are gone.
+        """
+        if self._fs.size_of(wal) is not None:
+            self.pending_syncs.sync_and_close(self._fs.open(wal, write=True))
+
     def cover(
         self, checksum_file: str, end: int, fill: Callable[[ChecksumFile, int], None], *, start: int = 0
     ) -> None:

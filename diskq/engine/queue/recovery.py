@@ -42,6 +42,7 @@ from diskq.storage.checksums import (
     rows_before,
     sealed_end,
     verified_prefix,
+    zeros_in,
 )
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
@@ -169,6 +170,7 @@ class FifoRecovery:
         if metadata is not None and is_foreign:
             self._restore_overwritten(metadata)
             self._forget_stale_checksums()
+            self.acts.sync_cleared(self.files.wal)
             self._keep_ours()
         read, known, depth = self._start(metadata)
         count = len(self.repairs)
@@ -224,7 +226,7 @@ class FifoRecovery:
         if trust is Trust.POWER_CUT:
             return self._cut_at_checksums(known, prefix=has_metadata)
         is_ours = trust is not Trust.PEER_WROTE
-        if is_ours or self.use.was_restarted:
+        if is_ours or self.use.was_restarted or not (self.use.was_closed or self.use.was_unlogged):
             self._cut_zeros(read.file, known, is_ours=is_ours)
         if is_ours and not (self.use.was_closed or self.use.was_unlogged):
             self._cut_unwritten(known)
@@ -430,7 +432,9 @@ class FifoRecovery:
 
     def _forget(self, number: int) -> None:
         self.unchecked.add(number)
-        self.fs.close(ChecksumFile.open(self.fs, self.files.checksum_file(number), 0, 0).handle)
+        # Durably, before the metadata is diskq's: then checksums are believed.
+        checksum_file = ChecksumFile.open(self.fs, self.files.checksum_file(number), 0, 0)
+        self.acts.pending_syncs.sync_and_close(checksum_file.handle)
 
     # --- the tail ---------------------------------------------------------------------------------
 
@@ -441,8 +445,9 @@ class FifoRecovery:
         it was closed. What was staged is written without them. What the metadata has counted, up to `known`,
         was taken for messages by an open that could not decide.
 
-        If a peer wrote first after a restart (not `is_ours`), zeros that end a file after blocks of diskq are
-        what the power cut left: the peer has gone on elsewhere, or after what its metadata says.
+        If a peer wrote first after diskq had not closed the queue (not `is_ours`), zeros that end a file
+        after blocks of diskq are what the power cut left: the peer has gone on elsewhere, or after what its
+        metadata says. So are zeros where a message should begin, if what follows them is not whole.
         """
         staged = self.use.staged
         newest = self._newest
@@ -454,25 +459,30 @@ class FifoRecovery:
                 rows.seek(NO_NUMBER)
                 last = rows.last
             size = self.sizes[number]
-            if last is None:
+            if last is None and (is_ours or number < known.file):
                 continue
-            has_all = self.use.has_all_checksums if is_last else last.is_seal
+            has_all = self.use.has_all_checksums if is_last else last is not None and last.is_seal
             if is_ours and not has_all:
                 continue
-            end = last.end if is_ours or number != known.file else max(last.end, known.byte)
+            end = last.end if last is not None else 0
+            if not is_ours and number == known.file:
+                end = max(end, known.byte)
             if staged is not None and staged.file == number:
                 end = max(end, staged.start + len(staged.records))
-            if not (last.end and end < size <= end + _CHUNK):
+            is_after_peer = not is_ours and number > known.file
+            if not (end or is_after_peer) or not end < size <= end + _CHUNK:
                 continue
             if number == known.file and size <= known.byte:
                 continue
             handle = self.fs.open(self.files.data(number))
             try:
-                is_zeros = not self.fs.pread(handle, size - end, end).strip(b"\0")
+                tail = self.fs.pread(handle, size - end, end)
             finally:
                 self.fs.close(handle)
-            if is_zeros:
+            if not tail.strip(b"\0"):
                 self._cut(number, end, "zeros after the last message that was written", 0)
+            elif not is_ours and (zeros := _zeros_before_a_break(tail)) is not None:
+                self._cut(number, end + zeros, "zeros among messages that were not synced", None)
 
     def _cut_unwritten(self, known: QueuePosition) -> None:
         """Cut what a disk leaves that went away while the machine ran on: what was synced comes before."""
@@ -674,3 +684,14 @@ class FifoRecovery:
     def _report(self, path: str, kept: int, dropped: int, reason: str, records: int | None = 0) -> None:
         self.acts.check(path, kept, reason)
         self.repairs.append(Repair(path=path, kept=kept, dropped=dropped, reason=reason, records=records))
+
+
+def _zeros_before_a_break(tail: bytes) -> int | None:
+    """Return where zeros begin in place of messages, if the messages after them are not whole; else None."""
+    at = 0
+    while (zeros := zeros_in(tail[at:])) is not None:
+        begin = at + count(tail[at : at + zeros]).valid_end
+        if tail.startswith(bytes(16), begin):
+            return begin if count(tail[begin:]).valid_end < len(tail) - begin else None
+        at = begin + 4 + int.from_bytes(tail[begin : begin + 4], "big")
+    return None
