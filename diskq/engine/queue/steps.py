@@ -164,6 +164,7 @@ class FifoSteps(LogSteps):
             lock.note_never_empty()
         self._wait_if_behind()
         repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
+        self.was_foreign = not found.is_ours
         self._sealed.find(found.sizes, found.write.file)
         displaced = [*redone.displaced, *wals.displaced]
         writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]

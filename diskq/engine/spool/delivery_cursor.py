@@ -125,7 +125,9 @@ class DeliveryCursor(Closing, Dropped):
     def _read_epochs(self, state: SpoolState | None) -> None:
         """Read the epochs. After a crash a place may be used again: the new message must get another id."""
         tail = self._queue.tail.position
-        epochs = state.epochs if state is not None else ()
+        is_closed = state is not None and not state.is_open
+        # Another program may have written where a power cut took messages that had ids.
+        epochs = state.epochs if state is not None and (is_closed or not self._queue.was_foreign) else ()
         if not epochs:
             epochs = ((self._head, self._new_epoch()),)
         if state is None or state.is_open or state.tail != tail:
