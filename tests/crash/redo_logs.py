@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 from diskq.engine.journal.journal import Journal
+from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.log.sync import Sync
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.stream.files import StreamFiles
@@ -27,12 +28,14 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.redo_replay import LAST_NOT_WHOLE
 from diskq.storage.repairs import Repair
 from diskq.testing import CrashFS
+from tests.crash import peers
 from tests.crash.harness import KILL
 from tests.engine import journals, streams
-from tests.reference import sej_oracle, triplet_oracle
+from tests.reference import triplet_oracle
 
 __all__ = [
     "KINDS",
+    "METADATA",
     "Found",
     "Kind",
     "Promises",
@@ -44,7 +47,6 @@ __all__ = [
 ]
 
 LEAST = 64 * 1024
-_SEGMENT = (streams.data, streams.index, streams.timeindex)
 QUEUE_PLACE = "/q"
 METADATA = f"{QUEUE_PLACE}/events.diskqueue.meta.dat"
 
@@ -91,6 +93,12 @@ class Found:
         self.messages = messages
 
 
+def as_repair(loss: SkippedBytes) -> Repair:
+    """What a reader reports, as an open would."""
+    dropped = loss.end - loss.start
+    return Repair(path=loss.path, kept=loss.start, dropped=dropped, reason=loss.reason, records=loss.count)
+
+
 # --- the kinds ------------------------------------------------------------------------------------
 
 
@@ -132,13 +140,17 @@ class Kind(ABC):
         engine.close()
 
     def values(self, fs: CrashFS) -> tuple[tuple[Repair, ...], list[bytes]]:
-        """Open it for writing. Returns the repairs, and all that a reader gets."""
+        """Open it for writing. Returns what the open and a reader report, and all that the reader gets."""
         found = self.found(fs)
         return found.repairs, [value for _, values in found.messages.values() for value in values]
 
     @abstractmethod
-    def let_peer_write(self, fs: CrashFS, values: Sequence[bytes]) -> None:
-        """Have the program that the format is from open the files, append messages, sync and close."""
+    def let_peer_write(self, fs: CrashFS, values: Sequence[bytes], *, dies: bool = False) -> list[bytes]:
+        """Have the program that the format is from open the files, append messages, sync and close.
+
+        Or it dies before it has synced its metadata or closed. Returns those of the messages that are whole
+        in its files.
+        """
 
 
 class QueueKind(Kind):
@@ -178,21 +190,8 @@ class QueueKind(Kind):
             found = queue.peek_many(100_000)
             return queue.repairs, found  # what cannot be read is reported when it is met
 
-    def let_peer_write(self, fs: CrashFS, values: Sequence[bytes]) -> None:
-        """It goes on where the metadata says; in the next file, if there is more."""
-        depth, read, write, *_ = fs.read(METADATA).decode().split("\n")
-        number, byte = map(int, write.split(","))
-        path = f"{QUEUE_PLACE}/events.diskqueue.{number:06}.dat"
-        content = fs.files().get(path, b"")
-        if len(content) > byte:
-            number, byte, content = number + 1, 0, b""
-            path = f"{QUEUE_PLACE}/events.diskqueue.{number:06}.dat"
-        new = b"".join(len(value).to_bytes(4, "big") + value for value in values)
-        content = content[:byte].ljust(byte, b"\0") + new + content[byte + len(new) :]
-        fs.write_durably(path, content)
-        told = f"{int(depth) + len(values)}\n{read}\n{number},{byte + len(new)}\n"
-        fs.unlink(METADATA)
-        fs.write_durably(METADATA, told.encode())
+    def let_peer_write(self, fs: CrashFS, values: Sequence[bytes], *, dies: bool = False) -> list[bytes]:
+        return peers.go_diskqueue(fs, QUEUE_PLACE, "events", values, dies=dies)
 
 
 class StreamKind(Kind):
@@ -249,37 +248,16 @@ class StreamKind(Kind):
     def values(self, fs: CrashFS) -> tuple[tuple[Repair, ...], list[bytes]]:
         opened = self.open(fs, file_size=6000)
         self._end(opened)
-        stream, found = StreamReader(streams.ROOT, fs=fs), []
+        stream, found, losses = StreamReader(streams.ROOT, fs=fs), list[bytes](), list[Repair]()
         for partition in stream.partitions():
             with stream.open(partition) as reader:
                 reader.seek_oldest()
                 found += [message.value for message in iter(reader.read, None)]
-        return opened.repairs, found
+                losses += map(as_repair, reader.losses)
+        return (*opened.repairs, *losses), found
 
-    def let_peer_write(self, fs: CrashFS, values: Sequence[bytes]) -> None:
-        """It appends to the three files of the last segment, whatever is at their ends.
-
-        Its first offset is the number of whole entries in the index. Without an index it opens nothing.
-        """
-        files = fs.files()
-        if streams.OWNER in files:
-            fs.unlink(streams.OWNER)
-            fs.sync_directory(streams.ROOT)
-        for group in range(3):
-            base = max(streams.segments(files, group), default=None)
-            paths = [] if base is None else [of(base, group) for of in _SEGMENT]
-            if base is None or not all(path in files for path in paths):
-                continue
-            its, rows, moments = (bytearray(files[path]) for path in paths)
-            offset = base + len(rows) // 24
-            for number, value in list(enumerate(values))[group::3]:
-                record = triplet_oracle.record(b"peer", number, value)
-                moments += triplet_oracle.timeindex_row(offset, number)
-                rows += triplet_oracle.index_row(offset, len(its), len(record))
-                its += record
-                offset += 1
-            for path, content in zip(paths, (its, rows, moments), strict=True):
-                fs.write_durably(path, bytes(content))
+    def let_peer_write(self, fs: CrashFS, values: Sequence[bytes], *, dies: bool = False) -> list[bytes]:
+        return peers.go_diskq(fs, values, dies=dies)
 
 
 class JournalKind(Kind):
@@ -315,20 +293,12 @@ class JournalKind(Kind):
     def values(self, fs: CrashFS) -> tuple[tuple[Repair, ...], list[bytes]]:
         journal = self.open(fs, file_size=6000)
         self._end(journal)
-        return journal.repairs, [message.value for message in journals.read_all(fs)]
+        with journals.reader(fs) as reader:
+            values = [message.value for message in reader.read_many(10**9)]
+            return (*journal.repairs, *map(as_repair, reader.losses)), values
 
-    def let_peer_write(self, fs: CrashFS, values: Sequence[bytes]) -> None:
-        """It goes on after the last whole record of the last file; its lock file is emptied, and goes."""
-        fs.write_durably(journals.LOCK, b"")
-        name = max(journals.segments(fs))
-        path, first = f"{journals.ROOT}/jnl/{name}", int(name.removesuffix(".jnl"), 16)
-        content = fs.read(path)
-        found, end, _ = sej_oracle.records(content, first)
-        content = content[:end]
-        for offset, value in enumerate(values, first + len(found)):
-            content += sej_oracle.record(offset, b"peer", 0, 0, value)
-        fs.write_durably(path, content)
-        fs.unlink(journals.LOCK)
+    def let_peer_write(self, fs: CrashFS, values: Sequence[bytes], *, dies: bool = False) -> list[bytes]:
+        return peers.sej(fs, values, dies=dies)
 
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (QueueKind(), StreamKind(), JournalKind())}

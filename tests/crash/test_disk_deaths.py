@@ -3,28 +3,32 @@
 # message is lost, none is altered, no open is refused, and what is missing among the others is reported.
 #
 # Each power cut is tried with another boot id, with the same one, and on a system that has none; with a part
-# of what was not synced, with all checksums and no other unsynced byte, and the reverse. Some are cut again
-# during recovery. DISKQ_EVERY_FAULT=1 tries all; without it, a sample.
+# of what was not synced, with all checksums and no other unsynced byte, and the reverse; and after it diskq
+# is first, or the program whose format it is, which closes the files or dies. Some are cut again during
+# recovery. DISKQ_EVERY_FAULT=1 tries all; without it, a sample.
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 
 from diskq.testing import CrashFS
-from tests.crash.harness import enumerate_cuts, pictures
-from tests.crash.redo_logs import KINDS, Kind, Promises, lifetimes
+from tests.crash import peers
+from tests.crash import test_priority as priority
+from tests.crash import test_spool as spool
+from tests.crash.harness import POWER_CUT, enumerate_cuts, pictures
+from tests.crash.redo_logs import KINDS, METADATA, Kind, Promises, lifetimes
 from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("quiet_log")
 
-SEEDS = {"queue": range(3), "stream": range(2), "journal": range(3)}
 BOOTS = ("another", "the same", "none")
 SHAPES = ("any part", "checksums outlived", "data outlived")
-CASES = [(kind, seed, boot) for kind, seeds in SEEDS.items() for seed in seeds for boot in BOOTS]
+FIRST = ("diskq", "a peer that closes", "a peer that dies")
 SAMPLE = 8
 AGAIN = 7
 """Each so many-th state is cut again during recovery."""
@@ -34,99 +38,241 @@ class Death(NamedTuple):
     cut: int
     boot: str
     shape: str
+    first: str
 
 
-def after(fs: CrashFS, death: Death) -> CrashFS:
+# --- the kinds ------------------------------------------------------------------------------------
+
+
+class Theirs(NamedTuple):
+    """The messages of a program that was first."""
+
+    written: list[bytes]
+    """Those that are whole in its files."""
+    attempted: list[bytes]
+    """These may be there."""
+
+
+class Subject(ABC):
+    """One kind of store: how it is used, who else writes it, and what it promises."""
+
+    name: str
+    seeds: range
+    promises: Callable[[], Any]
+    data: tuple[str, ...] = (".dat", "/data", ".data", ".jnl")
+    """How the names of files with messages end."""
+    checksums: tuple[str, ...] = (".sums",)
+    """And of those that say something of these files."""
+
+    @abstractmethod
+    def workload(self, seed: int) -> Callable[[CrashFS, Any], object]: ...
+
+    @abstractmethod
+    def let_peer_write(self, fs: CrashFS, values: list[bytes], *, dies: bool) -> list[bytes] | None:
+        """Have the program open the files and write. Returns what it wrote; None if it cannot open them."""
+
+    def is_unmarked(self, before: CrashFS, after: CrashFS) -> bool:
+        """True if nothing tells what a peer has written from what diskq wrote and did not sync.
+
+        So it is with go-diskqueue, if it dies before its first sync of the metadata after a power cut: its
+        messages are kept aside as diskq's that were not synced.
+        """
+        return False
+
+    @abstractmethod
+    def check(self, fs: CrashFS, promises: Any, theirs: Theirs | None) -> None:
+        """Open it, and insist on what was promised; with `theirs` a peer was first."""
+
+
+class LogSubject(Subject):
+    """A queue, a stream or a journal."""
+
+    promises = Promises
+
+    def __init__(self, kind: Kind, seeds: range) -> None:
+        self.name, self.kind, self.seeds = kind.name, kind, seeds
+
+    def workload(self, seed: int) -> Callable[[CrashFS, Any], object]:
+        return lifetimes(self.kind, seed)
+
+    def let_peer_write(self, fs: CrashFS, values: list[bytes], *, dies: bool) -> list[bytes] | None:
+        if self.kind.first_file not in fs.files():
+            return None
+        return self.kind.let_peer_write(fs, values, dies=dies)
+
+    def is_unmarked(self, before: CrashFS, after: CrashFS) -> bool:
+        return self.name == "queue" and before.files().get(METADATA) == after.files().get(METADATA)
+
+    def check(self, fs: CrashFS, promises: Any, theirs: Theirs | None) -> None:
+        if self.name == "queue":
+            fs.make_directory_durably("/q")
+        repairs, values = self.kind.values(fs)
+        known = {
+            one: (group, number)
+            for group, messages in promises.attempted.items()
+            for number, one in enumerate(messages)
+        }
+        found = set(values)
+        written, attempted = theirs or Theirs([], [])
+        strange = found - known.keys() - set(attempted)
+        if theirs is not None:
+            # What is left of bytes that were not synced, and has no checksum, cannot be told from the peer's.
+            strange = {value for value in strange if not any(peers.is_left_of(value, one) for one in known)}
+        assert strange == set(), "altered or invented"
+        last: dict[int, int] = {}
+        has_hole = False
+        for group, number in (known[one] for one in values if one in known):
+            if group in last:
+                assert theirs is not None or number > last[group], "out of order"
+                has_hole |= number > last[group] + 1
+            last[group] = number
+        lost = [
+            one
+            for group, messages in promises.attempted.items()
+            for one in messages[promises.gone.get(group, 0) : promises.synced.get(group, 0)]
+            if one not in found
+        ]
+        assert theirs is not None or lost == [], "lost"
+        lost += [one for one in written if one not in found]
+        counts = [repair.records for repair in repairs]
+        assert None in counts or len(lost) <= sum(count or 0 for count in counts), "lost beside a peer"
+        assert repairs or not has_hole, "silent"
+
+
+class PrioritySubject(Subject):
+    """A store of priority queues, of which messages are received, acknowledged and given back."""
+
+    name = "priority"
+    seeds = range(4)
+    promises = priority.Promises
+    data = (".log",)
+    checksums = (".snapshot", ".metadata", "/point")
+
+    def workload(self, seed: int) -> Callable[[CrashFS, Any], object]:
+        return priority.lifetimes(seed, acts=40)
+
+    def let_peer_write(self, fs: CrashFS, values: list[bytes], *, dies: bool) -> list[bytes] | None:
+        return peers.taskflux(fs, f"{priority.ROOT}/data", values, dies=dies) or None
+
+    def check(self, fs: CrashFS, promises: Any, theirs: Theirs | None) -> None:
+        priority.check(POWER_CUT, fs, promises, theirs.written if theirs else None)
+
+
+class SpoolSubject(Subject):
+    """A spool, of which messages are delivered, rejected, sent again and purged."""
+
+    name = "spool"
+    seeds = range(3)
+    promises = spool.Promises
+    checksums = (".sums", ".note", ".state")
+    metadata = f"{spool.PATH}/spool.diskqueue.meta.dat"
+
+    def workload(self, seed: int) -> Callable[[CrashFS, Any], object]:
+        return spool.lifetimes(seed)
+
+    def let_peer_write(self, fs: CrashFS, values: list[bytes], *, dies: bool) -> list[bytes] | None:
+        if self.metadata not in fs.files():
+            return None
+        return peers.go_diskqueue(fs, spool.PATH, "spool", values, dies=dies)
+
+    def is_unmarked(self, before: CrashFS, after: CrashFS) -> bool:
+        return before.files().get(self.metadata) == after.files().get(self.metadata)
+
+    def check(self, fs: CrashFS, promises: Any, theirs: Theirs | None) -> None:
+        spool.check(POWER_CUT, fs, promises, theirs.written if theirs else None)
+
+
+SUBJECTS: dict[str, Subject] = {
+    each.name: each
+    for each in (
+        LogSubject(KINDS["queue"], range(3)),
+        LogSubject(KINDS["stream"], range(2)),
+        LogSubject(KINDS["journal"], range(3)),
+        PrioritySubject(),
+        SpoolSubject(),
+    )
+}
+CASES = [(each.name, seed, boot) for each in SUBJECTS.values() for seed in each.seeds for boot in BOOTS]
+
+
+# --- the states -----------------------------------------------------------------------------------
+
+
+def after(subject: Subject, fs: CrashFS, cut: int, boot: str, shape: str) -> CrashFS:
     """The disk as the next process finds it."""
-    is_restart = death.boot == "another"
-    if death.shape == "any part":
-        return fs.crash(random.Random(str(death)), is_restart=is_restart)
+    is_restart = boot == "another"
+    if shape == "any part":
+        return fs.crash(random.Random(f"{cut} {boot}"), is_restart=is_restart)
+    outlived = subject.checksums if shape == "checksums outlived" else subject.data
     left = fs.copy().crash(is_restart=is_restart)
     for path, content in fs.files().items():
-        is_checksums = path.endswith(".sums")
-        is_data = path.endswith((".dat", "/data", ".data", ".jnl")) and "meta" not in path
-        if left.size_of(path) is None or not (is_checksums or is_data):
-            continue
-        if is_checksums == (death.shape == "checksums outlived"):
+        is_there = left.size_of(path) is not None
+        if is_there and path.endswith(outlived) and not path.endswith(".meta.dat"):
             left.write_durably(path, content)
     return left
 
 
-def deaths(kind: Kind, seed: int, boot: str) -> Iterator[tuple[Death, CrashFS, Promises]]:
-    def workload(fs: CrashFS, promises: Promises) -> None:
+def deaths(subject: Subject, seed: int, boot: str) -> Iterator[tuple[Death, CrashFS, Any, Theirs | None]]:
+    """The states: each with what was promised by then, and the messages of a peer, if one was first."""
+
+    def workload(fs: CrashFS, promises: Any) -> None:
         fs.has_boot_id = boot != "none"
-        lifetimes(kind, seed)(fs, promises)
+        subject.workload(seed)(fs, promises)
 
-    end = enumerate_cuts(lambda fs: workload(fs, Promises())) + 1
+    end = enumerate_cuts(lambda fs: workload(fs, subject.promises())) + 1
     cuts = list(sampled(range(1, end + 1), SAMPLE))
-    for cut, fs, seen in pictures(workload, cuts, Promises()):
+    for cut, fs, seen in pictures(workload, cuts, subject.promises()):
         for shape in SHAPES:
-            death = Death(cut, boot, shape)
-            yield death, after(fs, death), seen
+            left = after(subject, fs, cut, boot, shape)
+            for first in FIRST:
+                found, theirs = left.copy(), None
+                if first != "diskq":
+                    rng = random.Random(f"{cut} {shape}")
+                    values = [b"peer %d " % number + rng.randbytes(rng.randrange(700)) for number in range(6)]
+                    written = subject.let_peer_write(found, values, dies=first.endswith("dies"))
+                    if written is None:
+                        continue
+                    if first.endswith("dies") and subject.is_unmarked(left, found):
+                        continue
+                    theirs = Theirs(written, values)
+                yield Death(cut, boot, shape, first), found, seen, theirs
 
 
-def check(kind: Kind, fs: CrashFS, promises: Promises, theirs: list[bytes]) -> list[bytes]:
-    repairs, values = kind.values(fs)
-    known = {
-        one: (group, number)
-        for group, messages in promises.attempted.items()
-        for number, one in enumerate(messages)
-    }
-    assert [one for one in values if one not in known and one not in theirs] == [], "altered or invented"
-    assert set(theirs) <= set(values), "the peer's are lost"
-    last: dict[int, int] = {}
-    has_hole = False
-    for group, number in (known[one] for one in values if one in known):
-        if group in last:
-            assert theirs or number > last[group], "out of order"
-            has_hole |= number > last[group] + 1
-        last[group] = number
-    found = set(values)
-    for group, messages in promises.attempted.items():
-        synced = messages[promises.gone.get(group, 0) : promises.synced.get(group, 0)]
-        assert [one for one in synced if one not in found] == [], "lost"
-    assert repairs or not has_hole, "silent"
-    return values
-
-
-def judge(kind: Kind, fs: CrashFS, death: Death, promises: Promises, theirs: list[bytes], number: int) -> int:
+def judge(
+    subject: Subject, fs: CrashFS, death: Death, promises: Any, theirs: Theirs | None, number: int
+) -> int:
     """Check one state, and some of them again after a cut of the recovery. Returns how many states."""
-    count = 1
-    if number % AGAIN == 0:
-        whole = fs.copy()
-        check(kind, whole, promises, theirs)
-        rng = random.Random(f"{death} again")
-        first = fs.copy()
-        first.cut_at = rng.randint(1, max(1, whole.operations))
-        try:
-            kind.values(first)
-        except BaseException:
-            if not first.is_cut:
-                raise
-        again = first.crash(rng, is_restart=death.boot == "another")
-        check(kind, again, promises, theirs)
-        count += 1
-    check(kind, fs, promises, theirs)
-    return count
+    if number % AGAIN:
+        subject.check(fs, promises, theirs)
+        return 1
+    rng = random.Random(f"{death} again")
+    whole, first = fs.copy(), fs
+    subject.check(whole, promises, theirs)
+    first.cut_at = rng.randint(1, max(1, whole.operations))
+    try:
+        subject.check(first, promises, theirs)
+    except BaseException:
+        if not first.is_cut:
+            raise
+    subject.check(first.crash(rng, is_restart=death.boot == "another"), promises, theirs)
+    return 2
 
 
 @pytest.mark.parametrize("name, seed, boot", CASES)
 def test_nothing_is_lost_altered_refused_or_silent(name: str, seed: int, boot: str) -> None:
-    kind = KINDS[name]
-    for number, (death, fs, seen) in enumerate(deaths(kind, seed, boot)):
-        if name == "queue":
-            fs.make_directory_durably("/q")
+    subject = SUBJECTS[name]
+    for number, (death, fs, seen, theirs) in enumerate(deaths(subject, seed, boot)):
         try:
-            judge(kind, fs, death, seen, [], number)
+            judge(subject, fs, death, seen, theirs, number)
         except Exception as failure:
             raise AssertionError(f"{name} {seed} {death}: {failure}") from failure
 
 
 def cut_points(name: str, seed: int) -> int:
-    work = lifetimes(KINDS[name], seed)
-    return enumerate_cuts(lambda fs: work(fs, Promises())) + 1
+    subject = SUBJECTS[name]
+    return enumerate_cuts(lambda fs: subject.workload(seed)(fs, subject.promises())) + 1
 
 
 def test_that_is_twenty_five_thousand_states() -> None:
-    cuts = sum(cut_points(name, seed) for name, seeds in SEEDS.items() for seed in seeds)
+    cuts = sum(cut_points(name, seed) for name in KINDS for seed in SUBJECTS[name].seeds)
     assert cuts * len(BOOTS) * len(SHAPES) >= 25_000

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -16,6 +16,7 @@ from diskq.options import Durability
 from diskq.testing import CrashFS
 from tests.crash.harness import PromiseBroken, Report, run_cuts
 from tests.crash.mutations import Mutation
+from tests.crash.peers import is_left_of
 from tests.sampling import stride
 
 PATH = "/spool"
@@ -177,7 +178,9 @@ def lifetimes(seed: int, sessions: int = 3, acts: int = 10) -> Callable[[CrashFS
     return workload
 
 
-def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
+def check(outcome: str, fs: CrashFS, promises: Promises, theirs: Sequence[bytes] | None = None) -> None:
+    """`theirs`: another program has opened the spool first, and written these messages."""
+    is_first = theirs is None
     with (
         diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue,
         diskq.DeadLetters(PATH, fs=fs) as dead,
@@ -185,11 +188,20 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     ):
         tries, letters = cursor.attempts, dead.list()
         found, ids = still_to_deliver(queue, cursor)
-    pending = [number(message) for message in found]
-    assert found == [body(n) for n in pending], "altered or invented"
+        repairs = queue.repairs
+    for id_, message in zip(ids, found, strict=True):
+        assert promises.ids.get(id_, message) == message, "an id was given to another message"
+    assert set(theirs or ()) <= set(found), "the peer's are lost"
+    sent = {body(n): n for n in range(promises.attempted)}
+    ours = [(message, id_) for message, id_ in zip(found, ids, strict=True) if message in sent]
+    pending = [sent[message] for message, _ in ours]
+    strange = set(found) - sent.keys() - set(theirs or ())
+    if not is_first:
+        strange = {message for message in strange if not any(is_left_of(message, each) for each in sent)}
+    assert strange == set(), "altered or invented"
 
     once = [n for n in pending if n not in promises.again]
-    assert once == sorted(set(once)), "out of order"
+    assert not is_first or once == sorted(set(once)), "out of order"
     assert all(letter.body == body(number(letter.body)) for letter in letters), "an altered letter"
     assert len({letter.id for letter in letters}) == len(letters), "a letter is listed twice"
 
@@ -199,14 +211,17 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     assert not lost, f"lost: {lost}"
     assert promises.dead - promises.purged <= there, "a letter was lost"
 
+    known = there | promises.delivered | promises.purged | promises.dead | promises.again
+    assert repairs or set(range(min(once, default=0), max(once, default=0))) <= known, "silent"
+
     gone = promises.left if outcome == "kill" else promises.left_durably
-    assert not gone & set(once), "delivered again, though it had left"
     if outcome == "kill" and promises.head is not None and pending and pending[0] == promises.head[0]:
         assert tries >= promises.head[1], "a try was forgotten"
-    for id_, message in zip(ids, found, strict=True):
-        assert promises.ids.get(id_, message) == message, "an id was given to another message"
-        if number(message) not in promises.again:
-            assert promises.named.get(number(message), id_) == id_, "a message has another id than before"
+    if is_first:
+        assert not gone & set(once), "delivered again, though it had left"
+        for n, (_, id_) in zip(pending, ours, strict=True):
+            if n not in promises.again:
+                assert promises.named.get(n, id_) == id_, "a message has another id than before"
     check_new_ids(fs.copy(), promises)
 
 
