@@ -35,6 +35,14 @@ def test_engines_are_imported_when_they_are_first_asked_for() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_a_command_imports_no_other_one(tmp_path: Path) -> None:
+    program = "import sys; from diskq.cli import main; main(['queue', 'info', sys.argv[1]]); print(*sys.modules)"
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    others = {name.split(".")[2] for name in done.stdout.split() if name.startswith("diskq.cli.")}
+    assert others == {"core", "queue"}
+
+
 # What takes long to import, or is not everybody's: none of it comes before it is used.
 HEAVY = {
     *("asyncio", "concurrent", "email", "http", "json", "logging", "multiprocessing", "selectors", "socket"),

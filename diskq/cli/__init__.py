@@ -1,7 +1,7 @@
 """The `diskq` command.
 
-Law: each noun, and each verb for any path, is a module with `add_parser`; a failure is one line and an
-exit code.
+Law: each noun, and each verb for any path, is a module with `add_parser`, and is imported only if it is the
+one that is asked for; a failure is one line and an exit code.
 
 0    done
 1    not possible: one line says why, and what to do (which is missing if stderr is closed or full);
@@ -17,47 +17,43 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.metadata
+import os
+import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
 
 import trio
 
-from diskq.cli import checkpoint, completion, convert, info, repair, verify
-from diskq.cli.bench import bench
 from diskq.cli.core.interrupts import ended_as_by_ctrl_c
 from diskq.cli.core.parsing import CommandError, CommandParser, UsageError, add_commands, described, parse
 from diskq.cli.core.stdio import CLOSED, closed_streams, stderr, stdout
 from diskq.cli.core.terminal import note, sentence, warnings_on_stderr
-from diskq.cli.hub import parser as hub
-from diskq.cli.journal import parser as journal
-from diskq.cli.pipeline import parser as pipeline
-from diskq.cli.priority import parser as priority
-from diskq.cli.queue import parser as queue
-from diskq.cli.spool import parser as spool
-from diskq.cli.stream import parser as stream
-from diskq.cli.top import top
 from diskq.errors import DiskqError
 
 __all__ = ["command_parser", "main"]
 
-COMMANDS = (
-    queue,
-    stream,
-    journal,
-    priority,
-    spool,
-    hub,
-    pipeline,
-    info,
-    verify,
-    repair,
-    checkpoint,
-    convert,
-    top,
-    bench,
-    completion,
-)
+COMMANDS = {
+    "queue": "diskq.cli.queue.parser",
+    "stream": "diskq.cli.stream.parser",
+    "journal": "diskq.cli.journal.parser",
+    "priority": "diskq.cli.priority.parser",
+    "spool": "diskq.cli.spool.parser",
+    "hub": "diskq.cli.hub.parser",
+    "pipeline": "diskq.cli.pipeline.parser",
+    "info": "diskq.cli.info",
+    "verify": "diskq.cli.verify",
+    "repair": "diskq.cli.repair",
+    "checkpoint": "diskq.cli.checkpoint",
+    "convert": "diskq.cli.convert",
+    "top": "diskq.cli.top.top",
+    "bench": "diskq.cli.bench.bench",
+    "completion": "diskq.cli.completion",
+}
+"""The module of each command: all of them together take longer to import than most commands take."""
+
+_COMPLETING = "_ARGCOMPLETE"  # set by the shell when it asks for candidates
 
 ABOUT = """
 Disk queues and streams at the command line: a noun and a verb, or a verb and a path.
@@ -101,8 +97,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if closed := closed_streams():
         _report_closed(closed)
         return 1
-    parser = command_parser()
-    completion.answer(parser)
+    words = sys.argv[1:] if argv is None else argv
+    is_completing = _COMPLETING in os.environ
+    parser = command_parser(None if is_completing else words[:1])
+    if is_completing:
+        import_module(COMMANDS["completion"]).answer(parser)
     with ended_as_by_ctrl_c(), warnings_on_stderr():
         try:
             exit_code = _exit_code(parser, argv)
@@ -120,15 +119,29 @@ def _report_closed(closed: list[str]) -> None:
         terminal.write(f"diskq: error: {' and '.join(closed)}: {CLOSED}\n")
 
 
-def command_parser() -> CommandParser:
-    """Return the parser of the whole command line: all nouns and verbs, with options and examples."""
+class _Version(argparse._VersionAction):
+    """Looks the version up when it is to be shown: that takes as long as many commands."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
+        from importlib.metadata import version
+
+        self.version = f"diskq {version('diskq')}"
+        super().__call__(parser, *args, **kwargs)
+
+
+def command_parser(wanted: Iterable[str] | None = None) -> CommandParser:
+    """Return the parser of the command line: nouns and verbs, with options and examples.
+
+    It knows the `wanted` commands alone, if they are all names of commands and not none; else all of them.
+    """
     parser = CommandParser(prog="diskq")
     described(parser, ABOUT, EXAMPLES)
     parser.set_defaults(debug=False, advice={})
     commands = add_commands(parser, "nouns, and verbs for any path", "COMMAND")
-    parser.add_argument("--version", action="version", version=f"diskq {importlib.metadata.version('diskq')}")
-    for command in COMMANDS:
-        command.add_parser(commands)
+    parser.add_argument("--version", action=_Version)
+    names = list(wanted or ())
+    for name in names if names and COMMANDS.keys() >= set(names) else COMMANDS:
+        import_module(COMMANDS[name]).add_parser(commands)
     return parser
 
 

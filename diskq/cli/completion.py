@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -34,8 +33,6 @@ EXAMPLES = """
   diskq completion fish > ~/.config/fish/completions/diskq.fish     once
 """
 
-_ASKED = "_ARGCOMPLETE"  # set by the shell when it asks
-
 Completer = Callable[..., Iterable[str]]
 
 
@@ -50,11 +47,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def answer(parser: CommandParser) -> None:
-    """Print the candidates and end the process, if the shell asks for them."""
-    if _ASKED in os.environ:
-        _prepare(parser)
-        with warnings_left_out():
-            _argcomplete().autocomplete(parser, always_complete_options="long")
+    """Print the candidates, for which the shell asks, and end the process."""
+    _prepare(parser)
+    with warnings_left_out():
+        _argcomplete().autocomplete(parser, always_complete_options="long")
 
 
 def _argcomplete() -> Any:
