@@ -36,7 +36,9 @@ def test_engines_are_imported_when_they_are_first_asked_for() -> None:
 
 
 def test_a_command_imports_no_other_one(tmp_path: Path) -> None:
-    program = "import sys; from diskq.cli import main; main(['queue', 'info', sys.argv[1]]); print(*sys.modules)"
+    program = (
+        "import sys; from diskq.cli import main; main(['queue', 'info', sys.argv[1]]); print(*sys.modules)"
+    )
     command = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     others = {name.split(".")[2] for name in done.stdout.split() if name.startswith("diskq.cli.")}
