@@ -342,14 +342,16 @@ def _torn(number: int, half: bytes, at: int, last: int, *, is_first_round: bool)
     In the first round there are zeros after the last entry; later the bytes of earlier ones, and an entry
     shows itself by its header alone.
     """
-    head, mark = half[at : at + _ENTRY.size], number.to_bytes(8, "little")
-    rest = half[at:].rstrip(b"\0")
-    # If the log's number is what is damaged, the rest of the header fits to it.
-    mended = head[:_HEADER_CHECKED_FROM] + mark + head[_HEADER_CHECKED_FROM + len(mark) :]
-    header = _header_at(number, mended, 0)
-    if header is not None:
-        return half[at : at + header.size] if header.sequence > last else b""
-    is_begun = head[_HEADER_CHECKED_FROM:].startswith(mark)
+    head, rest = half[at : at + _ENTRY.size], half[at:].rstrip(b"\0")
+    if len(head) < _ENTRY.size:
+        return b""
+    used, check, _, _, floor, content = _ENTRY.unpack(head)
+    # If its number or its sequence is what is damaged, the rest of the header fits to the right one.
+    for mended in (head, _ENTRY.pack(used, check, number, last + 1, floor, content)):
+        if (header := _header_at(number, mended, 0)) is not None:
+            return half[at : at + header.size] if header.sequence > last else b""
+    its, sequence = struct.unpack_from("<QQ", head, _HEADER_CHECKED_FROM)
+    is_begun = its == number and sequence == last + 1
     return rest if is_begun or is_first_round else b""
 
 
