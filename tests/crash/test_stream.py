@@ -345,8 +345,11 @@ def check_offsets_are_given_once(fs: CrashFS) -> None:
     for partition in partitions(fs.files()):
         for base, segment in segments(fs.files(), partition).items():
             rows = segment.get("index", b"") if "data" in segment else b""
-            there = [row[0] for row in struct.iter_unpack("<QQQ", rows[: len(rows) // 24 * 24])]
-            given = [number for number, offset in enumerate(there, base) if number == offset]
+            there = struct.iter_unpack("<QQQ", rows[: len(rows) // 24 * 24])
+            # Zeros are no entry: of the first message they say that its record has no bytes.
+            given = [
+                number for number, (offset, _, size) in enumerate(there, base) if number == offset and size
+            ]
             told[partition] = max(told.get(partition, 0), *(offset + 1 for offset in given), 0)
     for count in (1, max(told, default=0) + 1):
         stream = Stream(ROOT, StreamOptions(partition_count=count), fs=fs)

@@ -17,7 +17,14 @@ from pathlib import Path
 import pytest
 
 from diskq.errors import LockedError
-from diskq.storage.fs import FileSystem, Identity, OsFileSystem, PortableFileSystem, PosixFileSystem
+from diskq.storage.fs import (
+    IS_PORTABLE,
+    FileSystem,
+    Identity,
+    OsFileSystem,
+    PortableFileSystem,
+    PosixFileSystem,
+)
 from diskq.storage.lock import Holder, Lock, holder_of, may_be_open, parse_holder, read_holder
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.testing import CrashFS
@@ -253,6 +260,11 @@ class Contained(OsFileSystem):
 ONE, OTHER, MACHINE = Contained(4026532001), Contained(4026532002), Contained(0)
 
 
+has_list_of_locks = pytest.mark.skipif(
+    IS_PORTABLE or not os.path.exists("/proc/locks"), reason="here is no list of locks"
+)
+
+
 @pytest.fixture
 def left(path: str) -> Lock:
     """A lock that its process in the container ONE does not hold any more, and has not closed."""
@@ -262,14 +274,14 @@ def left(path: str) -> Lock:
     return lock
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="here is no list of locks")
+@has_list_of_locks
 @pytest.mark.parametrize("seen_from, is_held", [(ONE, False), (MACHINE, False), (OTHER, None)])
 def test_a_holder_is_called_dead_only_where_it_would_be_seen(path, left, seen_from, is_held):
     assert holder_of(seen_from, path)[1] is is_held
     assert may_be_open(seen_from, path) is (is_held is None)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="here is no list of locks")
+@has_list_of_locks
 def test_a_holder_elsewhere_that_has_closed_is_not_called_alive(path):
     lock = Lock(ONE, path, "the queue")
     lock.sign()
@@ -278,7 +290,7 @@ def test_a_holder_elsewhere_that_has_closed_is_not_called_alive(path):
     assert not may_be_open(OTHER, path)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="here is no list of locks")
+@has_list_of_locks
 def test_a_holder_of_an_earlier_boot_is_dead_wherever_it_was(path, left, monkeypatch):
     monkeypatch.setattr("diskq.storage.fs._boot_id", lambda: "another")
     assert holder_of(OTHER, path)[1] is False
