@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 import trio
 
 import diskq
+from diskq.channels.core.sync_pool import SyncPool
 from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.reader import StreamReader
@@ -106,6 +107,25 @@ def test_a_reader_warns_and_lets_go(name: str, tmp_path: Path) -> None:
         assert str(tmp_path) in warned
 
 
+@pytest.fixture
+def _threads_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The thread of a channel that was dropped waits until its process ends: not beside other tests."""
+    made: list[SyncPool] = []
+    begin = SyncPool.__init__
+
+    def noted(pool: SyncPool, device: Hashable) -> None:
+        made.append(pool)
+        begin(pool, device)
+
+    monkeypatch.setattr(SyncPool, "__init__", noted)
+    yield
+    for pool in made:
+        pool._queue.end()
+        for thread in pool._threads:
+            thread.join()
+
+
+@pytest.mark.usefixtures("_threads_end")
 @pytest.mark.parametrize("kind", channels("spool"), ids=str)
 def test_a_channel_whose_block_was_never_left_warns_and_lets_go(kind: ChannelKind, tmp_path: Path) -> None:
     async def use() -> None:
