@@ -7,8 +7,9 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import pytest
 import trio
 
 import diskq
-from diskq.channels.core.sync_pool import SyncPool
 from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.reader import StreamReader
@@ -107,25 +107,6 @@ def test_a_reader_warns_and_lets_go(name: str, tmp_path: Path) -> None:
         assert str(tmp_path) in warned
 
 
-@pytest.fixture
-def _threads_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The thread of a channel that was dropped waits until its process ends: not beside other tests."""
-    made: list[SyncPool] = []
-    begin = SyncPool.__init__
-
-    def noted(pool: SyncPool, device: Hashable) -> None:
-        made.append(pool)
-        begin(pool, device)
-
-    monkeypatch.setattr(SyncPool, "__init__", noted)
-    yield
-    for pool in made:
-        pool._queue.end()
-        for thread in pool._threads:
-            thread.join()
-
-
-@pytest.mark.usefixtures("_threads_end")
 @pytest.mark.parametrize("kind", channels("spool"), ids=str)
 def test_a_channel_whose_block_was_never_left_warns_and_lets_go(kind: ChannelKind, tmp_path: Path) -> None:
     async def use() -> None:
@@ -135,6 +116,10 @@ def test_a_channel_whose_block_was_never_left_warns_and_lets_go(kind: ChannelKin
     (warned,) = dropped(lambda: trio.run(use))
     assert warned.startswith("unclosed ")
     assert kind.read(tmp_path) == [b"x"]
+    for thread in threading.enumerate():
+        if thread.name.startswith("diskq sync"):
+            thread.join(10)
+            assert not thread.is_alive(), "it waits for work that nobody can give it"
 
 
 @pytest.mark.parametrize("kind", engines("leases", "spool"), ids=str)

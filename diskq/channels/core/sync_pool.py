@@ -1,6 +1,6 @@
 # The threads that wait for the disk, so that the event loop never does. Law: a Trio run has few of them for
-# each disk, however many stores are open on it; they are started when needed, and end with its last store. A
-# disk that does not answer holds its own threads, and no others.
+# each disk, however many stores are open on it; they are started when needed, and end with its last store, or
+# with the run, if a store was not closed. A disk that does not answer holds its own threads, and no others.
 #
 # Syncs of open files are executed without the interpreter's lock, and one task listens for their ends
 # (_native/core/sync_queue.pyx). All other work is Python.
@@ -51,6 +51,7 @@ class SyncPool:
         self._lock = threading.Lock()  # a user may leave in any thread
         self._users = 0
         self._listening: trio.CancelScope | None = None
+        self._in_use = trio.CancelScope()
         self._is_left = False  # this is a child of the process that made it
         self._has_ended = False
         self._long: deque[Work] = deque()
@@ -75,6 +76,7 @@ class SyncPool:
             pool._start_thread()
             pool._users = 1
             pools[device] = pool
+            trio.lowlevel.spawn_system_task(pool._end_with_run, name="diskq threads")
         return pool
 
     def _enter(self) -> bool:
@@ -194,9 +196,16 @@ class SyncPool:
                     await trio.lowlevel.wait_readable(descriptor)
                     self._report(self._queue.executed())
         finally:
-            self._queue.end()  # if the run has ended, nobody else does it
             if self._has_ended:
                 self._queue.close()
+
+    async def _end_with_run(self) -> None:
+        """A store that was dropped unclosed never leaves: the threads end all the same."""
+        try:
+            with self._in_use:
+                await trio.sleep_forever()
+        finally:
+            self._queue.end()
 
     @staticmethod
     def _report(executed: list[tuple[Executed, OSError | None, int]]) -> None:
@@ -207,6 +216,7 @@ class SyncPool:
         pools = _pools.get()
         if pools is not None and pools.get(self._device) is self:
             del pools[self._device]
+        self._in_use.cancel()
         if self._listening is not None:
             self._listening.cancel()
 
