@@ -16,13 +16,13 @@ import gc
 import logging
 import signal
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Hashable, Iterator
 from typing import Any
 
 import hypothesis
 import pytest
 
-from tests.sampling import IS_EXHAUSTIVE, examples
+from tests.sampling import IS_EXHAUSTIVE, covering, examples
 
 # How long an example takes says more of the machine than of the code; a test that hangs has a timeout.
 hypothesis.settings.register_profile("diskq", deadline=None, max_examples=examples(100))
@@ -88,20 +88,51 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `exhaustive` what its place, or a parameter's name, shows to be so, in every suite."""
-    tried: Counter[object] = Counter()
+    """Mark as `exhaustive` what its place, or its parameters, show to be so, in every suite."""
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.nodeid.startswith(_AT_LENGTH):
             item.add_marker(pytest.mark.exhaustive)
-        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        elif hasattr(item, "callspec"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, of_one_test in cases.items():
+        chosen = _of_few_seeds(of_one_test, is_long=name.startswith(_CRASHES))
+        kept = {chosen[number] for number in covering(list(map(_values, chosen)))}
+        for item in of_one_test:
+            if item not in kept:
+                item.add_marker(pytest.mark.exhaustive)
+
+
+def _values(item: pytest.Item) -> set[Hashable]:
+    """What tells the cases of one test apart: the value of each parameter, or of each group of them."""
+    parameters: dict[str, object] = item.callspec.params  # type: ignore[attr-defined]
+    groups = dict.fromkeys(parameters, "")
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0]
+        together = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+        groups.update(dict.fromkeys(together, ",".join(together)))
+    return {
+        (group, *(id(value) for name, value in parameters.items() if group in (name, groups[name])))
+        for group in {together or name for name, together in groups.items()}
+    }
+
+
+def _of_few_seeds(items: list[pytest.Item], *, is_long: bool) -> list[pytest.Item]:
+    """The cases of one test that no rule leaves out for the name of their parameter."""
+    tried: Counter[object] = Counter()
+    chosen = []
+    for item in items:
+        if item.get_closest_marker("exhaustive") is not None:
+            continue
+        is_tried = True
+        parameters: dict[str, object] = item.callspec.params  # type: ignore[attr-defined]
         for name in _IN_MAKE_TEST.keys() & parameters.keys():
             others = tuple(repr(value) for other, value in parameters.items() if other != name)
-            case = (item.nodeid.partition("[")[0], name, others)
-            tried[case] += 1
-            if tried[case] > (
-                1 if item.nodeid.startswith(_CRASHES) and name == "seed" else _IN_MAKE_TEST[name]
-            ):
-                item.add_marker(pytest.mark.exhaustive)
+            tried[name, others] += 1
+            is_tried &= tried[name, others] <= (1 if is_long and name == "seed" else _IN_MAKE_TEST[name])
+        if is_tried:
+            chosen.append(item)
+    return chosen
 
 
 def pytest_collection_finish() -> None:

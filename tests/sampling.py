@@ -6,21 +6,22 @@
 #   make torture    every byte, and a power cut before every operation: DISKQ_EVERY_FAULT=1
 #
 # A test that only repeats or tries more is marked `exhaustive`, and `make test` leaves it out; so it does, by
-# their parameter's name, with mutations and with most seeds (conftest.py). One that takes a sample of what it
-# does is marked `sampled`: what `make test` left of it is in `make test-all`. A sample is spread over all,
-# with both ends.
+# their parameter's name, with mutations and with most seeds (conftest.py). Where a test has several
+# parameters, `make test` tries each value of each (`covering`), `make test-all` each combination. One that
+# takes a sample of what it does is marked `sampled`: what `make test` left of it is in `make test-all`. A
+# sample is spread over all, with both ends.
 
 from __future__ import annotations
 
 import itertools
 import os
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 from typing import Any, TypeVar
 
 import pytest
 
-__all__ = ["IS_EXHAUSTIVE", "IS_FULL", "examples", "first", "sampled", "stride"]
+__all__ = ["IS_EXHAUSTIVE", "IS_FULL", "covering", "examples", "first", "sampled", "stride"]
 
 
 def _is_set(name: str) -> bool:
@@ -31,7 +32,7 @@ IS_FULL = _is_set("DISKQ_EVERY_FAULT")
 IS_EXHAUSTIVE = IS_FULL or _is_set("DISKQ_EXHAUSTIVE")
 
 # What `make test` takes of a sample of `make test-all`.
-_QUICK = 5
+_QUICK = 8
 
 T = TypeVar("T")
 
@@ -44,15 +45,30 @@ def first(count: int, cases: Iterable[Any]) -> list[Any]:
     ]
 
 
+def covering(cases: Sequence[Set[Hashable]]) -> list[int]:
+    """The numbers of a few of the cases, in which each value of the others is met at least once.
+
+    First those are taken of which all values are new, then those of which all but one are, and so on.
+    """
+    new = set().union(*cases)
+    taken = []
+    for wanted in range(max(map(len, cases), default=0), 0, -1):
+        for number, case in enumerate(cases):
+            if len(new & case) == wanted:
+                new -= case
+                taken.append(number)
+    return sorted(taken)
+
+
 def examples(most: int) -> int:
-    """How many examples Hypothesis tries: so many, and in `make test` a fifth of that, but ten."""
+    """How many examples Hypothesis tries: so many, and in `make test` an eighth of that, but ten."""
     return most if IS_EXHAUSTIVE else min(most, max(10, most // _QUICK))
 
 
 def sampled(cases: Sequence[T], most: int) -> Sequence[T]:
     """At most so many of the cases, in order: one of each of as many stretches, the first and the last.
 
-    In `make test` a fifth of that, but four. The test is marked `sampled`.
+    In `make test` an eighth of that, but four. The test is marked `sampled`.
     """
     if not IS_EXHAUSTIVE:
         most = min(most, max(4, most // _QUICK))
@@ -67,5 +83,5 @@ def sampled(cases: Sequence[T], most: int) -> Sequence[T]:
 
 
 def stride(every: int) -> int:
-    """Each so many-th operation; in a sample a third of those, and in `make test` a third of that."""
-    return every if IS_FULL else 3 * every if IS_EXHAUSTIVE else 9 * every
+    """Each so many-th operation; in a sample a third of those, and in `make test` an eighth of that."""
+    return every if IS_FULL else 3 * every if IS_EXHAUSTIVE else 3 * _QUICK * every

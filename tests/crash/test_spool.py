@@ -261,6 +261,7 @@ def test_whatever_the_power_interrupts_the_promises_hold(seed: int) -> None:
     assert report.cuts > 30 // stride(1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [1, 2])
 def test_going_on_may_be_interrupted_too(seed: int) -> None:
     crash(seed, again=2, every=14, seeds=2)

@@ -373,6 +373,7 @@ def test_that_is_a_thousand_cuts_and_four_outcomes_each() -> None:
     assert sum(made // EVERY for made in operations) >= 1000
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [1, 3, 6])
 def test_carrying_it_out_may_be_interrupted_too(seed: int) -> None:
     crash(seed, again=2, limit=30, seeds=2)

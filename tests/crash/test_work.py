@@ -253,6 +253,7 @@ def test_what_comes_after_is_not_taken_for_what_was_before(seed: int) -> None:
     crash(seed, check_life_goes_on, every=stride(4), seeds=2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_comes_after_may_be_interrupted_too(seed: int) -> None:
     crash(seed, check_again, again=2, every=5)

@@ -100,6 +100,7 @@ def stopping(when: Callable[[PipelineProgress], bool]) -> Callable[[PipelineProg
 # --- archive, and back ----------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_a_stream_is_archived_once_however_often_and_comes_back_as_it_was(spark, stream, tmp_path):
     into = tmp_path / "archive"
     zone = spark.conf.get("spark.sql.session.timeZone")
@@ -142,6 +143,7 @@ def test_a_stream_is_archived_once_however_often_and_comes_back_as_it_was(spark,
     assert found(tmp_path / "back") == found(stream)
 
 
+@pytest.mark.exhaustive
 def test_a_replay_keeps_the_pace_and_the_order(spark, tmp_path):
     source, into = tmp_path / "source", tmp_path / "into"
     # Two seconds, at twice the speed; the last but one has an earlier time, and waits all the same.
@@ -181,6 +183,7 @@ def hours_of(rows: Iterable[Any]) -> Counter[tuple[int, str]]:
     return counts
 
 
+@pytest.mark.exhaustive
 def test_windows_are_counted_at_once_and_step_by_step(spark, stream, tmp_path):
     at_once, by_steps = tmp_path / "at once", tmp_path / "by steps"
     hours = "floor(unix_micros(window_start) / 3600e6) AS hours"
@@ -279,6 +282,7 @@ def test_a_stream_is_resharded_once_whatever_is_killed_when(spark, stream, tmp_p
 # --- merge ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_clients_are_merged_without_what_they_sent_twice(spark, tmp_path):
     ada, grace, joan = (tmp_path / name for name in ("ada", "grace", "joan"))
     into = tmp_path / "all"

@@ -55,6 +55,7 @@ def test_each_message_comes_once_over_runs_rates_and_new_partitions(spark, path)
     assert copied(spark, moved) == list(range(190))
 
 
+@pytest.mark.exhaustive
 def test_a_stream_that_was_made_anew_ends_the_query_or_is_read_from_its_beginning(spark, path):
     write(path, 10)
     run(spark, path)

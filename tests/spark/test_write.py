@@ -178,6 +178,7 @@ def test_a_commit_that_is_killed_is_finished_by_the_next_and_doubles_nothing(spa
     assert (found(path).staged, found(path).is_pending) == ([], False)
 
 
+@pytest.mark.exhaustive
 def test_who_opens_the_stream_next_finishes_what_was_committed(spark, path, killed):
     """Spark or not: a producer finds it done before it appends."""
     query = Query(spark, path, killed)
@@ -192,6 +193,7 @@ def test_who_opens_the_stream_next_finishes_what_was_committed(spark, path, kill
     assert found(path).values == sorted([b"mine", *values(ROWS)])
 
 
+@pytest.mark.exhaustive
 def test_a_checkpoint_that_was_deleted_is_another_query_and_no_other_may_be_the_same_sink(spark, path):
     query = Query(spark, path, sinkId="clicks")
     query.run()

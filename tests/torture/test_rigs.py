@@ -62,6 +62,7 @@ def test_nothing_grows_with_the_messages(name: str) -> None:
 # --- the rigs bite ----------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @traced
 @pytest.mark.slow
 @pytest.mark.parametrize(

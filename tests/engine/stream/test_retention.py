@@ -227,6 +227,7 @@ def test_a_segment_that_cannot_be_read_has_no_age_but_a_size():
     assert retained(fs, max_bytes=3 * RECORD).segments == 1
 
 
+@pytest.mark.exhaustive
 def test_rot_beside_the_data_does_not_make_it_older():
     fs = moments.disk()
     files = written(fs, [1] * 299 + [900], [2], [3])
