@@ -326,6 +326,7 @@ FILES = sorted(
     [path for suffix in ("py", "pyx", "pxd", "h") for path in (ROOT / "diskq").rglob(f"*.{suffix}")]
     + [ROOT / "pyspark_diskq.py"]
 )
+OF_PYTHON = [path for path in FILES if path.suffix == ".py"]
 MODULES = {module_name(path) for path in FILES}
 
 
@@ -347,7 +348,6 @@ def circle_in(imports: Mapping[str, set[str]]) -> list[str]:
 
 
 @functools.cache
-@functools.cache
 def tree_of(path: Path) -> ast.AST:
     return ast.parse(path.read_text(encoding="utf-8"), path)
 
@@ -355,34 +355,24 @@ def tree_of(path: Path) -> ast.AST:
 # --- the laws ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_layer_imports_only_what_its_row_allows(path):
-    assert import_violations(module_name(path), imports_of(path)) == []
+def test_a_layer_imports_only_what_its_row_allows():
+    assert [each for path in FILES for each in import_violations(module_name(path), imports_of(path))] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_package_imports_only_what_its_row_allows(path):
-    assert package_violations(module_name(path), imports_of(path)) == []
+def test_a_package_imports_only_what_its_row_allows():
+    assert [each for path in FILES for each in package_violations(module_name(path), imports_of(path))] == []
 
 
 def test_every_row_is_of_a_package():
     assert BESIDE.keys() <= {".".join(package_of(module)) for module in MODULES}
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if path.suffix == ".py"], ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_only_the_barrier_makes_durable_and_only_the_door_opens(path):
-    assert call_violations(module_name(path), tree_of(path)) == []
+def test_only_the_barrier_makes_durable_and_only_the_door_opens():
+    assert [each for path in OF_PYTHON for each in call_violations(module_name(path), tree_of(path))] == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for path in FILES if path.suffix == ".py" and module_name(path).startswith("diskq.cli")],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_the_command_prints_and_reads_in_one_module(path):
-    assert stream_violations(module_name(path), tree_of(path)) == []
+def test_the_command_prints_and_reads_in_one_module():
+    assert [each for path in OF_PYTHON for each in stream_violations(module_name(path), tree_of(path))] == []
 
 
 def test_each_class_has_a_name_of_its_own():

@@ -104,10 +104,10 @@ def test_the_reference_walks_over_current_names_only():
     "line, expected",
     [
         ("diskq j", ["journal"]),
-        ("diskq stream w", []),
-        ("diskq journal s", ["send"]),
         ("diskq jobs re", ["receive", "repair"]),
-        ("diskq stream write s --dura", ["--durability"]),
+        pytest.param("diskq stream w", [], marks=pytest.mark.exhaustive),
+        pytest.param("diskq journal s", ["send"], marks=pytest.mark.exhaustive),
+        pytest.param("diskq stream write s --dura", ["--durability"], marks=pytest.mark.exhaustive),
     ],
 )
 def test_bash_does_not_complete_old_names_but_completes_after_them(tmp_path, line, expected):

@@ -325,6 +325,7 @@ def test_one_failed_call_in_the_life_of_a_new_channel(handle: Handle, errors: tu
     assert faults(lambda: new(handle), Writer.run, errors, MOST, is_in_threads=True) == []
 
 
+@pytest.mark.exhaustive
 @writers
 @errors
 def test_one_failed_call_in_the_life_of_a_channel_that_a_killed_process_left(

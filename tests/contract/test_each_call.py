@@ -44,6 +44,7 @@ def test_one_failed_call_in_the_life_of_a_new_store(kind: Kind, wal: bool, error
     assert failing(lambda: Life(kind, disk(), wal=wal), FIRST, errors) == []
 
 
+@pytest.mark.exhaustive
 @stores
 @errors
 def test_one_failed_call_in_the_life_of_a_store_that_a_killed_process_left(

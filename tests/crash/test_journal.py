@@ -30,7 +30,7 @@ from tests.crash.mutations import Mutation
 from tests.engine.journals import LOCK, ROOT, data, given, read_all, reader, segments, stored, told
 from tests.reference import sej_oracle as oracle
 from tests.reference.sej_oracle import Item
-from tests.sampling import first, stride
+from tests.sampling import stride
 
 pytestmark = pytest.mark.usefixtures("quiet_log")
 
@@ -442,7 +442,8 @@ def test_that_is_three_hundred_cuts_and_four_outcomes_each() -> None:
     assert sum(made // EVERY for made in operations) >= 300
 
 
-@pytest.mark.parametrize("workload", first(2, NARROW))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("workload", NARROW)
 def test_they_hold_where_it_is_narrow(workload: Workload) -> None:
     crash(workload, again=1)
 

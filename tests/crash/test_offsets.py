@@ -160,6 +160,7 @@ def test_that_is_a_thousand_cuts_and_four_outcomes_each() -> None:
     assert cuts >= 1000
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [1, 2])
 def test_opening_may_be_interrupted_too(seed: int) -> None:
     crash(seed, again=2, every=2)

@@ -306,6 +306,7 @@ def test_so_they_do_in_the_documents_layout() -> None:
     crash(77, "document", every=stride(3))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [1, 2])
 def test_recovery_may_be_interrupted_too(seed: int) -> None:
     crash(seed, again=2, every=7)

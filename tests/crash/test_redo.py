@@ -58,6 +58,7 @@ def test_no_synced_message_is_lost_whatever_the_power_interrupts(kind: str, seed
     crash(kind, seed, every=1 if IS_FULL else SAMPLE)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind, seed", [(kind, seed + 50) for kind in KINDS for seed in range(3)])
 def test_recovery_may_be_interrupted_too(kind: str, seed: int) -> None:
     crash(kind, seed, every=4 if IS_FULL else 2 * SAMPLE, again=3)

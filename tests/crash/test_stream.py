@@ -37,7 +37,7 @@ from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run
 from tests.crash.mutations import Mutation
 from tests.engine.streams import OWNER, ROOT, Triple, partitions, segments
 from tests.reference import triplet_oracle as oracle
-from tests.sampling import first, stride
+from tests.sampling import stride
 
 pytestmark = pytest.mark.usefixtures("quiet_log")
 
@@ -420,7 +420,8 @@ def test_that_is_two_thousand_cuts_and_four_outcomes_each() -> None:
     assert sum(made // EVERY for made in operations) >= 2000
 
 
-@pytest.mark.parametrize("workload", first(1, NARROW))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("workload", NARROW)
 def test_they_hold_where_it_is_narrow(workload: Workload) -> None:
     crash(workload, again=1, every=stride(1))
 

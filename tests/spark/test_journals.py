@@ -196,8 +196,9 @@ def test_a_journal_that_is_new_is_read_from_its_first_message(tmp_path):
     ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
-def test_spark_reads_journals_in_batches_and_as_they_come(spark, tmp_path):
+def test_spark_reads_journals_as_they_come(spark, tmp_path):
     write(tmp_path / "web.1.000", messages(50))
     write(tmp_path / "web.1.001", messages(20, 50))
     query = (
@@ -213,6 +214,10 @@ def test_spark_reads_journals_in_batches_and_as_they_come(spark, tmp_path):
     assert progress == [35, 35]
     assert sorted(numbers(spark.read.parquet(str(tmp_path / "copied")).toArrow())) == list(range(70))
 
+
+@pytest.mark.spark
+def test_spark_reads_a_journal(spark, tmp_path):
+    write(tmp_path / "web.1.000", messages(50))
     frame = spark.read.format("diskq").option("layout", "sej").load(str(tmp_path / "web.1.000"))
     assert frame.schema == schema_of({"sej"})
     assert frame.where("timestamp IS NULL").count() == len(range(0, 50, 7))

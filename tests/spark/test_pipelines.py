@@ -252,6 +252,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, nth: int, when: str) -> None:
     monkeypatch.setattr(Job, "keep", dying)
 
 
+@pytest.mark.exhaustive
 def test_a_stream_is_resharded_once_whatever_is_killed_when(spark, stream, tmp_path):
     into, count = tmp_path / "five", 600
     for nth, when in ((1, "planning"), (1, "planned"), (2, "done"), (1, "done")):
@@ -320,6 +321,7 @@ def test_clients_are_merged_without_what_they_sent_twice(spark, tmp_path):
     assert same.messages == len(set(facts(found(ada)))) == same.read - 51
 
 
+@pytest.mark.exhaustive
 def test_what_a_hub_keeps_is_merged_without_what_was_sent_twice(spark, tmp_path):
     root, into = tmp_path / "hub", tmp_path / "all"
 

@@ -19,9 +19,9 @@ BESIDE = 192 * 1024
     "on_full, bound, stopped_by",
     [
         ("wait", 0, "DiskFullError"),
-        ("wait", BOUND, "waiting"),
-        ("reject", BOUND, "DiskFullError"),
         ("drop_oldest", BOUND, "nothing"),
+        pytest.param("wait", BOUND, "waiting", marks=pytest.mark.exhaustive),
+        pytest.param("reject", BOUND, "DiskFullError", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_spool_on_a_full_disk(tmp_path, on_full, bound, stopped_by):

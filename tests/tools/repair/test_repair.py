@@ -29,6 +29,7 @@ from diskq.tools.stores import Kind, Store, stores_at
 from diskq.tools.verify.verification import verify
 from tests.crash.harness import Witness, run_cuts
 from tests.reference import nsq_oracle, sej_oracle, triplet_oracle
+from tests.sampling import first
 from tests.tools.damaged import COUNT, KINDS, body, digest, flip, made, messages_in
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -347,7 +348,7 @@ def rotten(kind: Kind, fs: CrashFS) -> Store:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", CRASHING)
+@pytest.mark.parametrize("kind", first(1, CRASHING))
 def test_killed_at_any_step_it_is_as_before_or_repaired(kind):
     before = CrashFS()
     store = rotten(kind, before)

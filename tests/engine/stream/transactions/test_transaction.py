@@ -576,6 +576,7 @@ def test_a_commit_removes_what_other_attempts_have_staged():
 # --- the files ------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_an_intent_says_what_it_was_told():
     extents = tuple(Extent(number % 3, 23 + 10 * number, 10, 1, number * 2**19) for number in range(5000))
     shares = {
