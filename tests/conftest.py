@@ -42,6 +42,8 @@ _SHARING = (
 # How many values of a parameter `make test` tries: seeds only repeat, each for seconds where every step is
 # crashed; and whether tests notice that the code was changed is asked in `make test-all`.
 _IN_MAKE_TEST = {"seed": 2, "mutation": 0}
+# A call of a channel: each channel is tried, and each call of one of them.
+_APART = {"handle", "name"}
 _CRASHES = "tests/crash/"
 # What takes long, and shows nothing else than tests of its parts.
 _AT_LENGTH = ("tests/soak/", "tests/spark/test_cluster.py", "tests/test_floors.py")
@@ -106,15 +108,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _values(item: pytest.Item) -> set[Hashable]:
     """What tells the cases of one test apart: the value of each parameter, or of each group of them."""
     parameters: dict[str, object] = item.callspec.params  # type: ignore[attr-defined]
-    groups = dict.fromkeys(parameters, "")
+    group_of = {name: name for name in parameters}
     for mark in item.iter_markers("parametrize"):
         names = mark.args[0]
         together = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
-        groups.update(dict.fromkeys(together, ",".join(together)))
-    return {
-        (group, *(id(value) for name, value in parameters.items() if group in (name, groups[name])))
-        for group in {together or name for name, together in groups.items()}
-    }
+        if not _APART.issuperset(together):
+            group_of.update(dict.fromkeys(together, ",".join(together)))
+    groups: dict[str, list[Hashable]] = {}
+    for name, value in parameters.items():
+        groups.setdefault(group_of[name], []).append(value if isinstance(value, str) else id(value))
+    return {(group, *values) for group, values in groups.items()}
 
 
 def _of_few_seeds(items: list[pytest.Item], *, is_long: bool) -> list[pytest.Item]:

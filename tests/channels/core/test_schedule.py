@@ -18,6 +18,7 @@ from diskq.options import Durability
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import FaultFS
 from tests.channels.rig import Tasks, blocked, fault_disk, numbered, opened, until
+from tests.sampling import first
 
 # --- strict: a checkpoint in every call -------------------------------------------------------
 
@@ -240,7 +241,7 @@ async def steps_of(loop: Loop, a: diskq.DiskQueue, b: diskq.DiskQueue, most: int
     return watch.steps
 
 
-@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS.keys())
+@pytest.mark.parametrize("loop", first(6, LOOPS.values()), ids=LOOPS.keys())
 async def test_a_task_that_loops_runs_no_longer_than_two_slices(tmp_path, loop, no_collector):
     # What a hypervisor takes from a virtual machine is counted as the task's own processor time. That
     # befalls one run, and not all three of them, as a step that is too long would.
