@@ -447,7 +447,8 @@ class FifoRecovery:
 
         If a peer wrote first after diskq had not closed the queue (not `is_ours`), zeros that end a file
         after blocks of diskq are what the power cut left: the peer has gone on elsewhere, or after what its
-        metadata says. So are zeros where a message should begin, if what follows them is not whole.
+        metadata says. So are zeros where a message should begin, if what follows them is not whole; or if the
+        peer has gone on in another file, for then it wrote nothing into this one.
         """
         staged = self.use.staged
         newest = self._newest
@@ -481,7 +482,7 @@ class FifoRecovery:
                 self.fs.close(handle)
             if not tail.strip(b"\0"):
                 self._cut(number, end, "zeros after the last message that was written", 0)
-            elif not is_ours and (zeros := _zeros_before_a_break(tail)) is not None:
+            elif not is_ours and (zeros := _zeros_for_messages(tail, number >= known.file)) is not None:
                 self._cut(number, end + zeros, "zeros among messages that were not synced", None)
 
     def _cut_unwritten(self, known: QueuePosition) -> None:
@@ -686,12 +687,17 @@ class FifoRecovery:
         self.repairs.append(Repair(path=path, kept=kept, dropped=dropped, reason=reason, records=records))
 
 
-def _zeros_before_a_break(tail: bytes) -> int | None:
-    """Return where zeros begin in place of messages, if the messages after them are not whole; else None."""
+def _zeros_for_messages(tail: bytes, may_be_messages: bool) -> int | None:
+    """Return where zeros begin in place of messages; None: nowhere.
+
+    If they `may_be_messages`, which are empty, they are none only if the messages after them are not whole.
+    """
     at = 0
     while (zeros := zeros_in(tail[at:])) is not None:
         begin = at + count(tail[at : at + zeros]).valid_end
         if tail.startswith(bytes(16), begin):
-            return begin if count(tail[begin:]).valid_end < len(tail) - begin else None
+            if may_be_messages and count(tail[begin:]).valid_end == len(tail) - begin:
+                return None
+            return begin
         at = begin + 4 + int.from_bytes(tail[begin : begin + 4], "big")
     return None

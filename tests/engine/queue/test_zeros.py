@@ -162,3 +162,25 @@ def test_zeros_that_a_power_cut_left_are_no_messages_when_a_peer_wrote_first(siz
         ]
         assert queue.depth == len(BODIES) + 3
         assert [queue.get() for _ in range(len(BODIES) + 4)] == [*BODIES, *theirs, None]
+
+
+def test_zeros_before_whole_messages_are_none_either_where_a_peer_went_on_in_the_next_file() -> None:
+    """Four zeros are the frame of an empty message, so that all frames of the file are whole."""
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    queue = FifoQueue(DIRECTORY, NAME, fs=fs)
+    queue.put_many(BODIES)
+    queue.sync()
+    fs = fs.crash()
+    end = len(fs.files()[path(0)])
+    unsynced = nsq_oracle.frame(b"x" * 40)
+    append(fs, 0, bytes(1136) + unsynced)
+    theirs = nsq_oracle.frame(b"theirs")
+    fs.write_durably(path(1), theirs)
+    fs.write_durably(META, b"%d\n0,0\n1,%d\n" % (len(BODIES) + 1, len(theirs)))
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        (repair,) = queue.repairs
+        assert (repair.path, repair.kept, repair.records) == (path(0), end, None)
+        assert repair.saved_as is not None
+        assert fs.files()[repair.saved_as].endswith(unsynced)
+        assert [queue.get() for _ in range(len(BODIES) + 2)] == [*BODIES, b"theirs", None]
