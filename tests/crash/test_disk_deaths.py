@@ -9,9 +9,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -80,8 +82,13 @@ class Subject(ABC):
         return False
 
     @abstractmethod
-    def check(self, fs: CrashFS, promises: Any, theirs: Theirs | None) -> None:
-        """Open it, and insist on what was promised; with `theirs` a peer was first."""
+    def check(
+        self, fs: CrashFS, promises: Any, theirs: Theirs | None, reported: Sequence[int | None] = ()
+    ) -> None:
+        """Open it, and insist on what was promised; with `theirs` a peer was first.
+
+        `reported`: the numbers of messages in the repairs that an open has logged which was cut.
+        """
 
 
 class LogSubject(Subject):
@@ -103,7 +110,9 @@ class LogSubject(Subject):
     def is_unmarked(self, before: CrashFS, after: CrashFS) -> bool:
         return self.name == "queue" and before.files().get(METADATA) == after.files().get(METADATA)
 
-    def check(self, fs: CrashFS, promises: Any, theirs: Theirs | None) -> None:
+    def check(
+        self, fs: CrashFS, promises: Any, theirs: Theirs | None, reported: Sequence[int | None] = ()
+    ) -> None:
         if self.name == "queue":
             fs.make_directory_durably("/q")
         repairs, values = self.kind.values(fs)
@@ -134,9 +143,9 @@ class LogSubject(Subject):
         ]
         assert theirs is not None or lost == [], "lost"
         lost += [one for one in written if one not in found]
-        counts = [repair.records for repair in repairs]
+        counts = [*reported, *(repair.records for repair in repairs)]
         assert None in counts or len(lost) <= sum(count or 0 for count in counts), "lost beside a peer"
-        assert repairs or not has_hole, "silent"
+        assert counts or not has_hole, "silent"
 
 
 class PrioritySubject(Subject):
@@ -154,7 +163,9 @@ class PrioritySubject(Subject):
     def let_peer_write(self, fs: CrashFS, values: list[bytes], *, dies: bool) -> list[bytes] | None:
         return peers.taskflux(fs, f"{priority.ROOT}/data", values, dies=dies) or None
 
-    def check(self, fs: CrashFS, promises: Any, theirs: Theirs | None) -> None:
+    def check(
+        self, fs: CrashFS, promises: Any, theirs: Theirs | None, reported: Sequence[int | None] = ()
+    ) -> None:
         priority.check(POWER_CUT, fs, promises, theirs.written if theirs else None)
 
 
@@ -178,7 +189,9 @@ class SpoolSubject(Subject):
     def is_unmarked(self, before: CrashFS, after: CrashFS) -> bool:
         return before.files().get(self.metadata) == after.files().get(self.metadata)
 
-    def check(self, fs: CrashFS, promises: Any, theirs: Theirs | None) -> None:
+    def check(
+        self, fs: CrashFS, promises: Any, theirs: Theirs | None, reported: Sequence[int | None] = ()
+    ) -> None:
         spool.check(POWER_CUT, fs, promises, theirs.written if theirs else None)
 
 
@@ -249,13 +262,34 @@ def judge(
     whole, first = fs.copy(), fs
     subject.check(whole, promises, theirs)
     first.cut_at = rng.randint(1, max(1, whole.operations))
-    try:
-        subject.check(first, promises, theirs)
-    except BaseException:
-        if not first.is_cut:
-            raise
-    subject.check(first.crash(rng, is_restart=death.boot == "another"), promises, theirs)
+    with logged_repairs() as reported:
+        try:
+            subject.check(first, promises, theirs)
+        except BaseException:
+            if not first.is_cut:
+                raise
+    subject.check(first.crash(rng, is_restart=death.boot == "another"), promises, theirs, reported)
     return 2
+
+
+@contextlib.contextmanager
+def logged_repairs() -> Iterator[list[int | None]]:
+    """The numbers of messages in the repairs that are logged: an open does so before its first barrier."""
+    reported: list[int | None] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: reported.append(getattr(record, "diskq_count", None))  # type: ignore[method-assign]
+    handler.addFilter(lambda record: getattr(record, "diskq_event", "") == "repair")
+    logger = logging.getLogger("diskq")
+    level, propagates = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+    try:
+        yield reported
+    finally:
+        logger.propagate = propagates
+        logger.setLevel(level)
+        logger.removeHandler(handler)
 
 
 @pytest.mark.parametrize("name, seed, boot", CASES)
