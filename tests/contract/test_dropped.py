@@ -28,6 +28,13 @@ from tests.contract.kinds import NAME, ChannelKind, Kind, bodies, channels, engi
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _only_new_garbage_is_looked_for() -> None:
+    """Else each test would look at all that is left in this process, for a second each time."""
+    gc.collect()
+    gc.freeze()
+
+
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 

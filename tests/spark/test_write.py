@@ -14,7 +14,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.spark import classify
-from tests.sampling import first
 from tests.spark import sinks
 from tests.spark.sinks import KilledSource, found, plan_of
 
@@ -165,7 +164,8 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("step", first(1, STEPS))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("step", STEPS)
 def test_a_commit_that_is_killed_is_finished_by_the_next_and_doubles_nothing(spark, path, killed, step):
     with Stream(str(path), StreamOptions(partition_count=2)) as stream:
         stream.append(b"before")
