@@ -42,8 +42,8 @@ _SHARING = (
 # How many values of a parameter `make test` tries: seeds only repeat, each for seconds where every step is
 # crashed; and whether tests notice that the code was changed is asked in `make test-all`.
 _IN_MAKE_TEST = {"seed": 2, "mutation": 0}
-# A call of a channel: each channel is tried, and each call of one of them.
-_APART = {"handle", "name"}
+# Something that a kind can do: each kind is tried, and each of these things, not all that each kind can do.
+_APART = ({"handle", "name"}, {"kind", "act"})
 _CRASHES = "tests/crash/"
 # What takes long, and shows nothing else than tests of its parts.
 _AT_LENGTH = ("tests/soak/", "tests/spark/test_cluster.py", "tests/test_floors.py")
@@ -112,7 +112,7 @@ def _values(item: pytest.Item) -> set[Hashable]:
     for mark in item.iter_markers("parametrize"):
         names = mark.args[0]
         together = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
-        if not _APART.issuperset(together):
+        if set(together) not in _APART:
             group_of.update(dict.fromkeys(together, ",".join(together)))
     groups: dict[str, list[Hashable]] = {}
     for name, value in parameters.items():

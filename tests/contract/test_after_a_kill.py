@@ -381,6 +381,7 @@ def test_every_flipped_byte_of_the_wal_is_harmless_or_reported(kind: ChannelKind
         assert found == sent or (found == sent[:-ON_WAL] and repairs[0].path == path), at
 
 
+@pytest.mark.exhaustive
 @kinds
 @pytest.mark.parametrize("lock", ["emptied", "removed"])
 def test_so_is_each_of_its_header_if_no_lock_file_shows_a_restart(kind: ChannelKind, lock: str) -> None:
@@ -397,6 +398,7 @@ def test_so_is_each_of_its_header_if_no_lock_file_shows_a_restart(kind: ChannelK
         assert kind.read(PATH, fs=after) == sent, at
 
 
+@pytest.mark.exhaustive
 @kinds
 @pytest.mark.parametrize("size", [30, 700])
 def test_every_flipped_byte_of_the_tail_is_found(kind: ChannelKind, size: int) -> None:

@@ -298,6 +298,7 @@ def test_any_of_the_sectors_of_the_last_entry_may_have_been_written(state: objec
         last.check(last.with_sectors(chosen), is_whole=len(chosen) == len(changed))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("state", STATES)
 def test_the_last_entry_may_be_torn_at_any_byte(state: object) -> None:
     assert callable(state)

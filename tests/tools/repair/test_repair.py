@@ -137,6 +137,7 @@ def test_a_store_that_was_damaged_is_whole_afterwards(case, tmp_path):
 # --- bits that rot --------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @of_each_kind
 def test_wherever_a_bit_rots_it_is_whole_afterwards(kind, tmp_path):
     (tmp_path / "whole").mkdir()
