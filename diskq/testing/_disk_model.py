@@ -38,6 +38,8 @@ T = TypeVar("T")
 class InodeNumbers:
     """Inode numbers: each file gets the lowest number that no other file has, as on ext4."""
 
+    _push = staticmethod(heapq.heappush)  # found when a process ends, too
+
     def __init__(self) -> None:
         self._files: dict[int, int] = {}
         self._free: list[int] = []
@@ -59,7 +61,7 @@ class InodeNumbers:
         self._files[number] -= 1
         if not self._files[number]:
             del self._files[number]
-            heapq.heappush(self._free, number)
+            self._push(self._free, number)
 
 
 class File:
