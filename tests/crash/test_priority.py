@@ -255,8 +255,18 @@ def files_of(fs: CrashFS) -> dict[str, bytes]:
 AFTER_A_POWER_CUT = {"tail_truncated", "valid_records_dropped", "segments_dropped", "segment_reinitialised"}
 
 
-def check(outcome: str, fs: CrashFS, promises: Promises, theirs: Sequence[bytes] | None = None) -> None:
-    """`theirs`: another program has opened the store first, and added these messages to the default queue."""
+def check(
+    outcome: str,
+    fs: CrashFS,
+    promises: Promises,
+    theirs: Sequence[bytes] | None = None,
+    *,
+    is_reported: bool = False,
+) -> None:
+    """`theirs`: another program has opened the store first, and added these messages to the default queue.
+
+    `is_reported`: an open that was cut has reported damage; a snapshot may have what is left.
+    """
     added = [oracle.add("", 0, message) for message in theirs or ()]
     with PriorityStore(ROOT, options(promises.layout), fs=fs) as store:
         found = found_in(store)
@@ -266,7 +276,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises, theirs: Sequence[bytes]
         assert added or oracle.read_files(files_of(fs), promises.layout) == found, (
             "the files say something else"
         )
-    if repairs and (theirs is not None or "damage_passed_over" in warnings):
+    if is_reported or (repairs and (theirs is not None or "damage_passed_over" in warnings)):
         # The machine ran on, so that it is damage; or TaskFlux removed a segment after a gap in the log.
         return check_what_is_left(found, promises, theirs or ())
     assert warnings <= (set() if outcome == KILL else AFTER_A_POWER_CUT)

@@ -241,11 +241,15 @@ class PrioritySteps(DirectorySteps):
         writer.on_release(self._segment.abandon)
         if found.handle >= 0:
             self._segment.resume(found.bases[-1], found.end, found.records, found.handle)
+        reported: list[Repair] = []
         if found.has_passed_damage:
+            # Before the state without it is durable: the next open would find nothing wrong.
+            reported = [*found.repairs]
+            log.report_repairs(reported)
             self._keep_state(found)
         self._go_on(found, metadata)
         writer.sign_lock()
-        logged = log.report_repairs(writer.repairs)
+        logged = log.report_repairs(writer.repairs, reported=reported)
         writer.sync()
         lock.note_newest(-1, can_wait=True)  # from here on the point has it
         if writer.is_behind:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import random
 
 import pytest
@@ -392,6 +393,25 @@ def test_what_was_passed_over_may_be_cut_anywhere():
         with opened(again) as store:
             assert (payloads(store), store.repairs) == (expected, ())
     assert cuts > 10
+
+
+def test_it_is_reported_before_a_snapshot_without_it_is_durable(caplog):
+    whole, _ = ours()
+    base = min(segments(whole))
+    whole.rot(segment(base), rotten(whole.read(segment(base)), 40))
+    for cut in itertools.count(1):
+        fs = whole.copy()
+        fs.cut_at = cut
+        caplog.clear()
+        with contextlib.suppress(PowerCut), opened(fs) as store:
+            assert store.repairs
+        logged = [record for record in caplog.records if getattr(record, "diskq_event", "") == "repair"]
+        with opened(fs.crash()) as store:
+            assert logged or store.repairs, cut
+        if not fs.is_cut:
+            break
+    assert cut > 10
+    assert len(logged) == 1, "each once"
 
 
 def test_without_room_for_what_is_whole_the_damage_stays_and_the_open_says_why():
