@@ -447,8 +447,8 @@ class FifoRecovery:
 
         If a peer wrote first after diskq had not closed the queue (not `is_ours`), zeros that end a file
         after blocks of diskq are what the power cut left: the peer has gone on elsewhere, or after what its
-        metadata says. So are zeros where a message should begin, if what follows them is not whole; or if the
-        peer has gone on in another file, for then it wrote nothing into this one.
+        metadata says. So are zeros where a message should begin, if what follows them is not whole, or if
+        they are in a file of diskq's and the peer has gone on in another one.
         """
         staged = self.use.staged
         newest = self._newest
@@ -460,18 +460,19 @@ class FifoRecovery:
                 rows.seek(NO_NUMBER)
                 last = rows.last
             size = self.sizes[number]
-            if last is None and (is_ours or number < known.file):
+            if last is None and is_ours:
                 continue
             has_all = self.use.has_all_checksums if is_last else last is not None and last.is_seal
             if is_ours and not has_all:
                 continue
             end = last.end if last is not None else 0
+            if not is_ours:  # a power cut may have taken any of them
+                end = min(end, self._verified_prefix(number, 0, prefix=True).end)
             if not is_ours and number == known.file:
                 end = max(end, known.byte)
             if staged is not None and staged.file == number:
                 end = max(end, staged.start + len(staged.records))
-            is_after_peer = not is_ours and number > known.file
-            if not (end or is_after_peer) or not end < size <= end + _CHUNK:
+            if (is_ours and not end) or not end < size <= end + _CHUNK:
                 continue
             if number == known.file and size <= known.byte:
                 continue
@@ -480,9 +481,10 @@ class FifoRecovery:
                 tail = self.fs.pread(handle, size - end, end)
             finally:
                 self.fs.close(handle)
-            if not tail.strip(b"\0"):
+            may_be_theirs = not is_ours and (number == known.file or number not in self._checksum_files)
+            if not tail.strip(b"\0") and not (may_be_theirs and number < known.file):
                 self._cut(number, end, "zeros after the last message that was written", 0)
-            elif not is_ours and (zeros := _zeros_for_messages(tail, number >= known.file)) is not None:
+            elif not is_ours and (zeros := _zeros_for_messages(tail, may_be_theirs)) is not None:
                 self._cut(number, end + zeros, "zeros among messages that were not synced", None)
 
     def _cut_unwritten(self, known: QueuePosition) -> None:
@@ -692,12 +694,13 @@ def _zeros_for_messages(tail: bytes, may_be_messages: bool) -> int | None:
 
     If they `may_be_messages`, which are empty, they are none only if the messages after them are not whole.
     """
-    at = 0
+    at = before = 0
     while (zeros := zeros_in(tail[at:])) is not None:
         begin = at + count(tail[at : at + zeros]).valid_end
         if tail.startswith(bytes(16), begin):
             if may_be_messages and count(tail[begin:]).valid_end == len(tail) - begin:
                 return None
-            return begin
-        at = begin + 4 + int.from_bytes(tail[begin : begin + 4], "big")
+            # A message that ends in them may be one that the power cut has taken in part.
+            return before if begin == at and tail[:begin].endswith(b"\0") else begin
+        before, at = begin, begin + 4 + int.from_bytes(tail[begin : begin + 4], "big")
     return None

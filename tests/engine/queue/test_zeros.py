@@ -184,3 +184,25 @@ def test_zeros_before_whole_messages_are_none_either_where_a_peer_went_on_in_the
         assert repair.saved_as is not None
         assert fs.files()[repair.saved_as].endswith(unsynced)
         assert [queue.get() for _ in range(len(BODIES) + 2)] == [*BODIES, b"theirs", None]
+
+
+@pytest.mark.parametrize("is_sealed", [True, False], ids=["its seal is left", "no checksum is left"])
+def test_zeros_in_a_file_of_diskqs_are_none_whatever_is_left_of_its_checksums(is_sealed: bool) -> None:
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    queue = FifoQueue(DIRECTORY, NAME, SMALL, fs=fs)
+    while len([name for name in fs.files() if name.endswith(".dat") and ".diskqueue.0" in name]) < 2:
+        queue.put(b"x" * 40)
+    queue.sync()
+    fs = fs.crash()
+    sums = next(name for name in fs.files() if name.endswith("000000.dat.sums"))
+    rows = fs.files()[sums]
+    fs.write_durably(sums, bytes(len(rows) - 24) + rows[-24:] + bytes(48) if is_sealed else b"")
+    whole = fs.files()[path(0)]
+    hole = bytes(len(whole) // 44 // 2 * 44)  # whole frames of empty messages, and whole ones after them
+    fs.write_durably(path(0), whole[:44] + hole + whole[44 + len(hole) :])
+    end = len(fs.files()[path(1)])
+    fs.write_durably(META, b"9\n0,0\n1,%d\n" % end)
+    with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
+        assert any(repair.path == path(0) and repair.records is None for repair in queue.repairs)
+        assert set(iter(queue.get, None)) == {b"x" * 40}
