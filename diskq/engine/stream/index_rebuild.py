@@ -377,11 +377,20 @@ class _IndexRebuild:
             else:
                 limit = self._first_at_or_after(made, number, self._uncovered_to(start))
                 settled = self._uncontradicted(made, number, limit)
+                if settled == made.records and self._ends_in_zeros(self._place_of(made, settled).position):
+                    settled -= 1
                 if settled == number:
                     break
             self.rows.put(offset, made, number, settled)
             number = settled
         return number
+
+    def _ends_in_zeros(self, end: int) -> bool:
+        """True if the record before byte `end`, which nothing confirms, ends in zeros that go on after it.
+
+        A power cut took the rest of it, and zeros where the length of its value should be make it whole.
+        """
+        return self.fs.pread(self.handle, 2, end - 1) == b"\0\0"
 
     def _uncontradicted(self, made: RowsOf, number: int, limit: int) -> int:
         """Return the end of the run of records number:limit that no existing entry contradicts.
