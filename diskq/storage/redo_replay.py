@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.checksums import ChecksumFile, rows_before
 from diskq.storage.closing import opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
 from diskq.storage.redo_log import CHECKSUMS, DATA, Part, RedoContent, RedoEntry, read_redo
@@ -266,6 +267,8 @@ class _Replay:
         if not self._in_place or (size is not None and size >= first.position):
             waiting = Waiting(file, first.position, records)
             self._done.displaced.append(Displaced(group, path, waiting))
+            if not self._in_place:
+                self._void(staging.checksum_file(file), first.position)
             return
         ends = "is gone" if size is None else f"ends at byte {size}"
         repair = Repair(
@@ -276,6 +279,12 @@ class _Replay:
             records=None,
         )
         self._lost.setdefault(group, []).append((repair, records))
+
+    def _void(self, path: str, position: int) -> None:
+        """Remove the checksums from byte `position` of the data on: another program's bytes are there."""
+        if self._fs.size_of(path):
+            handle = ChecksumFile.open(self._fs, path, *rows_before(self._fs, path, position)).handle
+            Barrier(files=(handle,), closing=(handle,)).execute(self._fs)
 
 
 def is_part_of(there: bytes, content: bytes) -> bool:
