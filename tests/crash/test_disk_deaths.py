@@ -327,7 +327,7 @@ def test_nothing_is_lost_altered_refused_or_silent(name: str, seed: int, boot: s
         ("stream", 0, "the same", 917),
         ("stream", 1, "none", 432),
         ("stream", 1, "none", 1035),
-        # Checksums of records that the redo log has, and that a peer's bytes are in the place of, judged these.
+        # A peer's bytes took the place of records in the redo log, and their checksums judged them.
         ("stream", 1, "the same", 1274),
         # The open was cut when a snapshot without the damage was durable, and the damage not yet reported.
         ("priority", 1, "the same", 353),
