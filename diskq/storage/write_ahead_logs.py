@@ -54,12 +54,15 @@ class Displaced(NamedTuple):
     """The file to which they belonged."""
     waiting: Waiting
 
-    def lost_without(self, path: str, start: int, lost: int, counted: Callable[[bytes], int]) -> int:
+    def lost_without(
+        self, path: str, start: int, lost: int, counted: Callable[[bytes], int], size: int = 0
+    ) -> int:
         """Return how many of `lost` messages, from byte `start` of a file on, are not among these.
 
-        `counted` returns how many messages some records are.
+        `counted` returns how many messages some records are. `size`: how many bytes were dropped with the
+        messages; 0: they were gone before.
         """
-        if path != self.path or not lost:
+        if path != self.path or not lost or (size and start + size <= self.waiting.start):
             return lost
         return max(0, lost - counted(self.waiting.records[max(0, start - self.waiting.start) :]))
 
@@ -71,7 +74,7 @@ def not_displaced(
     for repair in repairs:
         lost = repair.records or 0
         for each in displaced:
-            lost = each.lost_without(repair.path, repair.kept, lost, counted)
+            lost = each.lost_without(repair.path, repair.kept, lost, counted, repair.dropped)
         yield replace(repair, records=lost) if repair.records else repair
 
 
