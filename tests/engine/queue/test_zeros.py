@@ -206,3 +206,25 @@ def test_zeros_in_a_file_of_diskqs_are_none_whatever_is_left_of_its_checksums(is
     with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
         assert any(repair.path == path(0) and repair.records is None for repair in queue.repairs)
         assert set(iter(queue.get, None)) == {b"x" * 40}
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_empty_messages_at_the_end_of_a_killed_queue_are_delivered_when_a_peer_was_first(count: int) -> None:
+    """It was killed before it had written their checksums."""
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    queue = FifoQueue(DIRECTORY, NAME, fs=fs)
+    queue.put_many(BODIES)
+    queue.sync()
+    before = {name: content for name, content in fs.files().items() if name.endswith((".sums", ".slate"))}
+    for _ in range(count):
+        queue.put(b"")
+    fs = fs.kill()
+    for name, content in before.items():
+        fs.write_durably(name, content)
+    theirs = nsq_oracle.frame(b"theirs")
+    fs.write_durably(path(1), theirs)
+    fs.write_durably(META, b"%d\n0,0\n1,%d\n" % (len(BODIES) + 1, len(theirs)))
+    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+        assert queue.repairs == ()
+        assert queue.get_many(1000) == [*BODIES, *[b""] * count, b"theirs"]
