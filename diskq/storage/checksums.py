@@ -33,6 +33,7 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
 __all__ = [
+    "LEAST_ZEROS",
     "ROW",
     "ChecksumFile",
     "Row",
@@ -511,7 +512,9 @@ def _is_damaged(row: Row, data: bytes, count: Callable[[bytes], Count]) -> bool:
 
 
 _SECTOR = 512
-_ZEROS = re.compile(rb"\0{16,}")
+LEAST_ZEROS = 16
+"""A run of at least this many zeros may be what a disk left for bytes that it has lost."""
+_ZEROS = re.compile(rb"\0{%d,}" % LEAST_ZEROS)
 _AT_ONCE = 1024 * 1024
 
 

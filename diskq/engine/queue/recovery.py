@@ -33,6 +33,7 @@ from diskq.engine.queue.overwritten import find_overwritten
 from diskq.storage.barrier import Barrier, PendingSyncs, write_all
 from diskq.storage.block_reader import BlockReader, Loss
 from diskq.storage.checksums import (
+    LEAST_ZEROS,
     ChecksumFile,
     Row,
     Rows,
@@ -55,8 +56,6 @@ __all__ = ["FifoRecovery", "Recovered", "survey"]
 # A peer's count is believed for a longer backlog than this: counting it would delay the open.
 _COUNT_UP_TO = 256 * 1024 * 1024
 _CHUNK = 256 * 1024
-# So many zeros are what a power cut left for lost bytes; fewer may be up to three empty messages.
-_LEAST_ZEROS = 16
 _MANY = 2**31
 _LEFT_ALONE = "lies before a peer's read position: left alone"
 
@@ -483,8 +482,8 @@ class FifoRecovery:
                 tail = self.fs.pread(handle, size - end, end)
             finally:
                 self.fs.close(handle)
-            if not (is_ours or has_all or self.use.was_restarted) and len(tail) < _LEAST_ZEROS:
-                continue  # after a kill they are empty messages that were accepted
+            if not (is_ours or has_all or self.use.was_restarted) and len(tail) < LEAST_ZEROS:
+                continue  # after a kill they are up to three empty messages
             may_be_theirs = not is_ours and (number == known.file or number not in self._checksum_files)
             if not tail.strip(b"\0") and not (may_be_theirs and number < known.file):
                 self._cut(number, end, "zeros after the last message that was written", 0)
@@ -701,7 +700,7 @@ def _zeros_for_messages(tail: bytes, may_be_messages: bool) -> int | None:
     at = before = 0
     while (zeros := zeros_in(tail[at:])) is not None:
         begin = at + count(tail[at : at + zeros]).valid_end
-        if tail.startswith(bytes(_LEAST_ZEROS), begin):
+        if tail.startswith(bytes(LEAST_ZEROS), begin):
             if may_be_messages and count(tail[begin:]).valid_end == len(tail) - begin:
                 return None
             # A message that ends in them may be one that the power cut has taken in part.
