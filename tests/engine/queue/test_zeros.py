@@ -139,21 +139,30 @@ def test_after_a_kill_all_readers_agree_with_the_open(size: int) -> None:
         assert queue.depth == 0
 
 
-@pytest.mark.parametrize("size", [4, 24, 4096])
-def test_zeros_that_a_power_cut_left_are_no_messages_when_a_peer_wrote_first(size):
-    """go-diskqueue finds the file longer than its metadata says, and goes on in the next one."""
+def synced() -> tuple[CrashFS, FifoQueue]:
+    """A disk with a queue that has synced BODIES."""
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
     queue = FifoQueue(DIRECTORY, NAME, fs=fs)
     queue.put_many(BODIES)
     queue.sync()
-    fs = fs.crash()
+    return fs, queue
+
+
+def let_peer_write(fs: CrashFS, theirs: list[bytes]) -> None:
+    """go-diskqueue finds the file longer than its metadata says, and goes on in the next one."""
+    frames = b"".join(map(nsq_oracle.frame, theirs))
+    fs.write_durably(path(1), frames)
+    fs.write_durably(META, b"%d\n0,0\n1,%d\n" % (len(BODIES) + len(theirs), len(frames)))
+
+
+@pytest.mark.parametrize("size", [4, 24, 4096])
+def test_zeros_that_a_power_cut_left_are_no_messages_when_a_peer_wrote_first(size):
+    fs = synced()[0].crash()
     end = len(fs.files()[path(0)])
     append(fs, 0, bytes(size))
     theirs = [b"theirs %d" % number for number in range(3)]
-    frames = b"".join(map(nsq_oracle.frame, theirs))
-    fs.write_durably(path(1), frames)
-    fs.write_durably(META, b"%d\n0,0\n1,%d\n" % (len(BODIES) + 3, len(frames)))
+    let_peer_write(fs, theirs)
     found = verify(Store("queue", DIRECTORY, NAME), fs=fs)
     assert (found.messages, found.lost) == (len(BODIES) + 3, 0)
     with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
@@ -166,18 +175,11 @@ def test_zeros_that_a_power_cut_left_are_no_messages_when_a_peer_wrote_first(siz
 
 def test_zeros_before_whole_messages_are_none_either_where_a_peer_went_on_in_the_next_file() -> None:
     """Four zeros are the frame of an empty message, so that all frames of the file are whole."""
-    fs = CrashFS()
-    fs.make_directory_durably(DIRECTORY)
-    queue = FifoQueue(DIRECTORY, NAME, fs=fs)
-    queue.put_many(BODIES)
-    queue.sync()
-    fs = fs.crash()
+    fs = synced()[0].crash()
     end = len(fs.files()[path(0)])
     unsynced = nsq_oracle.frame(b"x" * 40)
     append(fs, 0, bytes(1136) + unsynced)
-    theirs = nsq_oracle.frame(b"theirs")
-    fs.write_durably(path(1), theirs)
-    fs.write_durably(META, b"%d\n0,0\n1,%d\n" % (len(BODIES) + 1, len(theirs)))
+    let_peer_write(fs, [b"theirs"])
     with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
         (repair,) = queue.repairs
         assert (repair.path, repair.kept, repair.records) == (path(0), end, None)
@@ -211,20 +213,14 @@ def test_zeros_in_a_file_of_diskqs_are_none_whatever_is_left_of_its_checksums(is
 @pytest.mark.parametrize("count", [1, 3])
 def test_empty_messages_at_the_end_of_a_killed_queue_are_delivered_when_a_peer_was_first(count: int) -> None:
     """It was killed before it had written their checksums."""
-    fs = CrashFS()
-    fs.make_directory_durably(DIRECTORY)
-    queue = FifoQueue(DIRECTORY, NAME, fs=fs)
-    queue.put_many(BODIES)
-    queue.sync()
+    fs, queue = synced()
     before = {name: content for name, content in fs.files().items() if name.endswith((".sums", ".slate"))}
     for _ in range(count):
         queue.put(b"")
     fs = fs.kill()
     for name, content in before.items():
         fs.write_durably(name, content)
-    theirs = nsq_oracle.frame(b"theirs")
-    fs.write_durably(path(1), theirs)
-    fs.write_durably(META, b"%d\n0,0\n1,%d\n" % (len(BODIES) + 1, len(theirs)))
+    let_peer_write(fs, [b"theirs"])
     with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
         assert queue.repairs == ()
         assert queue.get_many(1000) == [*BODIES, *[b""] * count, b"theirs"]
