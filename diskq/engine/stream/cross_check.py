@@ -75,11 +75,13 @@ class CrossCheck:
 
     def _opened(self) -> int | None:
         """Return the handle of the index; None while there is none: it is made after the data file."""
-        if self._index is None:
+        if self._index is None or not self._fs.has_name(self._index):  # a producer has replaced it
             try:
-                self._index = self._fs.open(self._files.index_of(self.base))
+                index = self._fs.open(self._files.index_of(self.base))
             except FileNotFoundError:
-                return None
+                return self._index
+            self.close()
+            self._index = index
         return self._index
 
     @property

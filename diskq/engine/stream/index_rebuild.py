@@ -19,7 +19,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from diskq.engine.stream.cross_check import CrossCheck
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.index_entries import INDEX_ROW, TIMEINDEX_ROW
 from diskq.engine.stream.segment_reader import SegmentReader
-from diskq.storage.barrier import write_all
+from diskq.storage.barrier import Barrier, Replacement, write_all
 from diskq.storage.block_reader import Loss
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.closing import let_go, opened
@@ -515,12 +515,31 @@ class _IndexRebuild:
             wrong = [
                 start for (start, content), old in other if old[: whole - start] != content[: whole - start]
             ]
-            if wrong and wrong[0] < whole:
-                self.rebuilt.is_changed = True
-                aside = keep_copy(self.fs, handle, self.files.kept(path))
-                self._report(path, wrong[0], whole, "entries that disagree with their records", 0, aside)
-            for (start, content), _ in other:
-                write_all(self.fs, handle, content, start)
+            if not wrong or wrong[0] >= whole:
+                for (start, content), _ in other:
+                    write_all(self.fs, handle, content, start)
+                return
+            self.rebuilt.is_changed = True
+            aside = keep_copy(self.fs, handle, self.files.kept(path))
+            self._report(path, wrong[0], whole, "entries that disagree with their records", 0, aside)
+            entries = self.fs.pread(handle, count * row_size, 0)
+        self._replace(path, entries, [patch for patch, _ in other])
+
+    def _replace(self, path: str, entries: bytes, patches: Sequence[tuple[int, bytes]]) -> None:
+        """Replace all entries at once: a peer's records may be found by them alone.
+
+        A power cut among writes over them would leave neither the old entries nor the new ones.
+        """
+        replaced = bytearray(entries)
+        for start, content in patches:
+            replaced.extend(bytes(max(0, start - len(replaced))))
+            replaced[start : start + len(content)] = content
+        temporary = self.files.temporary(self.files.kept(path))
+        replacement = Replacement(path=path, content=bytes(replaced), temporary=temporary)
+        if not Barrier(replacements=(replacement,)).execute(self.fs):  # the disk is full
+            with opened(self.fs, path, write=True) as handle:
+                for start, content in patches:
+                    write_all(self.fs, handle, content, start)
 
     def _cut(self, path: str, end: int, reason: str) -> None:
         """Cut the file at byte `end`. The cut bytes are of a torn write: no acknowledged message is lost."""
