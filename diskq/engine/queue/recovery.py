@@ -449,7 +449,7 @@ class FifoRecovery:
         If a peer wrote first after diskq had not closed the queue (not `is_ours`), zeros that end a file
         after blocks of diskq are what the power cut left: the peer has gone on elsewhere, or after what its
         metadata says. So are zeros where a message should begin, if what follows them is not whole, or if
-        they are in a file of diskq's and the peer has gone on in another one.
+        they are in a file that is diskq's and not the peer's.
         """
         staged = self.use.staged
         newest = self._newest
@@ -484,7 +484,9 @@ class FifoRecovery:
                 self.fs.close(handle)
             if not (is_ours or has_all or self.use.was_restarted) and len(tail) < LEAST_ZEROS:
                 continue  # after a kill they are up to three empty messages
-            may_be_theirs = not is_ours and (number == known.file or number not in self._checksum_files)
+            # A peer that goes on in the next file says so in its metadata.
+            is_theirs = number < known.file and number not in self._checksum_files
+            may_be_theirs = not is_ours and (number == known.file or is_theirs)
             if not tail.strip(b"\0") and not (may_be_theirs and number < known.file):
                 self._cut(number, end, "zeros after the last message that was written", 0)
             elif not is_ours and (zeros := _zeros_for_messages(tail, may_be_theirs)) is not None:
