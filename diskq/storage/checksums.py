@@ -503,11 +503,7 @@ def rows_of_other_bytes(
 
 def _is_damaged(row: Row, data: bytes, count: Callable[[bytes], Count]) -> bool:
     """True if the block of the row is damaged; False if other records are there. `data` begins with it."""
-    size = row.end - row.start
-    block = count(data[:size])
-    if block.records == row.records and block.valid_end == size:
-        return True
-    rest = data[size:]
+    rest = data[row.end - row.start :]
     return count(rest).valid_end == len(rest) and count(data).valid_end < len(data)
 
 
