@@ -27,7 +27,7 @@ from crc32c import crc32c
 
 from diskq._native.core.blocks import ROW_SIZE, Blocks
 from diskq._native.core.framing import Count
-from diskq.storage.barrier import write_all
+from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
@@ -48,6 +48,7 @@ __all__ = [
     "rows_of_other_bytes",
     "sealed_end",
     "verified_prefix",
+    "void_rows",
     "zeros_in",
 ]
 
@@ -399,6 +400,16 @@ def rows_after(fs: FileSystem, path: str | None, position: int) -> list[Row]:
     finally:
         rows.close()
     return found
+
+
+def void_rows(fs: FileSystem, path: str, position: int) -> None:
+    """Remove durably the rows of blocks that end after byte `position` of the data. Raises OSError.
+
+    They are of bytes that are gone: other ones are there, or will be.
+    """
+    if fs.size_of(path):
+        handle = ChecksumFile.open(fs, path, *rows_before(fs, path, position)).handle
+        Barrier(files=(handle,), closing=(handle,)).execute(fs)
 
 
 def replace_last_rows(fs: FileSystem, path: str, last: Sequence[Row]) -> None:

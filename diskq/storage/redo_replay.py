@@ -13,7 +13,8 @@
 #   the file is gone, or ends before them   the records are kept aside
 #
 # If another program may have written since, nothing is written in place: records that are not there are
-# displaced.
+# displaced. Checksums from the first of them on are void then, in the file and in the write-ahead log: they
+# would judge that program's bytes.
 #
 # After a kill nothing is missing. But the boot id does not tell a kill from a disk that went away and came
 # back while the machine ran on (it was detached, or unmounted after an error), which leaves what a power cut
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from diskq.storage.barrier import Barrier, write_all
-from diskq.storage.checksums import ChecksumFile, rows_before
+from diskq.storage.checksums import void_rows
 from diskq.storage.closing import opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
 from diskq.storage.redo_log import CHECKSUMS, DATA, Part, RedoContent, RedoEntry, read_redo
@@ -48,6 +49,8 @@ class RedoSource(NamedTuple):
     in_place: bool
     """False if another program may have written since the log was."""
     is_covered: Covers
+    are_zeros_skipped: bool = False
+    """True if readers pass over zeros. Then they replace what a power cut has left of displaced records."""
 
 
 class Placed(NamedTuple):
@@ -74,6 +77,8 @@ class Redone:
     repairs: list[Repair] = field(default_factory=list)
     in_place: list[Placed] = field(default_factory=list)
     """What is in its place now, in the order of the log."""
+    voided: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By group and file, the byte from which on checksums of diskq's are of bytes that are gone."""
     is_durable: bool = True
     """False if it is there, and the disk had no space to write it again: the log is still needed."""
 
@@ -161,6 +166,7 @@ class _Replay:
         self._stagings = source.stagings
         self._done = done
         self._in_place = source.in_place
+        self._are_zeros_skipped = source.are_zeros_skipped
         # If another program may have written, what was recorded as durable may have been overwritten.
         self._is_covered = source.is_covered if source.in_place else lambda *_: False
         self._handles: dict[str, int] = {}  # of the files that hold it now
@@ -196,6 +202,7 @@ class _Replay:
                 continue
             if place in self._displaced or not self._put_data(part):
                 self._displaced.setdefault(place, []).append(part)
+                self._erase_rest(part)
                 continue
             staging = self._stagings[part.group]
             placed = Placed(
@@ -242,6 +249,13 @@ class _Replay:
         self._put(path, part, create=False)
         return True
 
+    def _erase_rest(self, part: Part) -> None:
+        """Replace by zeros what a power cut has left of records: beside a peer's, framing is believed."""
+        there = self._there(part) or b""
+        if self._are_zeros_skipped and there != part.content and is_part_of(there, part.content):
+            zeros = part._replace(content=bytes(len(there)))
+            self._put(self._stagings[part.group].data(part.file), zeros, create=False)
+
     def _put(self, path: str, part: Part, *, create: bool) -> None:
         """Have the bytes there, durably. They may be in the page cache alone, if a replay was killed."""
         handle = self._handles.get(path)
@@ -268,7 +282,8 @@ class _Replay:
             waiting = Waiting(file, first.position, records)
             self._done.displaced.append(Displaced(group, path, waiting))
             if not self._in_place:
-                self._void(staging.checksum_file(file), first.position)
+                self._done.voided[group, file] = first.position
+                void_rows(self._fs, staging.checksum_file(file), first.position)
             return
         ends = "is gone" if size is None else f"ends at byte {size}"
         repair = Repair(
@@ -279,12 +294,6 @@ class _Replay:
             records=None,
         )
         self._lost.setdefault(group, []).append((repair, records))
-
-    def _void(self, path: str, position: int) -> None:
-        """Remove the checksums from byte `position` of the data on: another program's bytes are there."""
-        if self._fs.size_of(path):
-            handle = ChecksumFile.open(self._fs, path, *rows_before(self._fs, path, position)).handle
-            Barrier(files=(handle,), closing=(handle,)).execute(self._fs)
 
 
 def is_part_of(there: bytes, content: bytes) -> bool:

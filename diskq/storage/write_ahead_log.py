@@ -25,6 +25,7 @@ import contextlib
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from diskq._native.core.append_buffer import (
@@ -452,13 +453,15 @@ def replay(
     was_restarted: bool | None,
     was_staging: bool,
     in_place: bool = True,
+    voided: Mapping[int, int] = MappingProxyType({}),
 ) -> Replayed:
     """After a kill, write what the write-ahead log holds to its place, as far as it is not there yet.
 
     `was_restarted`: True if other sources say that the machine was restarted; None: they do not know.
     `was_staging`: True if the write-ahead log should exist. Without `in_place` nothing is written, and
     records that are not fully in place are displaced: for files whose checksums could not show the damage of
-    a power cut at this moment. A second call changes nothing, and the write-ahead log stays unchanged. Raises
+    a power cut at this moment. `voided`: by file, the byte from which on its checksums are of bytes that are
+    gone. A second call changes nothing, and the write-ahead log stays unchanged. Raises
     OSError; on a full disk only if the write-ahead log has no reserve, or another program used its space.
     """
     found = Replayed()
@@ -479,7 +482,8 @@ def replay(
         _judge_waiting(fs, staging, content.waiting, content.is_old, in_place, found)
     elif content.unreadable:
         found.repairs.append(_keep_unreadable(fs, staging.path, content.unreadable))
-    found.has_added_rows = _add_rows(fs, staging, content.rows) and bool(content.rows)
+    rows = [(file, row) for file, row in content.rows if row.end <= voided.get(file, row.end)]
+    found.has_added_rows = _add_rows(fs, staging, rows) and bool(rows)
     return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from diskq._native.core.append_buffer import AppendBuffer
@@ -125,10 +126,13 @@ class WriteAheadLogs:
     def _staging(self) -> list[int]:
         return [number for number, wal in self._in_use.items() if not wal.is_for_rows]
 
-    def replay(self, *, in_place: bool = True) -> None:
+    def replay(
+        self, *, in_place: bool = True, voided: Mapping[tuple[int, int], int] = MappingProxyType({})
+    ) -> None:
         """After a kill, call `write_ahead_log.replay` for all of them, and free their space. Raises OSError.
 
-        A second call changes nothing. Write-ahead logs with displaced records stay.
+        `voided`: by number and file, the byte from which on their checksums are of bytes that are gone. A
+        second call changes nothing. Write-ahead logs with displaced records stay.
         """
         previous = self._lock.previous
         staged = self._staged
@@ -151,6 +155,7 @@ class WriteAheadLogs:
                 was_restarted=self._was_restarted,
                 was_staging=number in staged,
                 in_place=in_place,
+                voided={file: start for (its, file), start in voided.items() if its == number},
             )
             self.repairs += done.repairs
             if done.restored is not None:

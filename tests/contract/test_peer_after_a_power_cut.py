@@ -12,7 +12,7 @@ import pytest
 
 from diskq.storage.checksums import rows_after
 from diskq.testing import CrashFS
-from tests.crash.redo_logs import KINDS, Kind
+from tests.crash.redo_logs import KINDS, METADATA, QUEUE_PLACE, Kind
 
 pytestmark = pytest.mark.usefixtures("quiet_log")
 
@@ -63,3 +63,38 @@ def test_what_it_wrote_is_delivered_whatever_checksums_outlived_their_data(
     assert set(found) <= {*sent, *THEIRS}
     again = disk.crash()
     assert sorted(kind.values(again)[1]) == sorted(found), "durable, without the rows"
+
+
+@pytest.mark.parametrize("boot", ["the same", "none"])
+def test_a_go_diskqueue_that_dies_before_its_metadata_is_delivered_from_where_the_redo_log_was(
+    boot: str,
+) -> None:
+    """Nothing but the bytes themselves tells them from what belongs there."""
+    disk, sent = cut(KINDS["queue"], boot, word="synced", size=80)
+    metadata = disk.files()[METADATA]
+    KINDS["queue"].let_peer_write(disk, THEIRS, dies=True)
+    assert disk.files()[METADATA] == metadata
+    repairs, found = KINDS["queue"].values(disk)
+    assert sorted(found) == sorted([*sent, *THEIRS])
+    assert not any(repair.records for repair in repairs)
+
+
+@pytest.mark.parametrize("later", [0, 3])
+def test_damage_where_the_redo_log_was_is_not_taken_for_another_program(later: int) -> None:
+    """With and without messages after it that are not synced."""
+    disk = CrashFS()
+    disk.make_directory_durably("/q")
+    engine: Any = KINDS["queue"].open(disk, file_size=10**7)
+    sent = [b"%06d" % number + b"." * 80 for number in range(EARLY + later)]
+    engine.put(sent[0], "synced")
+    engine.sync()
+    for number, one in enumerate(sent[1:], 1):
+        KINDS["queue"].put(engine, [number], [one], "synced" if number < EARLY else "written")
+        engine.log.flush()
+    killed = disk.kill()
+    path = f"{QUEUE_PLACE}/events.diskqueue.000000.dat"
+    content = bytearray(killed.files()[path])
+    content[(EARLY - 1) * 90 + 50] ^= 1
+    killed.write_durably(path, bytes(content))
+    _, found = KINDS["queue"].values(killed)
+    assert sorted(found) == sent

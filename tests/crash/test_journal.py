@@ -498,7 +498,7 @@ MUTATIONS = [
     # What recovery does with what it finds.
     Mutation(TRUST, "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
-    Mutation(JOURNAL, "wals.replay(in_place=was_ours)", "pass", by=killed_with_a_wal),
+    Mutation(JOURNAL, "wals.replay(in_place=was_ours, voided=redone.voided)", "pass", by=killed_with_a_wal),
     Mutation(JOURNAL, "self._append_again(each)", "pass", by=a_wal_of_long_ago),
     Mutation(JOURNAL, "is_held=False)\n        self.log.sync()", "is_held=False)", by=a_wal_of_long_ago),
     Mutation(WAL, "in_place and records.startswith(there)", "in_place", by=a_wal_of_long_ago),

@@ -497,8 +497,8 @@ MUTATIONS = [
         "if False:",
         by=retained_before_the_points_are_told,
     ),
-    Mutation(STREAM, "wals.replay(in_place=was_ours)", "pass", by=0),
-    Mutation(STREAM, "wals.replay(in_place=was_ours)", "wals.replay()", by=a_wal_of_long_ago),
+    Mutation(STREAM, "wals.replay(in_place=was_ours, voided=redone.voided)", "pass", by=0),
+    Mutation(STREAM, "in_place=was_ours, voided", "voided", by=a_wal_of_long_ago),
     Mutation(STREAM, "self._append_displaced(wals)", "wals.displaced.clear()", by=a_wal_of_long_ago),
     Mutation(
         INDEX_REBUILD, "self._write(self.index, self.rows.index_patches()", "self._write(self.index, []"

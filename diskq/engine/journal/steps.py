@@ -119,7 +119,7 @@ class JournalSteps(DirectorySteps):
             )
         )
         redone = redo.replay(redo_source(fs, files, lock.previous))
-        wals.replay(in_place=was_ours)
+        wals.replay(in_place=was_ours, voided=redone.voided)
         writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
         if not was_ours:
             self._find_a_peer(points)

@@ -13,12 +13,15 @@ from contextlib import closing
 from typing import NamedTuple
 
 from diskq._native.core.append_buffer import BLOCK_SIZE
-from diskq._native.queue.codec import scan
-from diskq.storage.checksums import Row, Rows
-from diskq.storage.closing import let_go
+from diskq._native.queue.codec import count, scan
+from diskq.engine.queue.files import QueueFiles
+from diskq.storage.checksums import Row, Rows, rows_after
+from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FileSystem
+from diskq.storage.write_ahead_log import rows_to_add
+from diskq.storage.write_ahead_logs import Displaced
 
-__all__ = ["Overwritten", "find_overwritten"]
+__all__ = ["Overwritten", "find_overwritten", "is_of_another_program"]
 
 _AT_MOST = 64 * 1024
 
@@ -63,6 +66,28 @@ def find_overwritten(fs: FileSystem, data: str, checksum_file: str, end: int | N
     if whole <= covered and scan(rest).valid_end == len(rest):
         ours += rest
     return Overwritten(whole, ours, sum(row.records for row in bad)) if is_theirs else None
+
+
+def is_of_another_program(fs: FileSystem, files: QueueFiles, displaced: Displaced) -> bool:
+    """True if another program's messages are where these belong; False if these are there, damaged.
+
+    go-diskqueue that dies before its first sync of the metadata leaves no other sign. Its messages fill the
+    file from there on, and no checksum is right. Raises OSError.
+    """
+    file, start, records = displaced.waiting
+    if (fs.size_of(displaced.path) or 0) <= start:
+        return False
+    with opened(fs, displaced.path) as handle:
+        size = fs.size(handle)
+        there = fs.pread(handle, size - start, start)
+        if size == start + len(records) or count(there).valid_end < len(there):
+            return False
+        rows = rows_after(fs, files.checksum_file(file), start)
+        rows += rows_to_add(fs, files.staging).get(file, [])
+        return not any(
+            start < row.end <= size and row.matches(fs.pread(handle, row.end - row.start, row.start))
+            for row in rows
+        )
 
 
 def _end_before_rest(data: bytes, whole: int, limit: int) -> int:

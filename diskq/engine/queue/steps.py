@@ -22,6 +22,7 @@ from diskq.engine.log.writer import LogWriter
 from diskq.engine.queue.ack_log import repair_ack_logs
 from diskq.engine.queue.files import QueueFiles, QueueMetadata
 from diskq.engine.queue.head import FifoHead
+from diskq.engine.queue.overwritten import is_of_another_program
 from diskq.engine.queue.parts import FifoParts
 from diskq.engine.queue.recovery import FifoRecovery
 from diskq.engine.queue.redo_source import redo_source
@@ -29,6 +30,7 @@ from diskq.engine.queue.tail import FifoTail
 from diskq.errors import DiskFullError
 from diskq.options import Durability, QueueOptions, checked_options
 from diskq.storage.barrier import Replacement
+from diskq.storage.checksums import void_rows
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
@@ -154,7 +156,11 @@ class FifoSteps(LogSteps):
             )
         )
         redone = redo.replay(redo_source(files))
-        wals.replay()
+        for each in redone.displaced:
+            if is_of_another_program(fs, files, each):
+                void_rows(fs, files.checksum_file(each.waiting.file), each.waiting.start)
+                redone.voided[0, each.waiting.file] = each.waiting.start
+        wals.replay(voided=redone.voided)
         use = QueueUse.before(lock.previous, wals, never_empty=self._never_empty)
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
         framing, any_size = self._parts.framing, self._parts.any_size

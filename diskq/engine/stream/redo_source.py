@@ -32,6 +32,7 @@ def redo_source(fs: FileSystem, files: StreamFiles) -> RedoSource:
         {index: files.partition(index).staging for index in files.partitions()},
         in_place=owner_state(fs, files) == "ours" and not points.was_left,
         is_covered=lambda index, base, end: base < first(index) or points.cover(index, base, end),
+        are_zeros_skipped=True,
     )
 
 

@@ -343,7 +343,7 @@ class StreamSteps(DirectorySteps):
         redo = self.log.redo
         assert redo is not None
         redone = redo.replay(source)
-        wals.replay(in_place=was_ours)
+        wals.replay(in_place=was_ours, voided=redone.voided)
         self._displaced = [*redone.displaced, *wals.displaced]
         self.log.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
         refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
