@@ -82,6 +82,8 @@ class Holder:
     """The Unix time at which the process started; 0: unknown."""
     is_unlogged: bool = False
     """True if it had no space for a write-ahead log: after a kill the last messages have no checksums."""
+    has_foreign: bool = False
+    """For a queue: True if it has messages of another program that no spool has taken up since."""
 
     def is_of_this_boot(self, fs: FileSystem) -> bool:
         """False if the machine was restarted since, so that the page cache was lost."""
@@ -244,6 +246,19 @@ class Lock:
         """Record that no message of the queue is empty; on a full disk, with `write`. Raises OSError."""
         self._note(replace(self._holder, never_empty=True), can_wait=True)
 
+    @property
+    def has_foreign(self) -> bool:
+        """True if the queue has messages of another program that no spool has taken up since."""
+        return self._holder.has_foreign
+
+    def plan_foreign(self) -> None:
+        """Let the next `sign` record that the queue has messages of another program."""
+        self._holder = replace(self._holder, has_foreign=True)
+
+    def note_taken_up(self) -> None:
+        """Record that a spool has taken up the messages of another program. Raises OSError."""
+        self._note(replace(self._holder, has_foreign=False), can_wait=True)
+
     def note_newest(self, number: int, *, can_wait: bool = False) -> None:
         """Record the segment of a log that is written to from now on. Raises OSError, as `sign`."""
         self._note(replace(self._holder, newest=number), can_wait=can_wait)
@@ -311,6 +326,8 @@ class Lock:
             content["is_displaced"] = 1
         if its.is_unlogged:
             content["is_unlogged"] = 1
+        if its.has_foreign:
+            content["has_foreign"] = 1
         rest = json.dumps(content).encode()[1:]
         text = b'{"check": "%08x", %s' % (checksum(rest), rest)
         write_all(self._fs, self.handle, text.ljust(_SIZE - 1) + b"\n", 0)
@@ -363,6 +380,7 @@ def parse_holder(data: bytes) -> Holder | None:
             int(content.get("pid_namespace", 0)),
             int(content.get("started", 0)),
             bool(content.get("is_unlogged", 0)),
+            bool(content.get("has_foreign", 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return Holder()

@@ -329,8 +329,22 @@ def test_nothing_is_lost_altered_refused_or_silent(name: str, seed: int, boot: s
         ("stream", 1, "none", 1035),
         # A peer's bytes took the place of records in the redo log, and their checksums judged them.
         ("stream", 1, "the same", 1274),
+        ("stream", 0, "none", 348),
+        # The index was half rewritten when the power failed again, and with it went what named a peer's.
+        ("stream", 0, "none", 699),
+        ("stream", 0, "another", 1096),
+        ("stream", 1, "another", 451),
+        ("stream", 1, "the same", 203),
         # The open was cut when a snapshot without the damage was durable, and the damage not yet reported.
         ("priority", 1, "the same", 353),
+        # The open was cut when the queue's metadata was diskq's again: a peer's got ids that others had had.
+        ("spool", 0, "none", 44),
+        ("spool", 0, "another", 46),
+        ("spool", 1, "the same", 65),
+        # A peer's messages were as long as those in whose place they are, of which a checksum outlived.
+        ("spool", 2, "the same", 209),
+        # Zeros in a file after the peer's were empty messages, as no checksum of that file was left.
+        ("spool", 2, "another", 376),
     ],
 )
 def test_the_states_that_have_failed(name: str, seed: int, boot: str, cut: int) -> None:

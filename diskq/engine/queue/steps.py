@@ -165,12 +165,13 @@ class FifoSteps(LogSteps):
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
         framing, any_size = self._parts.framing, self._parts.any_size
         found = FifoRecovery(fs, files, framing, any_size, use, acts, log_repair=log.report_repair).run()
+        if redone.voided or (found.sizes and not found.is_ours):
+            lock.plan_foreign()
         writer.sign_lock()
         if self._never_empty:
             lock.note_never_empty()
         self._wait_if_behind()
         repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
-        self.was_foreign = not found.is_ours
         self._sealed.find(found.sizes, found.write.file)
         displaced = [*redone.displaced, *wals.displaced]
         writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
@@ -239,6 +240,17 @@ class FifoSteps(LogSteps):
         self.log.pending.removals += (self._files.wal, self._files.redo)
         self.log.commit()
         self.log.release()
+
+    # --- what another program has written ---------------------------------------------------------
+
+    @property
+    def has_foreign(self) -> bool:
+        """True if it has messages of another program, which no spool has taken up since."""
+        return self.log.lock.has_foreign
+
+    def note_taken_up(self) -> None:
+        """Record that the spool has taken up the messages of another program. Raises OSError."""
+        self.log.lock.note_taken_up()
 
     # --- where it is ------------------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ class DeliveryCursor(Closing, Dropped):
         tail = self._queue.tail.position
         is_closed = state is not None and not state.is_open
         # Another program may have written where a power cut took messages that had ids.
-        epochs = state.epochs if state is not None and (is_closed or not self._queue.was_foreign) else ()
+        epochs = state.epochs if state is not None and (is_closed or not self._queue.has_foreign) else ()
         if not epochs:
             epochs = ((self._head, self._new_epoch()),)
         if state is None or state.is_open or state.tail != tail:
@@ -158,6 +158,7 @@ class DeliveryCursor(Closing, Dropped):
             if not barrier.execute(fs):
                 # The disk is full; the old state must not claim later that the spool was not opened since.
                 Barrier(removals=(files.state,)).execute(fs)
+            self._queue.note_taken_up()
         except BaseException:
             self.close()
             raise
