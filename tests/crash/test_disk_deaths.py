@@ -335,6 +335,10 @@ def test_nothing_is_lost_altered_refused_or_silent(name: str, seed: int, boot: s
         ("stream", 0, "another", 1096),
         ("stream", 1, "another", 451),
         ("stream", 1, "the same", 203),
+        # Of an index and a timeindex that contradicted each other then, neither named the peer's.
+        ("stream", 0, "the same", 89),
+        ("stream", 1, "another", 640),
+        ("stream", 1, "none", 867),
         # The open was cut when a snapshot without the damage was durable, and the damage not yet reported.
         ("priority", 1, "the same", 353),
         # The open was cut when the queue's metadata was diskq's again: a peer's got ids that others had had.

@@ -240,8 +240,7 @@ class PartitionFiles:
     def orphans(self, bases: Iterable[int], before: int | None = None) -> list[str]:
         """Return files whose segment is gone: a removal was interrupted, or a peer removed its own files.
 
-        And temporary files that a crash left. With `before`, only files of segments before that one: a
-        producer may be making new ones meanwhile.
+        With `before`, only files of segments before that one: a producer may be making new ones meanwhile.
         """
         known = set(bases)
         orphans = []
@@ -249,8 +248,7 @@ class PartitionFiles:
             with contextlib.suppress(FileNotFoundError):
                 for name in sorted(self._fs.list_directory(directory)):
                     numbers = [naming.parse(name) for naming in namings]
-                    is_left = before is None and _TEMPORARY.fullmatch(name) is not None
-                    if is_left or any(
+                    if any(
                         number is not None and number not in known and (before is None or number < before)
                         for number in numbers
                     ):

@@ -31,12 +31,13 @@ from diskq.engine.stream.cross_check import CrossCheck
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.index_entries import INDEX_ROW, TIMEINDEX_ROW
 from diskq.engine.stream.segment_reader import SegmentReader
-from diskq.storage.barrier import Barrier, Replacement, write_all
+from diskq.storage.barrier import write_all
 from diskq.storage.block_reader import Loss
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.closing import let_go, opened
-from diskq.storage.fs import FileSystem
+from diskq.storage.fs import FileSystem, full_disk_ignored
 from diskq.storage.repairs import Repair, cut_tail, keep_copy
+from diskq.storage.swap import Swap
 
 __all__ = ["RebuiltSegment", "SegmentEntries", "read_entries", "rebuild_index"]
 
@@ -68,6 +69,15 @@ class RebuiltSegment:
 class _IndexPlace(NamedTuple):
     position: int
     offset: int
+
+
+class _Changes(NamedTuple):
+    """What differs in an index or a timeindex: bytes, each with the place where they belong."""
+
+    path: str
+    patches: list[tuple[int, bytes]]
+    is_replaced: bool
+    """True if existing entries are not as they are to be."""
 
 
 def rebuild_index(
@@ -130,8 +140,7 @@ class _IndexRebuild:
         rebuilt.given = max(rebuilt.given, self.rows.given())
         count = rebuilt.next_offset - self.base
         before = len(rebuilt.repairs)
-        self._write(self.timeindex, self.rows.timeindex_patches(), count, TIMEINDEX_ROW_SIZE)
-        self._write(self.index, self.rows.index_patches(), count, INDEX_ROW_SIZE)
+        self._write(count)
         if len(rebuilt.repairs) > before:
             # If nothing was rebuilt, the losses were reported before, and readers report them again.
             for loss in self.losses:
@@ -502,8 +511,20 @@ class _IndexRebuild:
 
     # --- the files --------------------------------------------------------------------------------
 
-    def _write(self, path: str, patches: list[tuple[int, bytes]], count: int, row_size: int) -> None:
+    def _write(self, count: int) -> None:
         """Write the entries that were decided on, and cut those that belong to no record."""
+        changes = (
+            self._changes(self.timeindex, self.rows.timeindex_patches(), count, TIMEINDEX_ROW_SIZE),
+            self._changes(self.index, self.rows.index_patches(), count, INDEX_ROW_SIZE),
+        )
+        if not (any(its.is_replaced for its in changes) and self._replace(changes)):
+            for its in changes:
+                with opened(self.fs, its.path, write=True) as handle:
+                    for start, content in its.patches:
+                        write_all(self.fs, handle, content, start)
+
+    def _changes(self, path: str, patches: list[tuple[int, bytes]], count: int, row_size: int) -> _Changes:
+        """Cut what belongs to no record, and return what else differs. The file is made if it is missing."""
         with opened(self.fs, path, write=True, create=True) as handle:
             size = self.fs.size(handle)
             if size > count * row_size:
@@ -515,31 +536,31 @@ class _IndexRebuild:
             wrong = [
                 start for (start, content), old in other if old[: whole - start] != content[: whole - start]
             ]
-            if not wrong or wrong[0] >= whole:
-                for (start, content), _ in other:
-                    write_all(self.fs, handle, content, start)
-                return
-            self.rebuilt.is_changed = True
-            aside = keep_copy(self.fs, handle, self.files.kept(path))
-            self._report(path, wrong[0], whole, "entries that disagree with their records", 0, aside)
-            entries = self.fs.pread(handle, count * row_size, 0)
-        self._replace(path, entries, [patch for patch, _ in other])
+            is_replaced = bool(wrong) and wrong[0] < whole
+            if is_replaced:
+                self.rebuilt.is_changed = True
+                aside = keep_copy(self.fs, handle, self.files.kept(path))
+                self._report(path, wrong[0], whole, "entries that disagree with their records", 0, aside)
+        return _Changes(path, [patch for patch, _ in other], is_replaced)
 
-    def _replace(self, path: str, entries: bytes, patches: Sequence[tuple[int, bytes]]) -> None:
-        """Replace all entries at once: a peer's records may be found by them alone.
+    def _replace(self, changes: Sequence[_Changes]) -> bool:
+        """Replace the files at once, durably. False: the disk is full, and nothing is changed.
 
-        A power cut among writes over them would leave neither the old entries nor the new ones.
+        A peer's records may be found by their entries alone: a power cut among writes over them would leave
+        neither the old entries nor the new ones, or an index and a timeindex that contradict each other.
         """
-        replaced = bytearray(entries)
-        for start, content in patches:
-            replaced.extend(bytes(max(0, start - len(replaced))))
-            replaced[start : start + len(content)] = content
-        temporary = self.files.temporary(self.files.kept(path))
-        replacement = Replacement(path=path, content=bytes(replaced), temporary=temporary)
-        if not Barrier(replacements=(replacement,)).execute(self.fs):  # the disk is full
-            with opened(self.fs, path, write=True) as handle:
-                for start, content in patches:
-                    write_all(self.fs, handle, content, start)
+        swap = Swap(self.fs, self.files.stream.path, self.files.stream.swap)
+        for its in changes:
+            with opened(self.fs, its.path) as handle:
+                entries = bytearray(self.fs.pread(handle, self.fs.size(handle), 0))
+            for start, content in its.patches:
+                entries.extend(bytes(max(0, start - len(entries))))
+                entries[start : start + len(content)] = content
+            swap.install(its.path, bytes(entries))
+        with full_disk_ignored():
+            swap.carry_out()
+            return True
+        return False
 
     def _cut(self, path: str, end: int, reason: str) -> None:
         """Cut the file at byte `end`. The cut bytes are of a torn write: no acknowledged message is lost."""
