@@ -97,42 +97,7 @@ def add_commands(parser: CommandParser, title: str, metavar: str) -> Commands:
 
 
 class Commands(argparse._SubParsersAction):  # type: ignore[type-arg]
-    """The commands of one level. An old name is accepted, but not in any list of names."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.old_names: dict[str, tuple[CommandParser, Mapping[str, Any]]] = {}
-        self.choices = self._name_parser_map = _CommandNames(self.old_names)
-
-    def add_old_name(self, name: str, parser: CommandParser, **defaults: Any) -> None:
-        """Accept `name` for `parser`'s command, with `defaults` where the old command differs."""
-        self.old_names[name] = parser, defaults
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        super().__call__(parser, namespace, values, option_string)
-        _, defaults = self.old_names.get(values[0], (None, {}))
-        for name, value in defaults.items():
-            setattr(namespace, name, value)
-
-
-class _CommandNames(dict[str, Any]):
-    """Parsers by name. Iteration yields the current names only; look-ups find the old ones, too."""
-
-    def __init__(self, old_names: Mapping[str, tuple[CommandParser, Mapping[str, Any]]]) -> None:
-        super().__init__()
-        self._old_names = old_names
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or name in self._old_names
-
-    def __missing__(self, name: str) -> CommandParser:
-        return self._old_names[name][0]
+    """The commands of one level."""
 
 
 def described(parser: CommandParser, description: str, examples: str) -> CommandParser:

@@ -45,15 +45,15 @@ async def read_source(args: argparse.Namespace, most: int, send: Send, send_json
     """Pass the messages of the command line to `send`; without any, those of stdin, as they come in.
 
     `send_json` is given lines of JSON instead, if the command line asks for that. Without an option that says
-    how stdin is framed, it is `args.stdin_framing` (default: lines). Raises MessageSizeError for a message of
-    stdin of more than `most` bytes.
+    how stdin is framed, it is lines. Raises MessageSizeError for a message of stdin of more than `most`
+    bytes.
     """
     if args.messages:
         await send(map(os.fsencode, args.messages))
     elif args.framing == "json" and send_json is not None:
         await _read_stdin("lines", most * 4 // 3 + _MOST_AROUND, send_json)
     else:
-        await _read_stdin(args.framing or getattr(args, "stdin_framing", "lines"), most, send)
+        await _read_stdin(args.framing or "lines", most, send)
 
 
 async def _read_stdin(framing: str, most: int, send: Send) -> None:

@@ -48,7 +48,6 @@ def add_parser(nouns: Commands) -> None:
     send.add_sync_to()
     send.add_wait("journal")
     send.set_defaults(run=journal_verbs.send)
-    verbs.add_old_name("put", send)
 
     read = _verb(
         verbs,
@@ -61,7 +60,6 @@ def add_parser(nouns: Commands) -> None:
     read.add_count("--count", "-n", help="messages at most (default: all)")
     _add_output(read)
     read.set_defaults(run=journal_inspect.read)
-    verbs.add_old_name("scan", read)
 
     counted = _verb(verbs, "count", "count messages", "Count messages.", "--type 3")
     _add_stretch(counted)

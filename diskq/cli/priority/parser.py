@@ -152,7 +152,6 @@ ADVICE: dict[type[Exception], str] = {
 
 def add_parser(nouns: Commands) -> None:
     verbs = add_noun(nouns, "priority", "priority queues (TaskFlux's files)", ABOUT, EXAMPLES, ADVICE)
-    nouns.add_old_name("jobs", nouns.choices["priority"])
 
     queues = add_command(verbs, "queues", "show the queues of a store", ABOUT_QUEUES, EXAMPLES_QUEUES)
     queues.add_path("store")

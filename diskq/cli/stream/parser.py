@@ -171,7 +171,6 @@ def add_parser(nouns: Commands) -> None:
     _add_send(send)
     _add_lock(send)
     send.set_defaults(run=stream_send.send)
-    verbs.add_old_name("write", send, stdin_framing="whole")
 
     read = add("read", "print messages from any place", ABOUT_READ, EXAMPLES_READ)
     _add_read(read)

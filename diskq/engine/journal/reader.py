@@ -22,7 +22,6 @@ from diskq.errors import OffsetOutOfRangeError
 from diskq.storage.block_reader import STRETCH, Loss
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.old_names import old_name
 from diskq.storage.write_ahead_log import rows_on
 
 __all__ = ["JournalReader"]
@@ -133,8 +132,6 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
                 self.losses += lost
                 taken += reversed(found)
         return taken
-
-    take_back = old_name(read_back)
 
     def _step_back(self, other: JournalReader, most: int) -> tuple[int, int, tuple[int, int] | None] | None:
         """Move `other` about `most` messages before the position, within the segment before it.

@@ -25,7 +25,6 @@ from diskq.storage.block_reader import Loss
 from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.old_names import HasOldNames, old_name
 
 __all__ = ["LiveEnd", "LogReader", "OpenSegment", "Sized", "SkippedBytes"]
 
@@ -158,7 +157,7 @@ class LogFiles(Protocol):
     def data(self, base: int) -> str: ...
 
 
-class LogReader(HasOldNames, Closing, Dropped, Generic[M, C_co, S]):
+class LogReader(Closing, Dropped, Generic[M, C_co, S]):
     """The messages of one log, from any offset on. A subclass defines its segments.
 
     `ahead` holds what was read and not yet handed out; its `take`, `take_some` and `take_columns` are the
@@ -345,9 +344,6 @@ class LogReader(HasOldNames, Closing, Dropped, Generic[M, C_co, S]):
             if columns is not None:
                 return first, columns
         return None
-
-    take = old_name(read)
-    take_many = old_name(read_many)
 
     # --- filling ----------------------------------------------------------------------------------
 

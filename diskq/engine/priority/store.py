@@ -25,7 +25,6 @@ from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, PriorityOptions
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.log_events import Log
-from diskq.storage.old_names import HasOldNames, old_name
 
 __all__ = [
     "Implementation",
@@ -43,7 +42,7 @@ def _no_queue(given: object) -> TypeError:
     return TypeError(f"queue is what `store.queue()` or `create_queue` returns, got {type(given).__name__}")
 
 
-class PriorityStore(HasOldNames, LogEngine):
+class PriorityStore(LogEngine):
     """Priority queues in TaskFlux's files.
 
     For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
@@ -235,11 +234,6 @@ class PriorityStore(HasOldNames, LogEngine):
         if type(queue) is not StoredQueue:
             raise _no_queue(queue)
         self.steps.nack_many(queue, records)
-
-    enqueue = old_name(put)
-    enqueue_many = old_name(put_many)
-    dequeue = old_name(get)
-    dequeue_many = old_name(get_many)
 
     # --- syncing ----------------------------------------------------------------------------------
 

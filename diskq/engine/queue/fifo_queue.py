@@ -17,12 +17,11 @@ from diskq.errors import DiskFullError
 from diskq.options import Durability, QueueOptions
 from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.old_names import HasOldNames, old_name
 
 __all__ = ["Body", "FifoQueue", "QueueStatistics"]
 
 
-class FifoQueue(HasOldNames, LogEngine):
+class FifoQueue(LogEngine):
     """Messages in the order in which they were put, in NSQ's files.
 
     For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
@@ -153,9 +152,6 @@ class FifoQueue(HasOldNames, LogEngine):
         self.log.check_usable()
         self.steps.sync_if_due()
         return self.steps.head.fetch(max_items, max_bytes)
-
-    take = old_name(get)
-    take_many = old_name(get_many)
 
     def peek(self) -> bytes | None:
         """Return the first message, which stays; None if the queue is empty."""

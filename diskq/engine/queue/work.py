@@ -44,7 +44,6 @@ from diskq.storage.arguments import check_is
 from diskq.storage.callbacks import check_plain, check_result
 from diskq.storage.closing import Closing
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.old_names import HasOldNames, old_name
 
 __all__ = ["Exhausted", "FifoWork", "Lease", "MessageId", "WorkStatistics"]
 
@@ -123,7 +122,7 @@ class WorkStatistics:
     journal_bytes: int
 
 
-class FifoWork(HasOldNames, Closing):
+class FifoWork(Closing):
     """The work on a `FifoQueue`: messages are handed out as leases, and acknowledged in any order.
 
     One thread at a time may use the work and its queue: others get BusyError. Until `close` there is no other
@@ -228,9 +227,6 @@ class FifoWork(HasOldNames, Closing):
         self._check()
         self._sync_if_due()
         return self.fetch(max_items, max_bytes)
-
-    take = old_name(get)
-    take_many = old_name(get_many)
 
     @exclusive
     def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
