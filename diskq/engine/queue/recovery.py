@@ -168,6 +168,7 @@ class FifoRecovery:
         is_ours = metadata is not None and metadata.is_ours
         is_foreign = metadata is not None and not is_ours
         trust = self.use.trust(is_foreign=is_foreign)
+        short = [] if trust is Trust.POWER_CUT else self._short(metadata)
         if metadata is not None and is_foreign:
             self._restore_overwritten(metadata)
             self._forget_stale_checksums()
@@ -179,6 +180,7 @@ class FifoRecovery:
             self._report_missing_later(metadata)
         later = sum(repair.records or 0 for repair in self.repairs[count:])
         tail = self._cut_tail(trust, read, known, has_metadata=metadata is not None)
+        self._report_short(short)
         write = self._write_position(known)
         read = min(read, write)
         counted_from = known
@@ -363,6 +365,31 @@ class FifoRecovery:
             self._report(self.files.data(start), 0, 0, reason, None)
         # Otherwise they were consumed: on a full disk their removal may come before the new read position,
         # and with a peer it always does.
+
+    def _short(self, metadata: QueueMetadata | None) -> list[int]:
+        """Return diskq's files, but its last, whose checksums do not say that they are complete as they are.
+
+        They say so before the next file is begun. But a disk that loses what was not synced may cut a file
+        where a message ends, and take those checksums. Files that the metadata has counted are not looked at.
+        """
+        if self.use.was_closed or self.use.was_unlogged:
+            return []
+        first = 0 if metadata is None else metadata.write.file if metadata.is_ours else metadata.read.file
+        ours = [number for number in self._checksum_files if first <= number and number in self.sizes]
+        return [
+            number for number in ours[:-1] if sealed_end(self.fs, self._sums(number)) != self.sizes[number]
+        ]
+
+    def _report_short(self, numbers: list[int]) -> None:
+        """Report that messages may be missing at the end of these files, where nothing else is reported."""
+        reported = {repair.path for repair in self.repairs}
+        for number in numbers:
+            path = self.files.data(number)
+            if number in self.sizes and path not in reported:
+                reason = "no checksum says that the file is complete: messages may be missing at its end"
+                self.repairs.append(
+                    Repair(path=path, kept=self.sizes[number], dropped=0, reason=reason, records=None)
+                )
 
     def _report_absent(self, number: int, begin: int = 0) -> None:
         """Report a file of which only the checksums are there, from byte `begin` on."""
