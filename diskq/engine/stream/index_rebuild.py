@@ -31,7 +31,7 @@ from diskq.engine.stream.cross_check import CrossCheck
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.index_entries import INDEX_ROW, TIMEINDEX_ROW
 from diskq.engine.stream.segment_reader import SegmentReader
-from diskq.storage.barrier import write_all
+from diskq.storage.barrier import cut_to, write_all
 from diskq.storage.block_reader import Loss
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.closing import let_go, opened
@@ -48,6 +48,7 @@ _ROWS_IN_ANY_CASE = 64 * 1024 * 1024
 _LEAST_RECORD = 8
 # The whole index is searched for conflicts so many times at most: a segment may contradict itself everywhere.
 _MOST_SEARCHES = 64
+_NO_RECORD = "entries of no record"
 _NO_ENTRY = bytes(INDEX_ROW_SIZE)
 # An entry of the timeindex is searched for up to this many bytes around its place.
 _AROUND = 64 * TIMEINDEX_ROW_SIZE
@@ -72,12 +73,17 @@ class _IndexPlace(NamedTuple):
 
 
 class _Changes(NamedTuple):
-    """What differs in an index or a timeindex: bytes, each with the place where they belong."""
+    """What differs in an index or a timeindex."""
 
     path: str
+    size: int
+    """Bytes that are there."""
+    end: int
+    """Bytes that it is to have: those after them are of no record."""
     patches: list[tuple[int, bytes]]
-    is_replaced: bool
-    """True if existing entries are not as they are to be."""
+    """Bytes that are to be written, each with the place where they belong."""
+    wrong: tuple[int, int] | None
+    """Where there are entries that are not as they are to be."""
 
 
 def rebuild_index(
@@ -517,50 +523,66 @@ class _IndexRebuild:
             self._changes(self.timeindex, self.rows.timeindex_patches(), count, TIMEINDEX_ROW_SIZE),
             self._changes(self.index, self.rows.index_patches(), count, INDEX_ROW_SIZE),
         )
-        if not (any(its.is_replaced for its in changes) and self._replace(changes)):
-            for its in changes:
-                with opened(self.fs, its.path, write=True) as handle:
-                    for start, content in its.patches:
-                        write_all(self.fs, handle, content, start)
+        if any(its.wrong for its in changes):
+            self._replace(changes)
+            return
+        for its in changes:
+            if its.size > its.end:
+                self._cut(its.path, its.end, _NO_RECORD)
+            self._write_over(its)
 
     def _changes(self, path: str, patches: list[tuple[int, bytes]], count: int, row_size: int) -> _Changes:
-        """Cut what belongs to no record, and return what else differs. The file is made if it is missing."""
+        """Return what differs. The file is made if it is missing."""
+        end = count * row_size
         with opened(self.fs, path, write=True, create=True) as handle:
             size = self.fs.size(handle)
-            if size > count * row_size:
-                self.rebuilt.is_changed |= size >= (count + 1) * row_size
-                self._cut(path, count * row_size, "entries of no record")
-            whole = min(size // row_size, count) * row_size
-            there = [self.fs.pread(handle, len(content), start) for start, content in patches]
-            other = [(patch, old) for patch, old in zip(patches, there, strict=True) if old != patch[1]]
-            wrong = [
-                start for (start, content), old in other if old[: whole - start] != content[: whole - start]
+            there = [
+                self.fs.pread(handle, min(len(content), max(0, end - start)), start)
+                for start, content in patches
             ]
-            is_replaced = bool(wrong) and wrong[0] < whole
-            if is_replaced:
-                self.rebuilt.is_changed = True
-                aside = keep_copy(self.fs, handle, self.files.kept(path))
-                self._report(path, wrong[0], whole, "entries that disagree with their records", 0, aside)
-        return _Changes(path, [patch for patch, _ in other], is_replaced)
+        whole = min(size // row_size * row_size, end)
+        other = [(patch, old) for patch, old in zip(patches, there, strict=True) if old != patch[1]]
+        wrong = [start for (start, content), old in other if old[: whole - start] != content[: whole - start]]
+        self.rebuilt.is_changed |= size >= end + row_size
+        is_wrong = bool(wrong) and wrong[0] < whole
+        return _Changes(
+            path, size, end, [patch for patch, _ in other], (wrong[0], whole) if is_wrong else None
+        )
 
-    def _replace(self, changes: Sequence[_Changes]) -> bool:
-        """Replace the files at once, durably. False: the disk is full, and nothing is changed.
+    def _write_over(self, its: _Changes) -> None:
+        with opened(self.fs, its.path, write=True) as handle:
+            for start, content in its.patches:
+                write_all(self.fs, handle, content, start)
+
+    def _replace(self, changes: Sequence[_Changes]) -> None:
+        """Replace both files at once, durably.
 
         A peer's records may be found by their entries alone: a power cut among writes over them would leave
-        neither the old entries nor the new ones, or an index and a timeindex that contradict each other.
+        neither the old entries nor the new ones, or an index and a timeindex that contradict each other. If
+        the disk is full, they are written over all the same.
         """
+        self.rebuilt.is_changed = True
         swap = Swap(self.fs, self.files.stream.path, self.files.stream.swap)
         for its in changes:
             with opened(self.fs, its.path) as handle:
-                entries = bytearray(self.fs.pread(handle, self.fs.size(handle), 0))
+                if its.size > its.end:
+                    aside = keep_copy(self.fs, handle, self.files.kept(its.path), its.end)
+                    self._report(its.path, its.end, its.size, _NO_RECORD, 0, aside)
+                if its.wrong is not None:
+                    aside = keep_copy(self.fs, handle, self.files.kept(its.path), 0, its.end)
+                    self._report(its.path, *its.wrong, "entries that disagree with their records", 0, aside)
+                entries = bytearray(self.fs.pread(handle, its.end, 0))
             for start, content in its.patches:
                 entries.extend(bytes(max(0, start - len(entries))))
                 entries[start : start + len(content)] = content
             swap.install(its.path, bytes(entries))
         with full_disk_ignored():
             swap.carry_out()
-            return True
-        return False
+            return
+        for its in changes:
+            with opened(self.fs, its.path, write=True) as handle:
+                cut_to(self.fs, handle, its.end)
+            self._write_over(its)
 
     def _cut(self, path: str, end: int, reason: str) -> None:
         """Cut the file at byte `end`. The cut bytes are of a torn write: no acknowledged message is lost."""
