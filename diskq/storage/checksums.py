@@ -497,7 +497,8 @@ def rows_of_other_bytes(
         rows.seek(start)
         while (row := rows.first_after(at)) is not None:
             at = row.end
-            if row.end <= size and row.matches(fs.pread(handle, row.end - row.start, row.start)):
+            is_whole = row.end <= size and not row.is_seal
+            if is_whole and row.matches(fs.pread(handle, row.end - row.start, row.start)):
                 end = row.end
                 others.clear()
             else:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Sequence
 
@@ -150,10 +151,10 @@ def taskflux(fs: CrashFS, data: str, values: Sequence[bytes], *, dies: bool) -> 
         return []
     if next_lsn <= covered:
         log, next_lsn = {}, covered + 1
-    try:
-        ends = [base + _whole_records(logs[base])[0] for base in logs.keys() - log.keys()]
-    except AssertionError:
-        ends = []
+    ends = []
+    for base in logs.keys() - log.keys():
+        with contextlib.suppress(AssertionError):
+            ends.append(base + _whole_records(logs[base])[0])
     if max(ends, default=0) > next_lsn:
         return []  # it would remove records that it could read, because an old segment came back
     for base in logs.keys() - log.keys():

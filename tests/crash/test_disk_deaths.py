@@ -322,6 +322,9 @@ def test_nothing_is_lost_altered_refused_or_silent(name: str, seed: int, boot: s
         ("queue", 2, "the same", 353),
         ("queue", 2, "another", 496),
         ("queue", 2, "another", 562),
+        # A file that is not the last one was cut where a message ends, and nobody heard of the others.
+        ("queue", 2, "another", 509),
+        ("queue", 2, "none", 679),
         # So was a record of which the length of the value was zeros.
         ("stream", 0, "another", 406),
         ("stream", 0, "the same", 917),
@@ -339,6 +342,9 @@ def test_nothing_is_lost_altered_refused_or_silent(name: str, seed: int, boot: s
         ("stream", 0, "the same", 89),
         ("stream", 1, "another", 640),
         ("stream", 1, "none", 867),
+        ("stream", 1, "none", 853),
+        # A segment's last checksum, that it is complete, is no checksum of bytes: a peer's were covered by it.
+        ("stream", 1, "none", 658),
         # The open was cut when a snapshot without the damage was durable, and the damage not yet reported.
         ("priority", 1, "the same", 353),
         # The open was cut when the queue's metadata was diskq's again: a peer's got ids that others had had.
