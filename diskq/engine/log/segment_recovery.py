@@ -16,7 +16,7 @@ from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, OpenRepairs
 from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import Barrier
-from diskq.storage.checksums import VerifiedPrefix, rows_before, verified_prefix
+from diskq.storage.checksums import VerifiedPrefix, rows_before, sealed_end, verified_prefix
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair
 
@@ -164,10 +164,13 @@ class LogRecovery:
         else:
             if trust is Trust.KILLED:
                 self._cut_unwritten(known)
-            for base, following in pairwise(found.bases[:]):
-                if base >= known.base and trust is not Trust.CLOSED:
-                    judge.complete(base, following)
+            pairs = [pair for pair in pairwise(found.bases) if pair[0] >= known.base]
+            for base, following in pairs if trust is not Trust.CLOSED else ():
+                judge.complete(base, following)
+                if trust is not Trust.KILLED:
                     self._keep(base, known)
+                elif not self._follow_to(following, base, known):
+                    break
             self._follow(found.bases[-1], known)
         given = max(self._given, promised, checksummed if self._counts_checksummed else 0)
         given = judge.next_offset(given, promised, trust)
@@ -188,18 +191,38 @@ class LogRecovery:
     def _cut_unwritten(self, point: RecoveryPoint) -> None:
         """Cut what a disk leaves that went away while the machine ran on: what was synced comes before."""
         found, judge = self._found, self._judge
-        pending = [base for base in found.bases if base >= point.base]
-        while pending:
-            base = pending.pop(0)
+        for base in [base for base in found.bases if base >= point.base]:
             if judge.cut_unwritten(base, point.end if base == point.base else 0):
-                found.bases = [base for base in found.bases if base not in pending]
-                for later in pending:
-                    self._given = max(self._given, judge.set_aside(later))
-                self._repairs.execute_asides()
+                self._set_aside_after(base)
                 return
+
+    def _set_aside_after(self, base: int) -> None:
+        """Set all segments after this one aside: their messages would come after others that are lost."""
+        found = self._found
+        for later in [other for other in found.bases if other > base]:
+            found.bases.remove(later)
+            self._given = max(self._given, self._judge.set_aside(later))
+        self._repairs.execute_asides()
 
     def _follow(self, base: int, point: RecoveryPoint) -> Followed:
         return self._take(base, point, self._judge.follow(base, point))
+
+    def _follow_to(self, following: int, base: int, point: RecoveryPoint) -> bool:
+        """Follow a segment that is not the last one. False: it was the last one that is whole.
+
+        A disk that went away may have lost its end; then its checksums do not say that it is complete.
+        """
+        path = self._files.data(base)
+        is_complete = sealed_end(self._fs, self._files.checksum_file(base)) == self._fs.size_of(path)
+        followed = self._follow(base, point)
+        if (lost := following - followed.next_offset) <= 0:
+            return True
+        if not is_complete:
+            self._set_aside_after(base)
+            return False
+        missing = Repair(path=path, kept=followed.end, dropped=0, reason=MISSING, records=lost)
+        self._repairs.report(missing)
+        return True
 
     def _take(self, base: int, point: RecoveryPoint, followed: Followed) -> Followed:
         """Note the end of the last segment found so far; its files are to be synced."""
