@@ -1,6 +1,10 @@
 # Every crash there is. Law: the power may fail instead of any operation, and once more while the next
 # process recovers; whatever was promised by then holds.
 #
+# After a power cut the next process finds another boot id; or the same one, as if the disk alone had gone
+# away; or there is none, before and after it. What was not synced may then be missing anywhere, and is
+# reported.
+#
 # `run_cuts` knows no engine. A workload does something on a CrashFS and writes down in its witness what
 # it was promised, the moment it is; a check reopens what the crash left and insists on it:
 #
@@ -24,7 +28,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,6 +38,10 @@ import pytest
 from diskq.testing import CrashFS
 
 __all__ = [
+    "ANOTHER",
+    "CAME_BACK",
+    "NONE",
+    "SAME",
     "Crash",
     "PromiseBroken",
     "Report",
@@ -47,12 +55,17 @@ __all__ = [
 
 KILL = "kill"
 POWER_CUT = "power cut"
+CAME_BACK = "the disk came back"
+"""A power cut after which the boot id is the same, or there is none."""
+
+ANOTHER, SAME, NONE = "another", "the same", "none"
+"""The boot id that the next process finds."""
 
 _JOURNAL_LINES = 8
 
 Workload = Callable[[CrashFS, Any], object]
 Check = Callable[[str, CrashFS, Any], object]
-"""Called with "kill" or "power cut", the disk as it is after that, and the witness, which it only reads."""
+"""Called with KILL, POWER_CUT or CAME_BACK, the disk after that, and the witness, which it only reads."""
 
 
 @dataclass(slots=True)
@@ -79,11 +92,13 @@ class Crash:
     """Of a power cut."""
     again: int | None = None
     """The power fails once more instead of this operation of the check."""
+    boot: str = ANOTHER
 
     def __str__(self) -> str:
         words = [f"cut={self.cut}", f"outcome={self.outcome!r}"]
         words += [f"seed={self.seed}"] if self.seed is not None else []
         words += [f"again={self.again}"] if self.again is not None else []
+        words += [f"boot={self.boot!r}"] if self.boot != ANOTHER else []
         return ", ".join(words)
 
 
@@ -116,7 +131,7 @@ def outcomes(fs: CrashFS, seeds: Iterable[int]) -> Iterator[tuple[str, CrashFS]]
     """The disk as the next process may find it: after a kill, and after one power cut for each seed."""
     yield KILL, fs.kill()
     for seed in seeds:
-        yield POWER_CUT, _after(fs, POWER_CUT, seed)
+        yield POWER_CUT, _after(fs, POWER_CUT, seed, ANOTHER)
 
 
 def run_cuts(
@@ -127,6 +142,7 @@ def run_cuts(
     seeds: int = 3,
     limit: int | None = None,
     again: int = 0,
+    boots: Collection[str] = (ANOTHER, SAME, NONE),
     witness: Callable[[], Any] = Witness,
 ) -> Report:
     """Cut the workload before each operation and at its end, and check every outcome.
@@ -134,7 +150,8 @@ def run_cuts(
     `every` takes each so many-th cut only, `limit` so many at most, spread evenly; the end is always
     among them. `seeds` is the number of power cuts for each. `again` crashes so many of the checks
     themselves, at random operations, and checks what that left; such a check must leave in the store
-    what it found, so that it can be made again.
+    what it found, so that it can be made again. Of the `boots`, each third cut has NONE, and each second
+    power cut of the others SAME.
 
     Raises PromiseBroken at the first check that fails.
     """
@@ -146,9 +163,13 @@ def run_cuts(
     cuts.append(end)
 
     crashes = 0
-    for cut, fs, seen in pictures(workload, cuts, witness()):
+    without_id = [cut for cut in cuts[:-1] if NONE in boots and cut % 3 == 0]
+    found = pictures(workload, [*without_id, end], witness(), has_boot_id=False)[:-1] if without_id else []
+    found += pictures(workload, [cut for cut in cuts if cut not in set(without_id)], witness())
+    for number, (cut, fs, seen) in enumerate(found):
         for outcome, seed in ((KILL, None), *((POWER_CUT, seed) for seed in range(seeds))):
-            crash = Crash(cut, outcome, seed)
+            its = SAME if SAME in boots and seed is not None and seed % 2 else ANOTHER
+            crash = Crash(cut, outcome, seed, boot=NONE if number < len(without_id) else its)
             checked = _check(workload, check, fs, crash, seen)
             crashes += 1
             choices = range(1, checked.operations + 1)
@@ -166,11 +187,13 @@ def repeat(
     outcome: str,
     seed: int | None = None,
     again: int | None = None,
+    boot: str = ANOTHER,
     witness: Callable[[], Any] = Witness,
 ) -> None:
     """One crash of `run_cuts` once more, as its failure names it. Raises PromiseBroken."""
     seen = witness()
-    _check(workload, check, _run(workload, cut, seen), Crash(cut, outcome, seed, again), seen)
+    fs = _run(workload, cut, seen, has_boot_id=boot != NONE)
+    _check(workload, check, fs, Crash(cut, outcome, seed, again, boot), seen)
 
 
 class _Camera(CrashFS):
@@ -197,16 +220,20 @@ class _Camera(CrashFS):
         self.pictures.append((cut, shadow, deepcopy(self._witness)))
 
 
-def pictures(workload: Workload, cuts: list[int], witness: Any) -> list[tuple[int, CrashFS, Any]]:
+def pictures(
+    workload: Workload, cuts: list[int], witness: Any, *, has_boot_id: bool = True
+) -> list[tuple[int, CrashFS, Any]]:
     """For each cut the disk, and what the workload had seen by then. The last one is the end."""
     camera = _Camera(cuts, witness)
+    camera.has_boot_id = has_boot_id
     workload(camera, witness)
     camera.take(cuts[-1])
     return camera.pictures
 
 
-def _run(workload: Workload, cut: int, witness: Any) -> CrashFS:
+def _run(workload: Workload, cut: int, witness: Any, *, has_boot_id: bool) -> CrashFS:
     fs = CrashFS(cut_at=cut)
+    fs.has_boot_id = has_boot_id
     _until_the_power_fails(fs, lambda: workload(fs, witness))
     return fs
 
@@ -222,23 +249,28 @@ def _until_the_power_fails(fs: CrashFS, act: Callable[[], object]) -> None:
             raise
 
 
-def _after(fs: CrashFS, outcome: str, seed: int | None) -> CrashFS:
+def _after(fs: CrashFS, outcome: str, seed: int | None, boot: str) -> CrashFS:
+    if outcome == KILL:
+        return fs.kill()
     # Not the seed alone: each cut would draw the same numbers, and meet its files in the same way.
-    return fs.kill() if outcome == KILL else fs.crash(random.Random(f"{fs.operations} {seed}"))
+    return fs.crash(random.Random(f"{fs.operations} {seed}"), is_restart=boot != SAME)
 
 
 def _check(workload: Workload, check: Check, fs: CrashFS, crash: Crash, witness: Any) -> CrashFS:
     """Reopen after the crash, and insist. Returns the disk as the check left it."""
-    outcome, after = crash.outcome, _after(fs, crash.outcome, crash.seed)
+    outcome, after = crash.outcome, _after(fs, crash.outcome, crash.seed, crash.boot)
+    power_cut = POWER_CUT if crash.boot == ANOTHER else CAME_BACK
+    if outcome == POWER_CUT:
+        outcome = power_cut
     between: list[str] = []
     if crash.again is not None:
         after.cut_at = crash.again
         _until_the_power_fails(after, lambda: check(outcome, after, witness))
         second = random.Random(str(crash)).choice((KILL, POWER_CUT))
         between = [f"... {outcome}, and in the next process:", *after.journal, f"... {second}"]
-        after = _after(after, second, crash.seed)
+        after = _after(after, second, crash.seed, crash.boot)
         # The page cache is gone, whichever of the two took it.
-        final = POWER_CUT if POWER_CUT in (outcome, second) else KILL
+        final = power_cut if POWER_CUT in (crash.outcome, second) else KILL
     else:
         final = outcome
     try:

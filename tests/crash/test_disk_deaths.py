@@ -343,7 +343,7 @@ def test_nothing_is_lost_altered_refused_or_silent(name: str, seed: int, boot: s
         ("stream", 1, "another", 640),
         ("stream", 1, "none", 867),
         ("stream", 1, "none", 853),
-        # A segment's last checksum, that it is complete, is no checksum of bytes: a peer's were covered by it.
+        # The checksum that says that a segment is complete is none of bytes: a peer's were covered by it.
         ("stream", 1, "none", 658),
         # The open was cut when a snapshot without the damage was durable, and the damage not yet reported.
         ("priority", 1, "the same", 353),

@@ -8,6 +8,7 @@ import functools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from diskq.options import Durability
 from diskq.storage.redo_replay import LAST_NOT_WHOLE
 from diskq.testing import CrashFS
 from tests.crash.barriers import APPENDFILE, BARRIER, WEAKER
-from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
+from tests.crash.harness import ANOTHER, PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
 from tests.sampling import stride
 
@@ -174,8 +175,9 @@ def _run(workload: Callable[[CrashFS, Promises], None], fs: CrashFS) -> None:
     workload(fs, Promises())
 
 
-def crash(seed: int, **options: int) -> Report:
-    return run_cuts(lifetimes(seed), check, witness=Promises, **options)
+def crash(seed: int, **options: Any) -> Report:
+    # With the same boot id, or none: test_disk_deaths.py.
+    return run_cuts(lifetimes(seed), check, witness=Promises, boots=[ANOTHER], **options)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -186,7 +188,9 @@ def test_whatever_the_power_interrupts_the_promises_hold(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_they_hold_too_where_others_want_room_in_its_budget(seed: int) -> None:
-    report = run_cuts(lifetimes(seed, is_pressed=True), check, witness=Promises, every=stride(1))
+    report = run_cuts(
+        lifetimes(seed, is_pressed=True), check, witness=Promises, every=stride(1), boots=[ANOTHER]
+    )
     assert report.cuts > 80 // stride(1)
 
 
@@ -194,7 +198,9 @@ def test_they_hold_too_where_others_want_room_in_its_budget(seed: int) -> None:
 def test_they_hold_too_where_most_messages_are_larger_than_a_file(seed: int) -> None:
     """Such a file is left with the next barrier, though it is the last one."""
     options = dataclasses.replace(OPTIONS, max_bytes_per_file=100)
-    report = run_cuts(lifetimes(seed, options=options), check, witness=Promises, every=stride(4))
+    report = run_cuts(
+        lifetimes(seed, options=options), check, witness=Promises, every=stride(4), boots=[ANOTHER]
+    )
     assert report.cuts > 20 // stride(1)
 
 

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 
 import pytest
 
 from diskq.testing import CrashFS
 from tests.crash.harness import (
+    ANOTHER,
+    CAME_BACK,
     Crash,
     PromiseBroken,
     Witness,
@@ -162,8 +165,24 @@ def test_two_crashes_of_which_one_was_a_power_cut_are_checked_as_a_power_cut():
         ToyStore(fs)
 
     run_cuts(append_three_lines, note, again=3)
-    assert {boot for outcome, boot in seen if outcome == "kill"} == {"boot-1"}
+    assert {boot for outcome, boot in seen if outcome == "kill"} == {"", "boot-1"}
     assert {boot for outcome, boot in seen if outcome == "power cut"} == {"boot-2", "boot-3"}
+    assert {boot for outcome, boot in seen if outcome == CAME_BACK} == {"", "boot-1"}
+
+
+def test_after_a_power_cut_there_is_another_boot_id_or_the_same_or_none():
+    seen: Counter[str] = Counter()
+
+    def note(outcome, fs, witness):
+        if outcome != "kill":
+            seen[fs.identity().boot_id] += 1
+        ToyStore(fs)
+
+    run_cuts(append_three_lines, note, seeds=2)
+    assert seen == {"": 16, "boot-1": 19, "boot-2": 19}
+    seen.clear()
+    run_cuts(append_three_lines, note, seeds=2, boots=[ANOTHER])
+    assert seen == {"boot-2": 54}
 
 
 # --- mutations --------------------------------------------------------------------------------

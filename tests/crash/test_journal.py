@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from diskq.storage import write_ahead_log as wal
 from diskq.storage.redo_replay import LAST_NOT_WHOLE
 from diskq.testing import CrashFS, FaultFS
 from tests.crash.barriers import APPENDFILE, WEAKER
-from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
+from tests.crash.harness import ANOTHER, KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
 from tests.engine.journals import LOCK, ROOT, data, given, read_all, reader, segments, stored, told
 from tests.reference import sej_oracle as oracle
@@ -422,9 +423,10 @@ def _run(workload: Workload, fs: CrashFS) -> None:
     workload(fs, Promises())
 
 
-def crash(seed: int | Workload, **options: int) -> Report:
+def crash(seed: int | Workload, **options: Any) -> Report:
     workload = lifetimes(seed) if isinstance(seed, int) else seed
-    return run_cuts(workload, check, witness=Promises, **options)
+    # With the same boot id, or none: test_disk_deaths.py.
+    return run_cuts(workload, check, witness=Promises, boots=[ANOTHER], **options)
 
 
 SEEDS = range(6)

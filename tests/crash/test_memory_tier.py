@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
         assert promises.taken + len(fresh) >= end, "lost"
 
 
-def crash(seed: int, **options: int) -> Report:
+def crash(seed: int, **options: Any) -> Report:
     return run_cuts(lifetimes(seed), check, witness=Promises, **options)
 
 

@@ -8,6 +8,7 @@ import functools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -142,7 +143,7 @@ def _run(workload: Callable[[CrashFS, Promises], None], fs: CrashFS) -> None:
     workload(fs, Promises())
 
 
-def crash(seed: int, **options: int) -> Report:
+def crash(seed: int, **options: Any) -> Report:
     return run_cuts(lifetimes(seed), check, witness=Promises, **options)
 
 

@@ -300,7 +300,7 @@ def check_what_is_left(found: State, promises: Promises, theirs: Sequence[bytes]
     assert there <= {its for queue in sent.values() for _, _, its in queue.ordered()} | set(theirs), "altered"
 
 
-def crash(seed: int, layout: StoreLayout = "aligned", **how: int) -> Report:
+def crash(seed: int, layout: StoreLayout = "aligned", **how: Any) -> Report:
     return run_cuts(lifetimes(seed, layout), check, witness=Promises, **how)
 
 

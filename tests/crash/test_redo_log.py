@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -119,7 +120,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     assert set(seen) >= set(range(promises.needed, promises.synced)), "lost"
 
 
-def crash(seed: int, **how: int) -> Report:
+def crash(seed: int, **how: Any) -> Report:
     return run_cuts(lifetime(seed), check, witness=Promises, **how)
 
 

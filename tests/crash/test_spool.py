@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -251,7 +252,7 @@ def check_new_ids(fs: CrashFS, promises: Promises) -> None:
     assert not promises.ids.keys() & set(ids[there:]), "an id was given to another message"
 
 
-def crash(seed: int, **options: int) -> Report:
+def crash(seed: int, **options: Any) -> Report:
     return run_cuts(lifetimes(seed), check, witness=Promises, **options)
 
 

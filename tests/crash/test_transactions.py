@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from diskq.engine.stream import recovery as streamrecovery
 from diskq.engine.stream import steps as streamsteps
 from diskq.engine.stream import stream as engine
 from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.partition_reader import PartitionReader
 from diskq.engine.stream.stream import Stream
 from diskq.engine.stream.transactions import roll_forward as rollforward
 from diskq.engine.stream.transactions import staging
@@ -25,11 +27,11 @@ from diskq.engine.stream.transactions.transaction import Transaction, committed,
 from diskq.errors import DiskqError
 from diskq.options import Durability, Encoding, StreamOptions
 from diskq.testing import CrashFS
-from tests.crash.harness import KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
+from tests.crash.harness import CAME_BACK, KILL, PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
 from tests.crash.test_stream import Promises as StreamPromises
 from tests.crash.test_stream import message
-from tests.engine.streams import ROOT, Triple, held
+from tests.engine.streams import ROOT, Triple, held, partitions
 from tests.engine.transactions import INTENT, stage, staged_files
 from tests.reference import triplet_oracle as oracle
 from tests.sampling import stride
@@ -271,8 +273,10 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
         assert not repair.records or repair.reason == recovery.MISSING
     promised = promises.written if outcome == KILL else promises.synced
     act = promises.doubtful
-    is_in = check_messages(fs, promises, promised)
-    check_messages(fs.crash(), promises, promised, is_raw=True)  # all that is seen is durable
+    has_holes = outcome == CAME_BACK
+    is_in = check_messages(fs, promises, promised, has_holes=has_holes)
+    # All that is seen is durable.
+    check_messages(fs.crash(), promises, promised, is_raw=True, has_holes=has_holes)
     for sink in {*SINKS, *([act.sink] if act else [])}:
         last = committed(fs, StreamFiles(fs, ROOT), sink)
         if act is not None and sink == act.sink and is_in:
@@ -283,11 +287,11 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
             )
     assert fs.size_of(INTENT) is None
     assert_nothing_finished_is_staged(fs)
-    replay(fs, stream, promises, is_in)
+    replay(fs, stream, promises, is_in, has_holes=has_holes)
     # It is not closed: who comes next finds it as this one left it.
 
 
-def replay(fs: CrashFS, stream: Stream, promises: Promises, is_in: bool) -> None:
+def replay(fs: CrashFS, stream: Stream, promises: Promises, is_in: bool, *, has_holes: bool) -> None:
     """As Spark does: the epoch of which it does not know is made again, and so is one that was committed."""
     act = promises.doubtful
     if stream.partition_count != promises.count:
@@ -309,19 +313,45 @@ def replay(fs: CrashFS, stream: Stream, promises: Promises, is_in: bool) -> None
         extent=3,
     )
     assert stream.commit(Transaction(act.sink, act.epoch, "query", (file,))) == (not is_in)
-    assert check_messages(fs, promises, {})
-    assert check_messages(fs.crash(), promises, {}, is_raw=True)
+    assert check_messages(fs, promises, {}, has_holes=has_holes)
+    assert check_messages(fs.crash(), promises, {}, is_raw=True, has_holes=has_holes)
     assert not [name for name in staged_files(fs) if name.startswith(f"{act.sink}-{act.epoch}-")]
 
 
+def read(fs: CrashFS, *, varuint: bool) -> dict[int, list[Triple]]:
+    """What a reader finds, which passes over what is damaged."""
+    found: dict[int, list[Triple]] = {}
+    for partition in partitions(fs.files()):
+        with PartitionReader(fs, StreamFiles(fs, ROOT).partition(partition), varuint=varuint) as reader:
+            reader.seek_oldest()
+            found[partition] = [(m.key, m.timestamp_ns, m.value) for m in iter(reader.read, None)]
+    return found
+
+
 def check_messages(
-    fs: CrashFS, promises: Promises, promised: dict[int, int], *, is_raw: bool = False
+    fs: CrashFS,
+    promises: Promises,
+    promised: dict[int, int],
+    *,
+    is_raw: bool = False,
+    has_holes: bool = False,
 ) -> bool:
-    """What is there was appended, in order, and once. Returns whether the transaction in doubt is."""
+    """What is there was appended, in order, and once. Returns whether the transaction in doubt is.
+
+    With `has_holes` messages that were not synced may be missing anywhere.
+    """
     act = promises.doubtful
     is_in: set[bool] = set()
-    for partition, messages in held(fs, varuint=promises.varuint, may_skip=True, may_trail=is_raw).items():
+    if has_holes:
+        found = read(fs, varuint=promises.varuint)
+    else:
+        found = held(fs, varuint=promises.varuint, may_skip=True, may_trail=is_raw)
+    for partition, messages in found.items():
         before = promises.attempted.get(partition, [])
+        if has_holes:
+            before = before[: promised.get(partition, 0)] + [
+                one for one in before[promised.get(partition, 0) :] if one in messages
+            ]
         kept = next((n for n, one in enumerate(messages) if before[n : n + 1] != [one]), len(messages))
         assert kept >= promised.get(partition, 0), "lost"
         rest = messages[kept:]
@@ -350,7 +380,7 @@ def assert_nothing_finished_is_staged(fs: CrashFS) -> None:
         assert parsed.epoch > (last.epoch if last else -1), "left behind"
 
 
-def crash(seed: int, **options: int) -> Report:
+def crash(seed: int, **options: Any) -> Report:
     return run_cuts(lifetimes(seed), check, witness=Promises, **options)
 
 
