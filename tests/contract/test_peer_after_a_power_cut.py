@@ -79,6 +79,16 @@ def test_a_go_diskqueue_that_dies_before_its_metadata_is_delivered_from_where_th
     assert not any(repair.records for repair in repairs)
 
 
+def test_a_go_diskqueue_that_dies_before_its_metadata_is_kept_aside_after_a_restart() -> None:
+    disk, sent = cut(KINDS["queue"], "another", word="synced", size=80)
+    KINDS["queue"].let_peer_write(disk, THEIRS, dies=True)
+    repairs, found = KINDS["queue"].values(disk)
+    assert found == sent
+    (aside,) = [repair for repair in repairs if repair.records is None]
+    assert aside.saved_as is not None
+    assert b"".join(len(one).to_bytes(4, "big") + one for one in THEIRS) in disk.files()[aside.saved_as]
+
+
 @pytest.mark.parametrize("later", [0, 3])
 def test_damage_where_the_redo_log_was_is_not_taken_for_another_program(later: int) -> None:
     """With and without messages after it that are not synced."""
