@@ -294,7 +294,8 @@ class Tail:
                 turns.popleft()
                 self._idle[part] = None
             elif not self._fill(part):  # asked again: a moment ago may have been too early
-                self._give_up_rest(part)
+                if part.position < part.limit:  # else the reader has reported what is missing up to there
+                    self._give_up_rest(part)
                 continue
             gate.left = 0
         return None

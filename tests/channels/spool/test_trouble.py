@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -458,3 +459,40 @@ async def test_drained_returns_where_rot_takes_the_rest(disk, at, autojump_clock
         assert spool.statistics().depth == 0
         assert spool.repairs
     assert far_end.got == []
+
+
+@pytest.mark.parametrize("when", ["before the open", "before an open that counts", "while it is open"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:4000] + b"?" + content[4001:],
+        lambda content: content[:-1] + b"?",
+        lambda content: content[: len(content) // 2],
+        lambda content: b"",
+    ],
+    ids=["rot in the middle", "rot at the end", "cut", "emptied"],
+)
+async def test_drained_returns_after_the_messages_that_damage_has_left(
+    disk: CrashFS, damage: Callable[[bytes], bytes], when: str, autojump_clock: object
+) -> None:
+    sent = [b"%03d" % number + b"." * 100 for number in range(300)]
+    files = diskq.QueueOptions(max_bytes_per_file=10_000)
+    async with opened(disk, Hanging(), queue=files) as spool:
+        await spool.send_many(sent)
+    name = f"{PATH}/spool.diskqueue.000001.dat"
+    damaged = damage(disk.read(name))
+    if when != "while it is open":
+        disk.rot(name, damaged)
+    if when == "before an open that counts":
+        disk.unlink(f"{PATH}/spool.diskqueue.meta.dat")
+    far_end = Destination()
+    async with opened(disk, far_end, queue=files, max_items=10) as spool:
+        disk.rot(name, damaged)
+        with trio.fail_after(60):
+            await spool.drained()
+        assert spool.statistics().depth == 0
+        got = list(far_end.got)
+        lost = sum(repair.records or 0 for repair in spool.repairs)
+    assert got == [body for body in sent if body in got]
+    assert lost == len(sent) - len(got) > 0
+    assert waiting_in(disk) == []
