@@ -175,6 +175,15 @@ def test_a_producer_keeps_a_commit_waiting_and_then_the_job_is_told_who(path):
     assert found(path).values == sorted([b"mine", *values(10)])
 
 
+def test_a_commit_where_another_machine_staged_says_that_both_must_see_one_file_system(path, tmp_path):
+    job = writer(path)
+    staged = job.write(iter([batch(rows(10))]))
+    (path / ".diskq" / "staging").rename(tmp_path / "staging of the machine of the task")
+    with refused("DISKQ_STAGED", "is gone; .*one shared file system at this path"):
+        job.commit([staged])
+    assert found(path).messages == []
+
+
 def test_abort_removes_what_was_staged_whoever_has_the_stream(path):
     job = writer(path)
     staged = job.write(iter([batch(rows(10))]))
