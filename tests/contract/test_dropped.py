@@ -19,11 +19,12 @@ import trio
 import diskq
 from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
 from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.reader import StreamReader
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.storage.budget import DiskBudget
 from diskq.storage.fs import OsFileSystem
-from tests.contract.kinds import NAME, ChannelKind, Kind, bodies, channels, engines
+from tests.contract.kinds import ENGINES, NAME, ChannelKind, Kind, bodies, channels, engines
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
 
@@ -43,13 +44,16 @@ def dropped(make: Callable[[], object]) -> list[str]:
     """What is warned when the result of `make` is dropped; all its descriptors are closed then."""
     gc.collect()
     before = descriptors()
-    with warnings.catch_warnings(record=True) as warned:
+    warned: list[tuple[type[Warning], str]] = []
+    with warnings.catch_warnings():
         warnings.simplefilter("always")
+        # One that is recorded keeps its object, and what that refers to.
+        warnings.showwarning = lambda message, category, *_: warned.append((category, str(message)))
         make()
         gc.collect()
     assert descriptors() == before
-    assert {each.category for each in warned} <= {ResourceWarning}
-    return [str(each.message) for each in warned]
+    assert {category for category, _ in warned} <= {ResourceWarning}
+    return [text for _, text in warned]
 
 
 @pytest.mark.parametrize("wal", [False, True], ids=["as engine", "as its channel"])
@@ -69,6 +73,39 @@ def test_an_engine_warns_and_lets_go_and_its_messages_are_there(
     assert warned.startswith("unclosed ")
     assert str(tmp_path) in warned
     assert kind.read(tmp_path) == sent
+
+
+def test_leases_that_are_dropped_come_again_and_what_was_acknowledged_does_not(tmp_path: Path) -> None:
+    sent = bodies(6)
+
+    def use() -> None:
+        store: Any = ENGINES["leases"].open(tmp_path)
+        store.put_many(sent, "synced")
+        assert [store.take(), store.take()] == sent[:2]
+        assert len(store.work.get_many(2)) == 2
+
+    (warned,) = dropped(use)
+    assert warned.startswith("unclosed queue")
+    assert str(tmp_path) in warned
+    assert ENGINES["leases"].read(tmp_path) == sent[2:]
+
+
+def test_the_files_of_a_dropped_spool_are_let_go_and_what_was_not_delivered_is_there(tmp_path: Path) -> None:
+    sent = bodies(6)
+
+    def use() -> None:
+        store = ENGINES["spool"].open(tmp_path)
+        store.put_many(sent, "synced")
+        assert [store.take(), store.take()] == sent[:2]
+
+    warned = dropped(use)
+    assert sorted(text.partition(" in ")[0].partition(" of ")[0] for text in warned) == [
+        "unclosed delivery cursor",
+        "unclosed queue 'dead'",
+        "unclosed queue 'spool'",
+    ]
+    assert all(str(tmp_path) in text for text in warned)
+    assert ENGINES["spool"].read(tmp_path) == sent[2:]
 
 
 @pytest.mark.parametrize("kind", engines("leases"), ids=str)
@@ -96,6 +133,9 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "time lookup": lambda root: TimeLookup(
         OsFileSystem(), StreamFiles(OsFileSystem(), str(root / "s")).partition(0)
     ).offset_after(0),
+    "claim of a group": lambda root: ConsumerGroup(
+        OsFileSystem(), StreamFiles(OsFileSystem(), str(root / "s")), "g"
+    ).claim(0),
     "committed offset of a journal": lambda root: diskq.JournalOffset(root / "j", "reader"),
 }
 
@@ -112,6 +152,31 @@ def test_a_reader_warns_and_lets_go(name: str, tmp_path: Path) -> None:
         (warned,) = dropped(lambda: READERS[name](tmp_path))
         assert warned.startswith("unclosed ")
         assert str(tmp_path) in warned
+
+
+RECEIVERS: dict[str, Callable[[Path], Any]] = {
+    "consumer": lambda root: diskq.open_consumer(root / "s"),
+    "scanner": lambda root: diskq.open_scanner(root / "j"),
+    "scanner of shards": lambda root: diskq.scan_shards(root, "many", 1),
+}
+"""Those without a task of their own: Trio lets no task end that has left one behind."""
+
+
+@pytest.mark.parametrize("name", RECEIVERS)
+def test_a_receiver_whose_block_was_never_left_warns_and_lets_go(name: str, tmp_path: Path) -> None:
+    with diskq.Stream(tmp_path / "s", diskq.StreamOptions(partition_count=1)) as stream:
+        stream.append_many(bodies(3))
+    for directory in ("j", "many.1.000"):
+        with diskq.Journal(tmp_path / directory) as journal:
+            journal.append_many(bodies(3))
+
+    async def use() -> None:
+        receiver = await RECEIVERS[name](tmp_path).__aenter__()
+        assert (await receiver.receive()).value == bodies(3)[0]
+
+    warned = dropped(lambda: trio.run(use))
+    assert warned
+    assert all(text.startswith("unclosed ") and str(tmp_path) in text for text in warned)
 
 
 @pytest.mark.parametrize("kind", channels("spool"), ids=str)

@@ -14,6 +14,7 @@ from diskq.engine.log.committed_offset import FoundOffset, raising_disk_full
 from diskq.engine.stream.committed_offset import GroupOffset, read_offset
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import GroupNameError, LockedError, StreamNotFoundError
+from diskq.storage.closing import Dropped
 from diskq.storage.folded_names import listed_as, told_apart
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.lock import Lock
@@ -45,16 +46,23 @@ def check_group_name(name: str) -> None:
 # --- a group --------------------------------------------------------------------------------------
 
 
-class Claim:
+class Claim(Dropped):
     """The right to process a partition for a group, until `release` or the end of the process."""
 
-    def __init__(self, lock: Lock, partition: int) -> None:
+    def __init__(self, fs: FileSystem, lock: Lock, partition: int) -> None:
+        self._fs = fs
         self._lock = lock
         self.partition = partition
 
     def release(self) -> None:
         """Release the claim. Idempotent. Close the committed offset first: the next claimant reads it."""
         self._lock.release()
+
+    def _unclosed(self) -> tuple[FileSystem, str] | None:
+        return (self._fs, f"claim in {self._lock.path}") if self._lock.handle >= 0 else None
+
+    def _let_go_dropped(self) -> None:
+        self.release()
 
 
 class ConsumerGroup:
@@ -96,7 +104,7 @@ class ConsumerGroup:
             if failure.errno not in FULL_DISK_ERRNOS:
                 lock.release()
                 raise
-        return Claim(lock, partition)
+        return Claim(self._fs, lock, partition)
 
     def committed_offset(
         self,
