@@ -72,7 +72,7 @@ class _IndexPlace(NamedTuple):
     offset: int
 
 
-class _Changes(NamedTuple):
+class _FileChanges(NamedTuple):
     """What differs in an index or a timeindex."""
 
     path: str
@@ -531,7 +531,9 @@ class _IndexRebuild:
                 self._cut(its.path, its.end, _NO_RECORD)
             self._write_over(its)
 
-    def _changes(self, path: str, patches: list[tuple[int, bytes]], count: int, row_size: int) -> _Changes:
+    def _changes(
+        self, path: str, patches: list[tuple[int, bytes]], count: int, row_size: int
+    ) -> _FileChanges:
         """Return what differs. The file is made if it is missing."""
         end = count * row_size
         with opened(self.fs, path, write=True, create=True) as handle:
@@ -545,16 +547,16 @@ class _IndexRebuild:
         wrong = [start for (start, content), old in other if old[: whole - start] != content[: whole - start]]
         self.rebuilt.is_changed |= size >= end + row_size
         is_wrong = bool(wrong) and wrong[0] < whole
-        return _Changes(
+        return _FileChanges(
             path, size, end, [patch for patch, _ in other], (wrong[0], whole) if is_wrong else None
         )
 
-    def _write_over(self, its: _Changes) -> None:
+    def _write_over(self, its: _FileChanges) -> None:
         with opened(self.fs, its.path, write=True) as handle:
             for start, content in its.patches:
                 write_all(self.fs, handle, content, start)
 
-    def _replace(self, changes: Sequence[_Changes]) -> None:
+    def _replace(self, changes: Sequence[_FileChanges]) -> None:
         """Replace both files at once, durably.
 
         A peer's records may be found by their entries alone: a power cut among writes over them would leave
