@@ -31,8 +31,8 @@ _LARGEST_STATE = 2**31 - 1
 _RECORD_HEAD = 20
 _COUNT = 4
 _CRC = 4
-# Bytes that are read at once; and bytes that are encoded at once, while no other thread runs.
-_PIECE = 1024 * 1024
+# Bytes that are read and decoded at once, and that are encoded at once: meanwhile no other thread runs.
+_PIECE = 256 * 1024
 _AT_ONCE = 64 * 1024
 # Unsynced bytes of a snapshot at most: a sync of the log meanwhile has to wait for them.
 _MOST_UNSYNCED = 4 * 1024 * 1024

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import random
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -277,11 +278,27 @@ def test_a_snapshot_is_loaded_in_any_order_and_the_log_after_it():
 
 
 @pytest.mark.parametrize("call", [RecordTable.sort_loaded, RecordTable.finish_loading])
-def test_other_threads_run_while_very_many_records_are_ordered(call: Callable[[RecordTable], object]):
-    # What counts is the processor's time that the call takes between two steps of another thread.
-    records = table()
-    order = random.Random(4).sample(range(1, COUNT + 1), COUNT)
-    records.load(b"".join(struct.pack(">Qqi", number, number, 0) for number in order), 0, COUNT)
+def test_other_threads_run_while_very_many_records_are_ordered(call: Callable[[RecordTable], object]) -> None:
+    """No fifth of the call's own work is done without them: with all records at one time it is a third.
+
+    On a busy machine the other thread may come late: one of a few tries shows that it can run.
+    """
+    data = b"".join(
+        struct.pack(">Qqi", number, number, 0)
+        for number in random.Random(4).sample(range(1, COUNT + 1), COUNT)
+    )
+    shares: list[float] = []
+    while not shares or (min(shares) > 0.2 and len(shares) < 10):
+        records = table()
+        records.load(data, 0, COUNT)
+        if call is RecordTable.finish_loading:
+            records.sort_loaded()
+        shares.append(longest_share(lambda: call(records)))  # noqa: B023
+    assert min(shares) <= 0.2, shares
+
+
+def longest_share(call: Callable[[], object]) -> float:
+    """The longest stretch of the call in which no other thread runs, as a share of its processor time."""
     used = time.pthread_getcpuclockid(threading.get_ident())
     steps: list[float] = []
     is_over = threading.Event()
@@ -291,13 +308,19 @@ def test_other_threads_run_while_very_many_records_are_ordered(call: Callable[[R
             steps.append(time.clock_gettime(used))
 
     other = threading.Thread(target=step)
-    other.start()
-    began = time.clock_gettime(used)
-    call(records)
-    ended = time.clock_gettime(used)
-    is_over.set()
-    other.join()
-    assert max(b - a for a, b in pairwise([began, *steps, ended])) < 0.9 * (ended - began)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        other.start()
+        began = time.clock_gettime(used)
+        call()
+        ended = time.clock_gettime(used)
+    finally:
+        is_over.set()
+        other.join()
+        sys.setswitchinterval(interval)
+    stops = [began, *(at for at in steps if began < at < ended), ended]
+    return max(later - earlier for earlier, later in pairwise(stops)) / (ended - began)
 
 
 def test_loaded_records_are_stored_in_the_order_of_delivery():
