@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from diskq._native.core.gate import Gate
 from diskq._native.priority import codec
+from diskq._native.priority.audit import CommandTally
 from diskq._native.priority.command_buffer import CommandBuffer
 from diskq._native.priority.record_table import RecordTable
 from diskq._native.priority.state_codec import decode_queue_head
@@ -44,6 +46,30 @@ CALLS: dict[str, Callable[[], object]] = {
 def test_a_range_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"range of|0 or more|start is 0 to"):
         CALLS[name]()
+
+
+RECORDS = codec.encode_adds(b"q", [b"x", b"y", b"z"], 0)[0]
+HALF = memoryview(RECORDS)[: len(RECORDS) // 2]
+"""One record and a part of the second one, in memory that has the others after it."""
+
+
+@pytest.mark.parametrize("name, number", [("rest", FAR), ("rest", 1), ("skip", FAR), ("skip", -1)])
+def test_a_scan_and_a_tally_of_any_range_stay_in_their_bytes(name: str, number: int) -> None:
+    for buffer, count in ((RECORDS, 3), (HALF, 1)):
+        tally = CommandTally({})
+        how: Any = {name: number}
+        scanned, tallied = codec.scan(buffer, **how), tally.add(buffer, **how)
+        assert (len(scanned.commands), scanned.records) == (tally.stored, tallied.records) == (count, count)
+        assert scanned.end == tallied.end <= len(buffer)
+
+
+@pytest.mark.parametrize("far", [10**6, -FAR])
+def test_a_scan_and_a_tally_end_where_their_bytes_do_however_far_they_are_sent(far: int) -> None:
+    tally = CommandTally({})
+    assert codec.scan(HALF, rest=far)[1:4] == tally.add(HALF, rest=far)[:3] == (1, 36, "MORE")
+    assert (codec.scan(HALF, skip=far).commands, codec.scan(HALF, most=far).records) == ([], 1)
+    assert tally.add(HALF, skip=far).records == tally.stored == 1
+    assert codec.scan(HALF, most=FAR).records == 1
 
 
 def test_an_object_that_is_no_record_is_not_written_to() -> None:
