@@ -331,13 +331,17 @@ class SpoolOptions(_FieldMapperOptions):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
         for name in ("linger", "drain_timeout"):
+            _number_of_seconds(name, getattr(self, name))
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is 0 or more seconds, got {getattr(self, name)}")
         _positive("pause", self.pause)
         if self.deliver_timeout is not None:
             _positive("deliver_timeout", self.deliver_timeout)
-        if self.rate is not None and not self.rate > 0:
-            raise ValueError(f"rate is more than 0 messages a second, got {self.rate}")
+        if self.rate is not None:
+            if not isinstance(self.rate, (int, float)):
+                raise TypeError(f"rate is a number of messages a second, got {self.rate!r}")
+            if not self.rate > 0:
+                raise ValueError(f"rate is more than 0 messages a second, got {self.rate}")
         kinds: tuple[object, ...] = self.retry_on if isinstance(self.retry_on, tuple) else (self.retry_on,)
         if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
             raise TypeError(f"retry_on is one or several kinds of Exception, got {self.retry_on!r}")
@@ -531,6 +535,7 @@ def _check_field_mapper(options: _FieldMapperOptions) -> None:
     _at_least("max_items", options.max_items, 1)
     _at_least("max_bytes", options.max_bytes, 1)
     _positive("backoff_initial", options.backoff_initial)
+    _number_of_seconds("backoff_max", options.backoff_max)
     if not options.backoff_initial <= options.backoff_max < math.inf:
         raise ValueError(f"backoff_max is at least backoff_initial, got {options.backoff_max}")
     _zero_or_more("backoff_jitter", options.backoff_jitter)

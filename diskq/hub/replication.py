@@ -25,7 +25,7 @@ from diskq.errors import HubError, OffsetOutOfRangeError
 from diskq.hub.client import HubClient
 from diskq.hub.store import Range
 from diskq.messages import Message
-from diskq.options import ReplicationOptions
+from diskq.options import ReplicationOptions, checked_options
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
@@ -106,7 +106,7 @@ async def replicate(
     source (see `from_oldest`), HubError if the hub refuses permanently, or has messages that the source does
     not have; JournalNotFoundError, OSError.
     """
-    settings = replace(options or ReplicationOptions(), **changes)
+    settings = replace(checked_options(options, ReplicationOptions), **changes)
     copy = _Copy(client, journal, settings, on_progress)
     if isinstance(source, (str, os.PathLike)):
         with JournalReader(source, fs=fs) as reader:

@@ -20,7 +20,7 @@ from diskq.channels.core.opening import Opening
 from diskq.hub.access import Tls, Tokens, is_loopback
 from diskq.hub.service import Patience, handlers
 from diskq.hub.store import HubJournal, HubStatistics, HubStore
-from diskq.options import HubOptions
+from diskq.options import HubOptions, checked_options
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.log_events import Log
@@ -136,7 +136,7 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
         self._listen = listen
         self._tls = tls
         self._tokens = tokens
-        self._options = dataclasses.replace(options or HubOptions(), **changes)
+        self._options = dataclasses.replace(checked_options(options, HubOptions), **changes)
         self._fs = fs or OsFileSystem()
         if tls is not None and tls.certificate is None:
             raise ValueError("a hub's tls needs a certificate and its key")

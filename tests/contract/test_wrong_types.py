@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
@@ -230,6 +232,49 @@ async def test_a_channel_names_the_wrong_argument(autojump_clock: object) -> Non
                     except Exception as raised:
                         found.append(f"{name}({wrong!r}): {raised!r}")
         assert found == []
+
+
+@pytest.mark.parametrize(
+    "kind", [diskq.SpoolOptions, diskq.ReplicationOptions], ids=lambda kind: kind.__name__
+)
+def test_options_of_a_delivery_name_the_wrong_one(kind: type[Any]) -> None:
+    for field in dataclasses.fields(kind):
+        for wrong in [*WRONG, b"x", math.nan]:
+            is_right = (wrong is None and "None" in field.type) or (wrong == 1.5 and "float" in field.type)
+            if is_right or field.type == "bool":
+                kind(**{field.name: wrong})
+            else:
+                with pytest.raises((TypeError, ValueError), match=field.name):
+                    kind(**{field.name: wrong})
+
+
+async def deliver(batch: diskq.Batch) -> None: ...
+
+
+OPENERS: dict[str, Call] = {
+    "queue": lambda options: diskq.open_queue("/q", "events", options),
+    "producer": lambda options: diskq.open_producer("/s", options),
+    "consumer": lambda options: diskq.open_consumer("/s", options=options),
+    "journal": lambda options: diskq.open_journal("/j", options),
+    "scanner": lambda options: diskq.open_scanner("/j", options=options),
+    "shards": lambda options: diskq.open_shards("/many", "p", 1, options=options),
+    "scanner of shards": lambda options: diskq.scan_shards("/many", "p", 1, options=options),
+    "priority store": lambda options: diskq.open_priority_store("/jobs", options),
+    "spool": lambda options: diskq.open_spool("/spool", deliver, options),
+}
+
+
+@pytest.mark.parametrize("name", OPENERS)
+def test_options_of_another_kind_are_refused(name: str) -> None:
+    for wrong in [value for value in [*WRONG, "", (), diskq.HubOptions()] if value is not None]:
+        with pytest.raises(TypeError, match=r"options are \w+Options, not"):
+            OPENERS[name](wrong)
+
+
+def test_a_spool_is_given_a_function_that_delivers() -> None:
+    for wrong in WRONG:
+        with pytest.raises(TypeError, match="deliver is an async function, got"):
+            diskq.open_spool("/spool", wrong)  # type: ignore[arg-type]
 
 
 async def test_of_places_to_commit_all_are_looked_at_before_the_first_is_committed() -> None:

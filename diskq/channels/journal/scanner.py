@@ -27,7 +27,7 @@ from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offsets import ReaderOffsets
 from diskq.engine.journal.starts import JournalStart, checked_journal_start, open_reader, seek_start
 from diskq.messages import JournalMessage
-from diskq.options import ScannerOptions
+from diskq.options import ScannerOptions, checked_options
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.repairs import Repair
 
@@ -173,7 +173,7 @@ class OpeningScanner(OpeningReceiver[S]):
         self._start = checked_journal_start(start)
         self._end = checked_end(end)
         self._reader = None if reader is None else checked_offset_name(reader)
-        self._options = dataclasses.replace(options or ScannerOptions(), **changes)
+        self._options = dataclasses.replace(checked_options(options, ScannerOptions), **changes)
         if reader is None and self._options.autocommit:
             raise ValueError("autocommit is for a named reader: open it with reader=...")
         if reader is not None and start not in ("oldest", "newest"):

@@ -21,7 +21,7 @@ from diskq.channels.journal.writer import JournalStatistics, JournalWriter, open
 from diskq.engine.journal.journal import Item, Key, Value, When
 from diskq.engine.journal.shards import ShardSet, key_hash
 from diskq.messages import Position
-from diskq.options import Durability, JournalOptions
+from diskq.options import Durability, JournalOptions, checked_options
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import AnyPath, FileSystem, as_path
 from diskq.storage.log_events import Log
@@ -285,7 +285,7 @@ class open_shards(Opening[ShardWriter]):  # noqa: N801 (it is used as a function
         self._shards = ShardSet(as_path(root), prefix, bits)
         self._hash = check_plain("hash", hash)
         self._max_open = max_open
-        checked = dataclasses.replace(options or JournalOptions(), **changes)
+        checked = dataclasses.replace(checked_options(options, JournalOptions), **changes)
         self._opened = partial(open_journal, options=checked, fs=fs)
 
     async def _open(self) -> tuple[ShardLoop, ShardWriter]:

@@ -29,7 +29,7 @@ from diskq.engine.journal.segment import JournalSegment
 from diskq.engine.journal.starts import JournalStart
 from diskq.engine.journal.steps import JournalSteps
 from diskq.engine.log.append_mode import Admission, Mode
-from diskq.options import Durability, JournalOptions
+from diskq.options import Durability, JournalOptions, checked_options
 from diskq.storage.fs import AnyPath, FileSystem
 
 __all__ = ["JournalStatistics", "JournalWriter", "open_journal"]
@@ -227,7 +227,7 @@ class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is 
         fs: FileSystem | None = None,
         **changes: Any,
     ) -> None:
-        checked = dataclasses.replace(options or JournalOptions(), **changes)
+        checked = dataclasses.replace(checked_options(options, JournalOptions), **changes)
         time_slice = checked.checkpoint_slice
         super().__init__(partial(Journal, path, checked, uses_wal=time_slice > 0), time_slice, fs)
 

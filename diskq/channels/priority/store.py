@@ -19,7 +19,7 @@ from diskq.channels.priority.loop import PriorityLoop
 from diskq.channels.priority.queue import DiskPriorityQueue
 from diskq.engine.priority.state import DEFAULT, KeyRange, StoredQueue
 from diskq.engine.priority.store import Implementation, PriorityStore, QueueInfo, StoreStatistics
-from diskq.options import Durability, PriorityOptions
+from diskq.options import Durability, PriorityOptions, checked_options
 from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.repairs import Repair
@@ -187,7 +187,7 @@ class open_priority_store(OpeningEngine[DiskPriorityStore, PriorityStore]):  # n
         fs: FileSystem | None = None,
         **changes: Any,
     ) -> None:
-        checked = dataclasses.replace(options or PriorityOptions(), **changes)
+        checked = dataclasses.replace(checked_options(options, PriorityOptions), **changes)
         engine = partial(PriorityStore, path, checked, takes_snapshots=False)
         super().__init__(engine, checked.checkpoint_slice, fs)
 

@@ -25,7 +25,7 @@ from diskq.channels.queue.io_loop import Fetch, QueueLoop
 from diskq.channels.queue.work import DiskWork
 from diskq.engine.queue.fifo_queue import Body, FifoQueue, QueueStatistics
 from diskq.engine.queue.work import Exhausted, FifoWork
-from diskq.options import Durability, QueueOptions, WorkOptions
+from diskq.options import Durability, QueueOptions, WorkOptions, checked_options
 from diskq.storage.callbacks import check_plain
 from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem
@@ -272,7 +272,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         receives. Raises ValueError with `memory_size`: a message in memory has no position in the files.
         """
         await self._begin()
-        chosen = dataclasses.replace(options or WorkOptions(), **changes)
+        chosen = dataclasses.replace(checked_options(options, WorkOptions), **changes)
         engine = self._loop.begin_work(lambda queue: FifoWork(queue, chosen, exhausted=exhausted))
         work = DiskWork(self._loop, engine)
         try:
@@ -381,7 +381,7 @@ class open_queue(OpeningEngine[DiskQueue, FifoQueue]):  # noqa: N801 (it is used
         fs: FileSystem | None = None,
         **changes: Any,
     ) -> None:
-        checked = dataclasses.replace(options or QueueOptions(), **changes)
+        checked = dataclasses.replace(checked_options(options, QueueOptions), **changes)
         uses_wal = checked.checkpoint_slice > 0 and not checked.memory_size
         engine = partial(FifoQueue, directory, name, checked, uses_wal=uses_wal)
         super().__init__(engine, checked.checkpoint_slice, fs)

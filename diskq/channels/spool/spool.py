@@ -31,7 +31,7 @@ from diskq.engine.spool.dead_letters import DeadLetters
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.files import SPOOL, SpoolStatus
 from diskq.errors import StorageFailedError
-from diskq.options import Durability, SpoolOptions
+from diskq.options import Durability, SpoolOptions, checked_options
 from diskq.storage.callbacks import check_async, text_of
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
@@ -334,7 +334,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         self._path = as_path(path)
         check_async("deliver", deliver)
         self._deliver = deliver
-        self._options = dataclasses.replace(options or SpoolOptions(), **changes)
+        self._options = dataclasses.replace(checked_options(options, SpoolOptions), **changes)
         self._fs = fs or OsFileSystem()
 
     async def _open(self) -> tuple[QueueLoop, Spool]:

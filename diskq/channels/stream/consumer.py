@@ -29,7 +29,7 @@ from diskq.engine.stream.membership import Membership
 from diskq.engine.stream.reader import StreamReader
 from diskq.errors import DiskqError
 from diskq.messages import Message
-from diskq.options import ConsumerOptions
+from diskq.options import ConsumerOptions, checked_options
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
 __all__ = ["ConsumerStatistics", "End", "PartitionLag", "StreamConsumer", "open_consumer"]
@@ -180,7 +180,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         else:
             self._start = checked_start(start)
         self._end = checked_end(end)
-        self._options = dataclasses.replace(options or ConsumerOptions(), **changes)
+        self._options = dataclasses.replace(checked_options(options, ConsumerOptions), **changes)
         if self._options.autocommit and group is None:
             raise ValueError("autocommit is for a group: open it with group=...")
         self._fs = fs or OsFileSystem()

@@ -24,7 +24,7 @@ from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.stream.retention import RetentionReport
 from diskq.engine.stream.stream import Item, Key, Stream, Value, When
 from diskq.messages import Position
-from diskq.options import Durability, StreamOptions
+from diskq.options import Durability, StreamOptions, checked_options
 from diskq.storage.fs import AnyPath, FileSystem
 
 __all__ = ["ProducerStatistics", "StreamProducer", "open_producer"]
@@ -177,7 +177,7 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
         fs: FileSystem | None = None,
         **changes: Any,
     ) -> None:
-        checked = dataclasses.replace(options or StreamOptions(), **changes)
+        checked = dataclasses.replace(checked_options(options, StreamOptions), **changes)
         time_slice = checked.checkpoint_slice
         engine = partial(Stream, path, checked, take_over=take_over, uses_wal=time_slice > 0)
         super().__init__(engine, time_slice, fs)
