@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 
 import diskq
+from diskq.cli import command_parser
+from diskq.cli.core.parsing import parse
 from diskq.engine.journal.journal import Journal
 from diskq.engine.priority.store import PriorityStore
 from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
@@ -49,6 +51,8 @@ class Verb:
     effect: str = "none"  # or "send", "take"
     is_exact: bool = True
     """False: times, processes and sizes in what it prints differ from run to run."""
+    code: int = 0
+    """The exit code where all is well."""
 
     def __str__(self) -> str:
         return self.words
@@ -88,7 +92,7 @@ VERBS = [
     Verb("spool status ./spool", "spool", is_exact=False),
     Verb("queue info ./queue", "queue", is_exact=False),
     Verb("queue info ./queue q --json", "queue", is_exact=False),
-    Verb("queue empty ./queue q --yes", "queue"),
+    Verb("queue clear ./queue q --yes", "queue"),
     Verb("stream info ./stream", "stream", is_exact=False),
     Verb("stream stats ./stream", "stream", is_exact=False),
     Verb("stream groups ./stream", "stream", is_exact=False),
@@ -109,8 +113,8 @@ VERBS = [
     Verb("completion bash", ""),
     Verb("queue --help", ""),
     Verb("--version", ""),
-    Verb("queue receive", ""),  # an invalid command line
-    Verb("queue info ./nowhere", ""),
+    Verb("queue receive", "", code=2),  # an invalid command line
+    Verb("queue info ./nowhere", "", code=1),
 ]  # fmt: skip
 
 STREAMS = ["stdin", "stdout", "stderr"]
@@ -301,7 +305,9 @@ _BASES: dict[Verb, Run] = {}
 def base_of(forks: Forks, stores: Path, verb: Verb, tmp_path: Path) -> Run:
     """What it does where all is well."""
     if verb not in _BASES:
-        _BASES[verb] = run(forks, copy_of(stores, verb, tmp_path / "base"), verb)
+        base = run(forks, copy_of(stores, verb, tmp_path / "base"), verb)
+        assert base.code == verb.code, base.err  # another error would be compared with itself
+        _BASES[verb] = base
     return _BASES[verb]
 
 
@@ -347,6 +353,17 @@ def check(found: Run, base: Run, verb: Verb, condition: str) -> None:
         whole = found.out.count(b"\n")
         assert whole + found.left >= COUNT  # nothing is gone that has not come out
         assert (counted(found) or 0) <= whole
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=str)
+def test_the_command_line_of_a_case_is_a_valid_one(verb: Verb):
+    words = verb.words.split()
+    code = 0
+    try:
+        parse(command_parser(words[:1]), words)
+    except SystemExit as exit:  # by argparse, also after --help
+        code = int(exit.code or 0)
+    assert (code == 2) == (verb.code == 2)
 
 
 @pytest.mark.parametrize("verb, condition, is_unbuffered", sampled(CASES, 32), ids=str)
