@@ -26,7 +26,7 @@ from typing import Any
 
 import trio
 
-from diskq.cli.core.interrupts import ended_as_by_ctrl_c
+from diskq.cli.core.interrupts import ended_as_by_ctrl_c, was_interrupted
 from diskq.cli.core.parsing import CommandError, CommandParser, UsageError, add_commands, described, parse
 from diskq.cli.core.stdio import CLOSED, closed_streams, stderr, stdout
 from diskq.cli.core.terminal import note, sentence, warnings_on_stderr
@@ -167,6 +167,8 @@ def _exit_code(parser: CommandParser, argv: Sequence[str] | None) -> int:
     except Exception as failure:
         if args.debug:
             _print_traceback()
+        if was_interrupted(failure):
+            return 130
         note(
             f"error: {type(failure).__name__}: {sentence(failure)}; this is a bug in diskq: "
             "--debug shows where it comes from"

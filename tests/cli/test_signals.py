@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,8 +17,12 @@ import diskq
 from diskq.engine.journal.journal import Journal
 from diskq.engine.priority.store import PriorityStore
 from diskq.engine.spool.files import SPOOL
-from tests.cli.conftest import drain, fill, start, until
+from diskq.storage.fs import OsFileSystem
+from diskq.tools.stores import stores_below
+from diskq.tools.verify.verification import verify
+from tests.cli.conftest import Run, drain, fill, start, until
 from tests.cli.forked import Forks
+from tests.sampling import first
 
 FOLLOWERS = [
     "queue receive ./data q --follow",
@@ -27,6 +34,27 @@ FOLLOWERS = [
     "spool status ./spool --follow --interval 10ms",
     "top ./data --json --interval 10ms",
     "hub serve ./hub --listen localhost:0",
+]
+
+SENDERS = [
+    "journal send ./journal",
+    "priority send ./priority",
+    "queue send ./data q",
+    "stream send ./stream",
+    "spool send ./spool",
+]
+
+CHANGES = [
+    "queue clear ./data q --yes",
+    "journal reset ./journal --reader r --to oldest",
+    "priority create ./priority mail",
+    "priority snapshot ./priority",
+]
+
+WAITING = [
+    "journal send ./journal x --wait 1h",
+    "priority send ./priority x --wait 1h",
+    "priority receive ./priority --follow",
 ]
 
 
@@ -66,6 +94,79 @@ def test_a_verb_that_goes_on_ends_as_at_ctrl_c(
     os.kill(pid, number)
     assert forks.code() == 130
     os.close(source)
+
+
+@pytest.mark.parametrize(
+    "words", first(2, [*(f"{words} --durability synced --batch 1" for words in SENDERS), *CHANGES])
+)
+def test_a_verb_that_is_ended_in_the_middle_of_a_sync_ends_as_at_ctrl_c(
+    run: Run, at: Path, tmp_path_factory: pytest.TempPathFactory, words: str
+):
+    name = words.split()[2].removeprefix("./")
+    before = messages_in(at / name)
+    for number in count(1):
+        copy = tmp_path_factory.mktemp("copy") / "at"
+        shutil.copytree(at, copy)
+        argv = [str(copy / word) if word.startswith("./") else word for word in words.split()]
+        with signal_in_sync(number, signal.SIGTERM) as has_come:
+            done = run(*argv, stdin=b"a\nb\n")
+        if not has_come:
+            break
+        assert done.code == 130, done.notes
+        assert all(verify(found).verdict == "clean" for found in stores_below(str(copy / name)))
+        if "send" in argv:
+            assert done.notes[-1] == f"diskq: {messages_in(copy / name) - before} sent"
+    assert (done.code, number > 1) == (0, True)
+
+
+@pytest.mark.parametrize("words", WAITING)
+def test_a_verb_that_waits_for_a_store_that_is_open_ends_as_at_ctrl_c(forks: Forks, at: Path, words: str):
+    argv = [str(at / word) if word.startswith("./") else word for word in words.split()]
+    with (
+        Journal(at / "journal"),
+        PriorityStore(at / "priority"),
+        open("/dev/null", "r+b") as nothing,
+    ):
+        pid = forks.start(argv, dict.fromkeys(range(3), nothing.fileno()))
+        until(lambda: catches(pid, signal.SIGTERM) and is_asleep(pid))
+        os.kill(pid, signal.SIGTERM)
+        assert forks.code() == 130
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    caught = int(status_of(pid)["SigCgt"], 16)
+    return bool(caught >> number - 1 & 1)
+
+
+def is_asleep(pid: int) -> bool:
+    return status_of(pid)["State"].startswith("S")
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+@contextmanager
+def signal_in_sync(wanted: int, number: signal.Signals) -> Iterator[list[int]]:
+    """Let a signal come in the sync of files with this number; the list is not empty if it has come."""
+    has_come: list[int] = []
+    sync_files = OsFileSystem.sync_files
+    syncs = count(1)
+
+    def sync(fs: OsFileSystem, handles: Sequence[int]) -> None:
+        sync_files(fs, handles)
+        if next(syncs) == wanted:
+            has_come.append(number)
+            signal.raise_signal(number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OsFileSystem, "sync_files", sync)
+        yield has_come
+
+
+def messages_in(store: Path) -> int:
+    return sum(verify(found).messages or 0 for found in stores_below(str(store)))
 
 
 def test_what_is_ignored_stays_ignored(forks: Forks, at: Path):

@@ -1,15 +1,24 @@
 # Signals that end a command. Law: SIGTERM and SIGHUP are what Ctrl-C is: KeyboardInterrupt in the code that
 # waits, which Trio delivers to the main task; so every verb ends in one way, with one exit code.
+#
+# Only there: in the middle of a write it would leave a store that cannot be closed any more, and between a
+# write and its count a count that is too small. What runs long without waiting has checkpoints.
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType
+from typing import Any, TypeVar
 
-__all__ = ["ended_as_by_ctrl_c"]
+import trio
+from trio.lowlevel import enable_ki_protection
+
+__all__ = ["ended_as_by_ctrl_c", "run_async", "was_interrupted"]
+
+T = TypeVar("T")
 
 _ENDING = [signal.SIGTERM, signal.SIGHUP]
 
@@ -41,3 +50,23 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if handler is None or isinstance(handler, int):
         raise KeyboardInterrupt
     handler(signal.SIGINT, frame)
+
+
+def run_async(act: Callable[..., Awaitable[T]], *args: Any) -> T:
+    """Run an async function in Trio. KeyboardInterrupt comes only where its main task waits."""
+    return trio.run(_protected, act, args)
+
+
+@enable_ki_protection
+async def _protected(act: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
+    return await act(*args)
+
+
+def was_interrupted(failure: BaseException | None) -> bool:
+    """True if KeyboardInterrupt came first, and the failure on its way out.
+
+    Such as in a verb that does not run in Trio: a store cannot be closed in the middle of a sync.
+    """
+    while failure is not None and not isinstance(failure, KeyboardInterrupt):
+        failure = failure.__context__
+    return failure is not None

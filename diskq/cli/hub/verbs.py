@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from diskq.cli.core import units
+from diskq.cli.core.interrupts import run_async
 from diskq.cli.core.parsing import CommandError, UsageError
 from diskq.cli.core.stdio import stderr, stdout
 from diskq.cli.core.terminal import has_rich, note, preview, show_table, warnings_left_out
@@ -63,7 +64,7 @@ def serve(args: argparse.Namespace) -> None:
         )
     except ValueError as wrong:
         raise CommandError(str(wrong).replace("insecure=True", "--insecure")) from None
-    trio.run(_serve, opening)
+    run_async(_serve, opening)
 
 
 async def _serve(opening: Any) -> None:
@@ -85,7 +86,7 @@ async def _serve(opening: Any) -> None:
 def push(args: argparse.Namespace) -> None:
     journal = args.journal or os.path.basename(os.path.abspath(args.path))
     changes = {} if args.batch is None else {"max_items": args.batch}
-    trio.run(_push, args, journal, _client(args), changes)
+    run_async(_push, args, journal, _client(args), changes)
 
 
 async def _push(args: argparse.Namespace, journal: str, client: HubClient, changes: dict[str, Any]) -> None:
@@ -138,7 +139,7 @@ def _line(now: ReplicationStatistics) -> str:
 
 
 def status(args: argparse.Namespace) -> None:
-    found = trio.run(_ask, _client(args))
+    found = run_async(_ask, _client(args))
     if args.json:
         journals = [dataclasses.asdict(each) for each in found.journals]
         stdout.print(

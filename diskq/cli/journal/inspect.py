@@ -12,10 +12,9 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
 
-import trio
-
 from diskq.channels.journal.scanner import open_scanner
 from diskq.cli.core import units
+from diskq.cli.core.interrupts import run_async
 from diskq.cli.core.parsing import CommandError
 from diskq.cli.core.pipes import MessageOutput
 from diskq.cli.core.stdio import stdout
@@ -77,7 +76,7 @@ async def _write(args: argparse.Namespace, reader: JournalReader, start: int, en
 def read(args: argparse.Namespace) -> None:
     check_journal(args.path)
     with JournalReader(args.path) as reader:
-        trio.run(_write, args, reader, *_bounds(args, reader))
+        run_async(_write, args, reader, *_bounds(args, reader))
 
 
 def count(args: argparse.Namespace) -> None:
@@ -100,7 +99,7 @@ def tail(args: argparse.Namespace) -> None:
         reader.seek(end)
         last = reader.read_back(args.count)[::-1] if args.count else []
         _report_losses(reader)
-    trio.run(_tail, args, last, end)
+    run_async(_tail, args, last, end)
 
 
 async def _tail(args: argparse.Namespace, last: list[JournalMessage], end: int) -> None:
@@ -127,7 +126,7 @@ def _report_losses(reader: JournalReader) -> None:
 def dump(args: argparse.Namespace) -> None:
     journal, base, following = file_at(args.path)
     with JournalReader(journal) as reader:
-        trio.run(_write, args, reader, base, reader.next_offset() if following is None else following)
+        run_async(_write, args, reader, base, reader.next_offset() if following is None else following)
 
 
 # --- offsets and files ----------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import trio
 
 from diskq.cli.core.directories import make_room
 from diskq.cli.core.framing import batches
-from diskq.cli.core.opening import patient
+from diskq.cli.core.interrupts import run_async
+from diskq.cli.core.opening import opened_engine, patient
 from diskq.cli.core.parsing import CommandError, UsageError, check_source
 from diskq.cli.core.pipes import CHUNK, Sent, read_source
 from diskq.cli.core.stdio import stdout
@@ -32,7 +33,7 @@ def send(args: argparse.Namespace) -> None:
         make_room(args.path, "journal", JOURNALS_OWN)
     elif not args.create:
         check_journal(args.path, "; let --create make it")
-    trio.run(_send_all, args)
+    run_async(_send_all, args)
 
 
 async def _send_all(args: argparse.Namespace) -> None:
@@ -45,9 +46,10 @@ async def _send_all(args: argparse.Namespace) -> None:
             items = [(key, value, args.timestamp, args.type) for value in batch]
             with sent.adding(len(batch)):
                 journal.append_many(items, args.durability)
+            await trio.lowlevel.checkpoint_if_cancelled()  # for interrupts: nothing else waits here
 
     try:
-        with patient(lambda: Journal(args.path, options), args.wait) as journal:
+        async with opened_engine(lambda: Journal(args.path, options), args.wait) as journal:
             await read_source(args, options.max_message_size, send)
     finally:
         note(f"{sent.count} sent")

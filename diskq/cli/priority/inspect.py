@@ -8,9 +8,8 @@ import dataclasses
 import json
 from typing import Any
 
-import trio
-
 from diskq.cli.core import units
+from diskq.cli.core.interrupts import run_async
 from diskq.cli.core.opening import patient
 from diskq.cli.core.parsing import CommandError
 from diskq.cli.core.stdio import stdout
@@ -76,7 +75,7 @@ def peek(args: argparse.Namespace) -> None:
         raise QueueNotFoundError(args.path, name)
     records = queue.table.peek(args.n)
     if not stdout.is_terminal() or args.framing:
-        trio.run(PriorityOutput(args.framing).write, records)
+        run_async(PriorityOutput(args.framing).write, records)
         return
     rows = [
         (str(each.id), str(each.priority), units.show_size(len(each.payload)), preview(each.payload))

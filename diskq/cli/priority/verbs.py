@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import count, groupby
 from typing import TypeVar
 
@@ -14,8 +15,9 @@ import trio
 from diskq.cli.core.directories import make_room
 from diskq.cli.core.following import FileSystem, until
 from diskq.cli.core.framing import batches
+from diskq.cli.core.interrupts import run_async
 from diskq.cli.core.json_input import message_of
-from diskq.cli.core.opening import patient
+from diskq.cli.core.opening import opened_engine, patient
 from diskq.cli.core.parsing import CommandError, UsageError, check_confirmed, check_source, usage_errors
 from diskq.cli.core.pipes import CHUNK, OUT_BYTES, Output, Sent, count_of_next, read_source, receiving_into
 from diskq.cli.core.stdio import stdout
@@ -95,7 +97,7 @@ def send(args: argparse.Namespace) -> None:
         _make_room(args.path)
     else:
         check_store(args.path, "; make one with `diskq priority create`, or let --create make it")
-    trio.run(_send_all, args)
+    run_async(_send_all, args)
 
 
 async def _send_all(args: argparse.Namespace) -> None:
@@ -111,6 +113,7 @@ async def _send_all(args: argparse.Namespace) -> None:
                 queue = store.queue(name)
                 with sent.adding(len(some)):
                     store.put_many(queue, [entry.value for entry in some], priorities, args.durability)
+                await trio.lowlevel.checkpoint_if_cancelled()  # for interrupts: nothing else waits here
 
     async def send_data(messages: Iterable[bytes]) -> None:
         await send_entries(map(Entry, messages))
@@ -122,7 +125,7 @@ async def _send_all(args: argparse.Namespace) -> None:
             raise failure
 
     try:
-        with _opened(args, options) as store:
+        async with _opened_in_trio(args, options) as store:
             await read_source(args, options.max_message_size, send_data, send_lines)
     finally:
         note(f"{sent.count} sent")
@@ -173,12 +176,12 @@ def receive(args: argparse.Namespace) -> None:
         args.wait = float("inf")
     output = PriorityOutput(args.framing)
     with receiving_into(output):
-        trio.run(_receive_all, args, output)
+        run_async(_receive_all, args, output)
 
 
 async def _receive_all(args: argparse.Namespace, output: PriorityOutput) -> None:
     while True:
-        with _opened(args) as store:
+        async with _opened_in_trio(args) as store:
             queue = store.queue(args.queue or "")
             with progress("receiving", queue.table.ready, is_wanted=not stdout.is_terminal()) as advance:
                 while output.written != args.n:
@@ -210,6 +213,12 @@ async def _commands(path: str, before: Hashable) -> None:
 
 def _opened(args: argparse.Namespace, options: PriorityOptions | None = None) -> PriorityStore:
     return patient(lambda: PriorityStore(args.path, options), args.wait)
+
+
+def _opened_in_trio(
+    args: argparse.Namespace, options: PriorityOptions | None = None
+) -> AbstractAsyncContextManager[PriorityStore]:
+    return opened_engine(lambda: PriorityStore(args.path, options), args.wait)
 
 
 def _make_room(path: str) -> bool:

@@ -16,6 +16,7 @@ from diskq.cli.core import units
 from diskq.cli.core.directories import check_directory, make_directories
 from diskq.cli.core.following import FileSystem, until
 from diskq.cli.core.framing import batches
+from diskq.cli.core.interrupts import run_async
 from diskq.cli.core.opening import opened
 from diskq.cli.core.parsing import CommandError, UsageError, check_confirmed, check_source, usage_errors
 from diskq.cli.core.pipes import CHUNK, OUT_BYTES, Output, Sent, count_of_next, read_source, receiving_into
@@ -37,7 +38,7 @@ def send(args: argparse.Namespace) -> None:
     if args.create:
         make_directories(args.directory)
     check_directory(args.directory, "; make it, or let --create make it")
-    trio.run(_send_all, args, options)
+    run_async(_send_all, args, options)
 
 
 @usage_errors()
@@ -80,7 +81,7 @@ def receive(args: argparse.Namespace) -> None:
         _check_exists(args)
     output = Output(args.framing)
     with receiving_into(output):
-        trio.run(_receive_all, args, output)
+        run_async(_receive_all, args, output)
 
 
 async def _receive_all(args: argparse.Namespace, output: Output) -> None:
@@ -121,7 +122,7 @@ def peek(args: argparse.Namespace) -> None:
     for loss in first.losses:
         note(f"warning: {loss}")
     if not stdout.is_terminal() or args.framing:
-        trio.run(Output(args.framing).write, first.bodies)
+        run_async(Output(args.framing).write, first.bodies)
         return
     rows = [
         (str(number), units.show_size(len(body)), preview(body))
@@ -221,7 +222,7 @@ def clear(args: argparse.Namespace) -> None:
     check_directory(args.directory)
     _check_exists(args)
     check_confirmed(args, lambda: _question(args))
-    trio.run(_clear_all, args)
+    run_async(_clear_all, args)
 
 
 def _question(args: argparse.Namespace) -> str:

@@ -11,6 +11,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.replay import AnyMessage, Replay, replay
+from diskq.cli.core.interrupts import run_async
 from diskq.cli.core.parsing import OUT, CommandParser, Commands, UsageError, add_command, number
 from diskq.cli.core.pipes import OUT_BYTES
 from diskq.cli.core.places import Moment, Place
@@ -214,7 +215,7 @@ def run_replay(args: argparse.Namespace) -> None:
     check_sink(args)
     run = _Run(args, stretch)
     try:
-        trio.run(run.run)
+        run_async(run.run)
     finally:
         note(run.summary())
 

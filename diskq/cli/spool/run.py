@@ -15,6 +15,7 @@ import trio
 from diskq.channels.spool.spool import open_spool
 from diskq.cli.core.directories import make_directories
 from diskq.cli.core.framing import JOINERS
+from diskq.cli.core.interrupts import run_async
 from diskq.cli.core.opening import opened
 from diskq.cli.core.parsing import usage_errors
 from diskq.cli.core.stdio import write_whole
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
         make_directories(args.path)
     else:
         check_spool(args.path, "; make it, or let --create make it")
-    trio.run(_run, args, options)
+    run_async(_run, args, options)
 
 
 async def _run(args: argparse.Namespace, options: SpoolOptions) -> None:

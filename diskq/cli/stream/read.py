@@ -10,6 +10,7 @@ from typing import Any
 import trio
 
 from diskq.channels.stream.consumer import StreamConsumer, open_consumer
+from diskq.cli.core.interrupts import run_async
 from diskq.cli.core.parsing import CommandError
 from diskq.cli.core.pipes import OUT_BYTES, OUT_MESSAGES, MessageOutput, count_of_next
 from diskq.cli.core.places import Moment, Stop, end_of, start_of
@@ -35,7 +36,7 @@ def read(args: argparse.Namespace) -> None:
         where = {partition: view.offset_of(partition, start) for partition in wanted}
     output = MessageOutput(args.framing, stream_line)
     try:
-        trio.run(_read_all, args, wanted, where, end, output)
+        run_async(_read_all, args, wanted, where, end, output)
     except BrokenPipeError:
         if args.group is not None:
             note(f"the reader of stdout has ended: what was not written comes again for group {args.group!r}")
@@ -91,7 +92,7 @@ def tail(args: argparse.Namespace) -> None:
     ends: dict[int, int] = {}
     for partition in view.partitions(args.partitions):
         last[partition], ends[partition] = _last_of(view, partition, args.n)
-    trio.run(_tail_all, args, _latest(last, args.n), ends)
+    run_async(_tail_all, args, _latest(last, args.n), ends)
 
 
 async def _tail_all(args: argparse.Namespace, last: list[Message], ends: Mapping[int, int]) -> None:

@@ -10,12 +10,11 @@ from contextlib import AbstractAsyncContextManager
 from itertools import count
 from typing import Any
 
-import trio
-
 from diskq.channels.stream.producer import StreamProducer, open_producer
 from diskq.cli.core import units
 from diskq.cli.core.directories import make_room
 from diskq.cli.core.framing import batches
+from diskq.cli.core.interrupts import run_async
 from diskq.cli.core.json_input import message_of
 from diskq.cli.core.opening import opened
 from diskq.cli.core.parsing import CommandError, check_source, usage_errors
@@ -44,7 +43,7 @@ def create(args: argparse.Namespace) -> None:
     )
     word = "settings of" if is_stream(args.path) else "created"
     _make_room(args.path)
-    trio.run(_create, args, options)
+    run_async(_create, args, options)
     settings = StreamView(args.path).settings
     facts = {
         "partition-count": str(settings.partitions),
@@ -85,7 +84,7 @@ def send(args: argparse.Namespace) -> None:
         _make_room(args.path)
     else:
         StreamView(args.path, "; make one with `diskq stream create`, or let --create make it")
-    trio.run(_send_all, args, options)
+    run_async(_send_all, args, options)
 
 
 async def _send_all(args: argparse.Namespace, options: StreamOptions) -> None:
