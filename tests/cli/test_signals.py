@@ -29,6 +29,9 @@ FOLLOWERS = [
     "stream tail ./stream -f",
     "stream read ./stream --end wait",
     "stream read ./stream --end wait --group g",
+    "stream replay ./stream",
+    "journal tail ./journal -f",
+    "journal replay ./journal",
     "priority receive ./priority --follow",
     "spool status ./spool --follow --json --interval 10ms",
     "spool status ./spool --follow --interval 10ms",
@@ -57,6 +60,8 @@ WAITING = [
     "priority receive ./priority --follow",
 ]
 
+HOUR = 3600 * 10**9  # nanoseconds
+
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[Forks]:
@@ -71,9 +76,11 @@ def at(tmp_path: Path) -> Path:
     fill(tmp_path / "data", b"one", b"two")
     fill(tmp_path / "spool", b"one", name=SPOOL)
     with diskq.Stream(tmp_path / "stream", diskq.StreamOptions(partition_count=1)) as stream:
-        stream.append(b"one", b"k")
+        stream.append(b"one", b"k", 10**18)
+        stream.append(b"two", b"k", 10**18 + HOUR)  # a replay waits for it
     with Journal(tmp_path / "journal") as journal:
-        journal.append(b"one")
+        journal.append(b"one", timestamp=10**18)
+        journal.append(b"two", timestamp=10**18 + HOUR)
     with PriorityStore(tmp_path / "priority") as store:
         store.put(store.queue(""), b"one", 1)
     return tmp_path
@@ -94,6 +101,24 @@ def test_a_verb_that_goes_on_ends_as_at_ctrl_c(
     os.kill(pid, number)
     assert forks.code() == 130
     os.close(source)
+
+
+@pytest.mark.parametrize("words", SENDERS)
+def test_what_was_sent_is_kept_and_counted_when_a_sender_is_ended(forks: Forks, at: Path, words: str):
+    store = at / words.split()[2].removeprefix("./")
+    before = messages_in(store)
+    source, sink = os.pipe()
+    argv = [str(at / word) if word.startswith("./") else word for word in words.split()]
+    with (at / "err").open("wb") as err, open("/dev/null", "wb") as nothing:
+        pid = forks.start(argv, {0: source, 1: nothing.fileno(), 2: err.fileno()})
+    os.close(source)
+    os.write(sink, b"a\nb\nthe start of a line")
+    until(lambda: messages_in(store) == before + 2)  # it waits for more
+    os.kill(pid, signal.SIGTERM)
+    assert forks.code() == 130
+    os.close(sink)
+    assert (at / "err").read_text().splitlines()[-1] == "diskq: 2 sent"
+    assert messages_in(store) == before + 2
 
 
 @pytest.mark.parametrize(
