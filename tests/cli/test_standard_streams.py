@@ -30,7 +30,7 @@ from diskq.engine.spool.files import SPOOL
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.tools.stores import stores_below
 from diskq.tools.verify.verification import verify
-from tests.cli.conftest import fill
+from tests.cli.conftest import Terminal, fill, program
 from tests.cli.forked import Forks
 from tests.cli.test_command_line import VERBS as COMMANDS
 from tests.sampling import sampled
@@ -477,3 +477,32 @@ def test_what_is_printed_has_left_and_what_is_counted_is_true(
     base = base_of(forks, stores, verb, tmp_path)
     at = copy_of(stores, verb, tmp_path / "at")
     check(run(forks, at, verb, condition, is_unbuffered=is_unbuffered), base, verb, condition)
+
+
+@pytest.mark.parametrize("is_terminal", [False, True], ids=["pipe", "terminal"])
+def test_text_that_the_encoding_lacks_is_escaped(forks: Forks, tmp_path: Path, is_terminal: bool):
+    fill(tmp_path, b"one", name=SPOOL)
+    with DeadLetters(tmp_path) as found:
+        found.add([DeadLetter("a-0", "trop élevé", 10**18, 1, b"one")])
+    out = bytearray()
+    words = ["spool", "dead", "list", str(tmp_path)]
+    with Terminal() as terminal, open(os.devnull, "r+b") as nothing:
+        handle, drainer = draining(out, waits=True)
+        stdout = terminal.outer if is_terminal else handle
+        forks.start(words, {0: nothing.fileno(), 1: stdout, 2: nothing.fileno()}, encoding="ascii")
+        os.close(handle)
+        assert forks.code() == 0
+        drainer.end()
+        shown = terminal.read_until(r"lev\xe9") if is_terminal else out.decode("ascii")
+    assert r"trop \xe9lev\xe9" in shown
+
+
+@pytest.mark.slow
+def test_a_short_write_of_a_process_with_pythonunbuffered_is_an_error(stores: Path, tmp_path: Path):
+    handle, start = almost_full(tmp_path / "out")
+    environ = os.environ | {"PYTHONUNBUFFERED": "1"}
+    done = program("convert", stores / "stream", "-", stdout=handle, env=environ)
+    out = os.pread(handle, ROOM + 1, start)
+    os.close(handle)
+    assert (done.code, len(out)) == (1, ROOM)  # what fits, and not a byte less
+    assert done.notes == ["diskq: error: stdout: File too large"]
