@@ -531,11 +531,11 @@ def unwritten_at(
 ) -> tuple[int, int] | None:
     """Return the first byte that may never have been written, and where the stretch around it begins.
 
-    A stretch has no checksums, or is a block that does not match its own, and such a byte begins zeros: up to
-    the end of the file, or of the sector in which the stretch begins, or 16 of them. A disk that lost what
-    was not synced leaves that. A kill leaves none, as the write-ahead log has the checksums that the checksum
-    file lacks. Bytes before `start` and those between the two of `verified` do not count. None: there is
-    none. Raises OSError.
+    A stretch has no checksums, and such a byte begins zeros: up to the end of the file, or of the sector in
+    which the stretch begins, or 16 of them. Or it is a block that does not match its checksum, and has 16 of
+    them. A disk that lost what was not synced leaves that. A kill leaves none, as the write-ahead log has the
+    checksums that the checksum file lacks. Bytes before `start` and those between the two of `verified` do
+    not count. None: there is none. Raises OSError.
     """
     size = fs.size_of(path) or 0
     if start >= size:
@@ -552,7 +552,7 @@ def unwritten_at(
                 row = None  # its block is not whole
             if row is not None and row.start <= at:
                 if not row.matches(fs.pread(handle, row.end - row.start, row.start)):
-                    found = _first_zeros(fs, handle, row.start, row.end, is_end=row.end == size)
+                    found = _first_zeros(fs, handle, row.start, row.end, is_end=False)
                     if found is not None:
                         return found, row.start
                 at = row.end

@@ -23,7 +23,13 @@ from dataclasses import dataclass, field
 from diskq._native.core.framing import Count
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import PendingSyncs
-from diskq.storage.checksums import ChecksumFile, rows_before, rows_of_other_bytes, unwritten_at
+from diskq.storage.checksums import (
+    ChecksumFile,
+    rows_after,
+    rows_before,
+    rows_of_other_bytes,
+    unwritten_at,
+)
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored
 from diskq.storage.numbered_files import free_aside
 from diskq.storage.repairs import Repair, cut_tail, rewrite
@@ -161,11 +167,13 @@ class OpenRepairs:
         count: Callable[[bytes], Count],
         *,
         aside_base: str | None = None,
+        has_offsets: bool = False,
     ) -> int | None:
         """Cut a file at the record that has the first byte from `start` on that may never have been written.
 
-        See `unwritten_at`. `staged`: records of it that were in a write-ahead log. Returns the new size; None
-        if there is no such byte. Raises OSError.
+        See `unwritten_at`. `staged`: records of it that were in a write-ahead log. With `has_offsets`,
+        messages of which there are checksums are reported by their offsets. Returns the new size; None if
+        there is no such byte. Raises OSError.
         """
         verified = (0, 0) if staged is None else (staged.start, staged.start + len(staged.records))
         unwritten = unwritten_at(self._fs, path, checksum_file, start, verified)
@@ -174,10 +182,15 @@ class OpenRepairs:
         at, stretch = unwritten
         handle = self._fs.open(path, write=True)
         try:
-            end = stretch + count(self._fs.pread(handle, at - stretch, stretch)).valid_end
-            size = self._fs.size(handle)
-            is_empty = size - end <= _AT_ONCE and not self._fs.pread(handle, size - end, end).strip(b"\0")
-            self.cut(path, end, UNWRITTEN, 0 if is_empty else None, aside_base=aside_base, handle=handle)
+            whole = count(self._fs.pread(handle, at - stretch, stretch))
+            end, size = stretch + whole.valid_end, self._fs.size(handle)
+            rows = rows_after(self._fs, checksum_file, stretch)
+            lost = None
+            if rows and rows[0].start == stretch and rows[-1].end >= size:
+                lost = 0 if has_offsets else sum(row.records for row in rows) - whole.records
+            elif size - end <= _AT_ONCE and not self._fs.pread(handle, size - end, end).strip(b"\0"):
+                lost = 0
+            self.cut(path, end, UNWRITTEN, lost, aside_base=aside_base, handle=handle)
         finally:
             self._fs.close(handle)
         return end

@@ -160,6 +160,7 @@ class _StreamJudge:
             staged if staged is not None and staged.file == base else None,
             self._count,
             aside_base=self.files.kept(path),
+            has_offsets=True,
         )
         return end is not None
 
