@@ -81,6 +81,8 @@ def _is_encodable(text: str) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(signal, "SIGHUP"):  # `nohup` ignores it, and so would each command that a test ends by it
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     left_out = _LeftOut()
     config.pluginmanager.register(left_out)
     if config.pluginmanager.hasplugin("xdist"):
