@@ -26,11 +26,11 @@ from tests.sampling import first
 
 FOLLOWERS = [
     "queue receive ./data q --follow",
+    "stream read ./stream --end wait --group g",
+    "journal tail ./journal -f",
+    "stream replay ./stream",
     "stream tail ./stream -f",
     "stream read ./stream --end wait",
-    "stream read ./stream --end wait --group g",
-    "stream replay ./stream",
-    "journal tail ./journal -f",
     "journal replay ./journal",
     "priority receive ./priority --follow",
     "spool status ./spool --follow --json --interval 10ms",
@@ -88,7 +88,7 @@ def at(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("ignored", [[], [signal.SIGINT]], ids=["", "in the background"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("words", FOLLOWERS)
+@pytest.mark.parametrize("words", first(4, FOLLOWERS))
 def test_a_verb_that_goes_on_ends_as_at_ctrl_c(
     forks: Forks, at: Path, words: str, number: signal.Signals, ignored: list[signal.Signals]
 ):
@@ -103,7 +103,7 @@ def test_a_verb_that_goes_on_ends_as_at_ctrl_c(
     os.close(source)
 
 
-@pytest.mark.parametrize("words", SENDERS)
+@pytest.mark.parametrize("words", first(2, SENDERS))
 def test_what_was_sent_is_kept_and_counted_when_a_sender_is_ended(forks: Forks, at: Path, words: str):
     store = at / words.split()[2].removeprefix("./")
     before = messages_in(store)
@@ -144,7 +144,7 @@ def test_a_verb_that_is_ended_in_the_middle_of_a_sync_ends_as_at_ctrl_c(
     assert (done.code, number > 1) == (0, True)
 
 
-@pytest.mark.parametrize("words", WAITING)
+@pytest.mark.parametrize("words", first(1, WAITING))
 def test_a_verb_that_waits_for_a_store_that_is_open_ends_as_at_ctrl_c(forks: Forks, at: Path, words: str):
     argv = [str(at / word) if word.startswith("./") else word for word in words.split()]
     with (
