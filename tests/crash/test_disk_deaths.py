@@ -325,6 +325,7 @@ def test_nothing_is_lost_altered_refused_or_silent(name: str, seed: int, boot: s
         # A file that is not the last one was cut where a message ends, and nobody heard of the others.
         ("queue", 2, "another", 509),
         ("queue", 2, "none", 679),
+        ("queue", 2, "another", 636),
         # So was a record of which the length of the value was zeros.
         ("stream", 0, "another", 406),
         ("stream", 0, "the same", 917),

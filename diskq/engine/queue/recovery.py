@@ -376,9 +376,15 @@ class FifoRecovery:
             return []
         first = 0 if metadata is None else metadata.write.file if metadata.is_ours else metadata.read.file
         ours = [number for number in self._checksum_files if first <= number and number in self.sizes]
-        return [
-            number for number in ours[:-1] if sealed_end(self.fs, self._sums(number)) != self.sizes[number]
-        ]
+        short = [number for number in ours if sealed_end(self.fs, self._sums(number)) != self.sizes[number]]
+        if short and short[-1] == ours[-1] and not self._has_lost_its_end(ours[-1]):
+            short.pop()
+        return short
+
+    def _has_lost_its_end(self, number: int) -> bool:
+        """True if the file was complete, and its end is not there, or another program's is."""
+        end = sealed_end(self.fs, self._sums(number))
+        return end is not None and self._verified_prefix(number, 0, prefix=True).end < end
 
     def _report_short(self, numbers: list[int]) -> None:
         """Report that messages may be missing at the end of these files, where nothing else is reported."""
