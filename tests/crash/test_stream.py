@@ -503,14 +503,14 @@ MUTATIONS = [
     Mutation(STREAM, "in_place=was_ours, voided", "voided", by=a_wal_of_long_ago),
     Mutation(STREAM, "self._append_displaced(wals)", "wals.displaced.clear()", by=a_wal_of_long_ago),
     Mutation(
-        INDEX_REBUILD, "self._write(self.index, self.rows.index_patches()", "self._write(self.index, []"
+        INDEX_REBUILD, "self._changes(self.index, self.rows.index_patches()", "self._changes(self.index, []"
     ),
     Mutation(
         INDEX_REBUILD,
-        "self._write(self.timeindex, self.rows.timeindex_patches()",
-        "self._write(self.timeindex, []",
+        "self._changes(self.timeindex, self.rows.timeindex_patches()",
+        "self._changes(self.timeindex, []",
     ),
-    Mutation(INDEX_REBUILD, 'self._cut(path, count * row_size, "entries of no record")', "pass"),
+    Mutation(INDEX_REBUILD, "self._cut(its.path, its.end, _NO_RECORD)", "pass"),
     Mutation(INDEX_REBUILD, "rebuilt.given = max(rebuilt.given, self.rows.given())", "pass"),
 ]
 
