@@ -446,6 +446,17 @@ def test_verify_counts_what_an_open_saves_of_a_block_whose_end_is_damaged(
 
 
 @plain
+@pytest.mark.parametrize("zeros", [20, 200])
+def test_each_message_that_an_open_cuts_with_a_block_is_counted_once(kind: Kind, zeros: int) -> None:
+    fs, sent = killed_engine(kind)
+    path = next(path for path in sorted(fs.files()) if Path(path).match(kind.names(PATH).data))
+    fs.write_durably(path, fs.files()[path][:-zeros] + bytes(zeros))
+    found, repairs = kind.read_with_repairs(PATH, fs=fs)
+    assert set(found) < set(sent)
+    assert sum(repair.records or 0 for repair in repairs) == len(sent) - len(found)
+
+
+@plain
 def test_zeros_after_what_a_synchronous_engine_wrote_are_no_messages(kind: Kind) -> None:
     fs, sent = killed_engine(kind)
     path = next(path for path in sorted(fs.files()) if Path(path).match(kind.names(PATH).data))

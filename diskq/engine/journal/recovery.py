@@ -117,6 +117,7 @@ class _JournalJudge:
             staged if staged is not None and staged.file == base else None,
             journal_codec.count,
             aside_base=self.files.kept(path),
+            has_offsets=True,
         )
         return end is not None
 
