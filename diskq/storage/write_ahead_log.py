@@ -461,8 +461,8 @@ def replay(
     `was_staging`: True if the write-ahead log should exist. Without `in_place` nothing is written, and
     records that are not fully in place are displaced: for files whose checksums could not show the damage of
     a power cut at this moment. `voided`: by file, the byte from which on its checksums are of bytes that are
-    gone. A second call changes nothing, and the write-ahead log stays unchanged. Raises
-    OSError; on a full disk only if the write-ahead log has no reserve, or another program used its space.
+    gone. A second call changes nothing, and the write-ahead log stays unchanged. Raises OSError; on a full
+    disk only if the write-ahead log has no reserve, or another program used its space.
     """
     found = Replayed()
     content = _load(fs, staging.path)

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Sequence
 
 import trio
-from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.replay import AnyMessage, Replay, replay
 from diskq.cli.core.interrupts import run_async
@@ -255,9 +254,8 @@ class _Run:
         for gap in messages.losses:
             note(f"warning: {gap}")
 
-    @enable_ki_protection
     async def _replay_some(self, messages: Replay, sink: Sink, advance: Callable[[int], None]) -> bool:
-        """Replay some messages. False if there are no more. Ctrl-C comes only while it waits for them."""
+        """Replay some messages. False if there are no more."""
         wanted = sink.most if self._args.n is None else min(sink.most, self._args.n - self._count)
         if not wanted:
             return False
