@@ -17,7 +17,7 @@ from diskq.options import Durability
 from diskq.storage.redo_replay import LAST_NOT_WHOLE
 from diskq.testing import CrashFS
 from tests.crash.barriers import APPENDFILE, BARRIER, WEAKER
-from tests.crash.harness import ANOTHER, PromiseBroken, Report, enumerate_cuts, run_cuts
+from tests.crash.harness import ANOTHER, PromiseBroken, Report, enumerate_cuts, repeat, run_cuts
 from tests.crash.mutations import Mutation
 from tests.sampling import stride
 
@@ -210,6 +210,11 @@ def test_that_is_a_thousand_cuts_and_four_outcomes_each() -> None:
         workload = lifetimes(seed)
         cuts += enumerate_cuts(functools.partial(_run, workload)) + 1
     assert cuts >= 1000
+
+
+def test_a_kill_between_the_cut_of_a_file_and_its_checksums_is_no_loss() -> None:
+    """The file was sealed, and its checksums outlived a power cut that took its end."""
+    repeat(lifetimes(2), check, cut=91, outcome="power cut", seed=1, again=8, witness=Promises)
 
 
 @pytest.mark.exhaustive

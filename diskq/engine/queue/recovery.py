@@ -662,10 +662,21 @@ class FifoRecovery:
                     agreeing = next(later, -1)
                 if agreeing is None or number >= agreeing:
                     self._cut(number, end, UNSYNCED, None)
+                    self._drop_checksums_after(number, end)
             # If a file is not known to be complete, the next file does not continue it.
             due = number + 1 if is_complete else -1
         self._set_aside(numbers[done:], UNSYNCED)
         return counted
+
+    def _drop_checksums_after(self, number: int, end: int) -> None:
+        """Remove the checksums of unsynced bytes that were cut at `end`.
+
+        Before the lock is signed: an open after a kill takes what has checksums for written.
+        """
+        checksum_file = self.files.checksum_file(number)
+        if self.fs.size_of(checksum_file):
+            sums = ChecksumFile.open(self.fs, checksum_file, *rows_before(self.fs, checksum_file, end))
+            self.acts.pending_syncs.sync_and_close(sums.handle)
 
     def _verified_prefix(self, number: int, start: int, prefix: bool) -> VerifiedPrefix:
         """Return how far checksums verify the file from `start` on; without `prefix`, also past gaps."""
