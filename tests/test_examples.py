@@ -80,6 +80,7 @@ def test_the_metrics_example_runs_and_runs_again(tmp_path):
         assert budget.endswith(" 6.7108864e+07")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_http_example_loses_nothing_and_runs_again(tmp_path):
     for _ in range(2):
@@ -89,6 +90,7 @@ def test_the_http_example_loses_nothing_and_runs_again(tmp_path):
         assert any(line.endswith("requests: hangs") for line in lines)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_reconnecting_example_loses_nothing_and_runs_again(tmp_path):
     for _ in range(2):
@@ -97,6 +99,7 @@ def test_the_reconnecting_example_loses_nothing_and_runs_again(tmp_path):
         assert int(sessions.split()[0]) > 5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_logging_example_loses_no_record_and_runs_again(tmp_path):
     for _ in range(2):
@@ -108,6 +111,7 @@ def test_the_logging_example_loses_no_record_and_runs_again(tmp_path):
         ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_opentelemetry_example_loses_no_span_and_runs_again(tmp_path):
     for _ in range(2):

@@ -43,6 +43,7 @@ def test_programs_get_every_figure_with_its_spread(run, tmp_path):
     assert {each["producers"] for each in told["rates"] if each["work"] == "synced"} == {1, 16, 64}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("small")
 def test_people_get_tables_and_only_what_a_killed_run_has_left_is_left_and_reported(run, tmp_path):
     data = tmp_path / "data"

@@ -28,7 +28,7 @@ from tests.contract.kinds import body
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled, pytest.mark.usefixtures("quiet_log")]
 
-MOST = 3
+MOST = 2
 """Calls of each verb in a sample."""
 LAST = b"last"
 ERRORS = (OSError, DiskqError, trio.BrokenResourceError)

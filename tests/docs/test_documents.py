@@ -20,11 +20,16 @@ SLOW = {"README.md", "tail.md", "tutorial.md", "verify.md"}  # with processes of
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
-RUNNING = [
-    pytest.param(path, marks=pytest.mark.slow if path.name in SLOW else ())
-    for path in DOCUMENTS
-    if steps(path)
-]
+# Pages for one task, or for one other system: `make test-all` runs them.
+ONE_OF_MANY = {ROOT / "docs" / "howto", ROOT / "docs" / "migrating"}
+
+
+def _marks(path: Path) -> list[pytest.MarkDecorator]:
+    slow = [pytest.mark.slow] if path.name in SLOW else []
+    return [*slow, pytest.mark.exhaustive] if path.parent in ONE_OF_MANY else slow
+
+
+RUNNING = [pytest.param(path, marks=_marks(path)) for path in DOCUMENTS if steps(path)]
 
 
 def each_block(infos: re.Pattern[str]) -> pytest.MarkDecorator:

@@ -402,6 +402,7 @@ def test_the_exit_code_of_an_audit_says_it_all(spark, stream, run):
     assert "settings.json" in err
 
 
+@pytest.mark.exhaustive
 def test_the_command_tells_what_was_done(stream, tmp_path, run):
     code, out, _ = run("reshard", stream, tmp_path / "one", "--partitions", "1", "--json")
     told = json.loads(out)

@@ -43,16 +43,23 @@ def copied(spark: SparkSession, path: Path) -> list[int]:
 
 
 def test_each_message_comes_once_over_runs_rates_and_new_partitions(spark, path):
-    write(path, 100, partitions=2)
+    write(path, 60, partitions=2)
     progress = run(spark, path, maxOffsetsPerTrigger=40).recentProgress
-    assert [each["numInputRows"] for each in progress if each["numInputRows"]] == [40, 40, 20]
-    write(path, 90, start=100, partitions=3)
+    assert [each["numInputRows"] for each in progress if each["numInputRows"]] == [40, 20]
+    write(path, 90, start=60, partitions=3)
     moved = path.rename(path.parent / "taps")
     run(spark, moved, minPartitions=5)
-    last = run(spark, moved).lastProgress
+    assert copied(spark, moved) == list(range(150))
+
+
+@pytest.mark.exhaustive
+def test_a_run_without_new_messages_reads_none(spark, path):
+    write(path, 10)
+    run(spark, path)
+    last = run(spark, path).lastProgress
     assert last is not None
     assert last["numInputRows"] == 0
-    assert copied(spark, moved) == list(range(190))
+    assert copied(spark, path) == list(range(10))
 
 
 @pytest.mark.exhaustive
