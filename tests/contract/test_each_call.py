@@ -35,7 +35,7 @@ stores = pytest.mark.parametrize(
 
 
 def failing(begin: Callable[[], Life], acts: str, errors: tuple[int, ...]) -> list[str]:
-    return faults(begin, lambda life: life.run(acts), errors, 8 if begin().kind.has_wal else 20)
+    return faults(begin, lambda life: life.run(acts), errors, 6 if begin().kind.has_wal else 14)
 
 
 @stores

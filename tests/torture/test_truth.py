@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import IS_EXHAUSTIVE
 from tests.torture.truth import run
 
-SEEDS = int(os.environ.get("DISKQ_TRUTH_SEEDS", "70"))
+SEEDS = int(os.environ.get("DISKQ_TRUTH_SEEDS", "70" if IS_EXHAUSTIVE else "40"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("is_killed", [False, True], ids=["closed", "killed"])
 def test_what_verify_says_is_what_an_open_delivers(is_killed: bool, tmp_path: Path) -> None:
     seen: Counter[str] = Counter()
