@@ -151,6 +151,7 @@ if TYPE_CHECKING:
     )
     from diskq.storage.durations import Durations as Durations
     from diskq.storage.repairs import Repair as Repair
+    from diskq.storage.repairs import RepairKind as RepairKind
 
     __version__: str
 
@@ -240,7 +241,7 @@ _HOMES = {
     ),
     "storage.budget": ("BudgetMember", "BudgetStatistics", "DiskBudget"),
     "storage.durations": ("Durations",),
-    "storage.repairs": ("Repair",),
+    "storage.repairs": ("Repair", "RepairKind"),
 }
 
 __all__ = sorted(name for names in _HOMES.values() for name in names)

@@ -16,6 +16,7 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
+from diskq.storage.repairs import RepairKind
 from diskq.storage.write_ahead_log import row_at
 
 __all__ = ["BlockReader", "BrokenFraming", "CorruptBlock", "Loss", "Takeable", "Unverified", "WalRows"]
@@ -44,6 +45,11 @@ class Loss:
     reason: str
     is_torn: bool = False
     """True if they look like a write that was not finished."""
+
+    @property
+    def kind(self) -> RepairKind:
+        """What a repair of them is about."""
+        return RepairKind.TORN if self.is_torn else RepairKind.CORRUPT
 
 
 class CorruptBlock(NamedTuple):

@@ -151,6 +151,7 @@ class Log:
             "%s",
             repair,
             path=repair.path,
+            kind=repair.kind.value,
             offset=repair.kept,
             dropped_bytes=repair.dropped,
             count=repair.records,

@@ -31,7 +31,7 @@ from diskq.storage.checksums import void_rows
 from diskq.storage.closing import opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
 from diskq.storage.redo_log import CHECKSUMS, DATA, Part, RedoContent, RedoEntry, read_redo
-from diskq.storage.repairs import Repair, keep_content, keep_copy
+from diskq.storage.repairs import Repair, RepairKind, keep_content, keep_copy
 from diskq.storage.write_ahead_log import Staging, Waiting
 from diskq.storage.write_ahead_logs import Displaced
 
@@ -135,7 +135,8 @@ _MAY_BE_LOST = "messages that were synced just before the power failed may be lo
 
 def _not_there(fs: FileSystem, path: str) -> Repair:
     what = "is gone" if fs.size_of(path) is None else "is empty"
-    return Repair(path=path, kept=0, dropped=0, reason=f"it {what}: {_MAY_BE_LOST}", records=None)
+    reason = f"it {what}: {_MAY_BE_LOST}"
+    return Repair(path=path, kind=RepairKind.LOST, kept=0, dropped=0, reason=reason, records=None)
 
 
 def _keep_log(fs: FileSystem, path: str, reason: str, dropped: int) -> Repair:
@@ -144,7 +145,15 @@ def _keep_log(fs: FileSystem, path: str, reason: str, dropped: int) -> Repair:
     with opened(fs, path) as handle, full_disk_ignored():
         aside = keep_copy(fs, handle, path)
     reason += _MAY_BE_LOST
-    return Repair(path=path, kept=0, dropped=dropped, reason=reason, records=None, saved_as=aside)
+    return Repair(
+        path=path,
+        kind=RepairKind.CORRUPT,
+        kept=0,
+        dropped=dropped,
+        reason=reason,
+        records=None,
+        saved_as=aside,
+    )
 
 
 def _keep_torn(fs: FileSystem, path: str, content: RedoContent) -> Repair:
@@ -153,7 +162,12 @@ def _keep_torn(fs: FileSystem, path: str, content: RedoContent) -> Repair:
     with full_disk_ignored():
         aside = keep_content(fs, path, content.torn)
     return Repair(
-        path=path, kept=content.torn_at, dropped=len(content.torn), reason=LAST_NOT_WHOLE, saved_as=aside
+        path=path,
+        kind=RepairKind.TORN,
+        kept=content.torn_at,
+        dropped=len(content.torn),
+        reason=LAST_NOT_WHOLE,
+        saved_as=aside,
     )
 
 
@@ -288,6 +302,7 @@ class _Replay:
         ends = "is gone" if size is None else f"ends at byte {size}"
         repair = Repair(
             path=path,
+            kind=RepairKind.DISPLACED,
             kept=size or 0,
             dropped=len(records),
             reason=f"the file {ends}, synced messages belong at byte {first.position}",

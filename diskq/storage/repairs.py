@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,9 +11,34 @@ from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.fs import FileSystem, directory_of
 from diskq.storage.numbered_files import free_aside
 
-__all__ = ["Repair", "cut_tail", "keep_content", "keep_copy", "last_byte", "rewrite"]
+__all__ = ["Repair", "RepairKind", "cut_tail", "keep_content", "keep_copy", "last_byte", "rewrite"]
 
 _PIECE = 1024 * 1024
+
+
+class RepairKind(enum.StrEnum):
+    """What a repair is about. Each value is its name in lower case, as in JSON."""
+
+    TORN = "torn"
+    """The end of a write that was not complete: it was never acknowledged."""
+    UNSYNCED = "unsynced"
+    """Not synced before the machine stopped: never acknowledged as synced."""
+    UNWRITTEN = "unwritten"
+    """Zeros, and what follows them, where a disk went away before it had written all."""
+    LOST = "lost"
+    """Messages that should be there and are missing, perhaps with their file."""
+    CORRUPT = "corrupt"
+    """Bytes that are not the ones that were written."""
+    DISPLACED = "displaced"
+    """Accepted messages, with other bytes in their place: they are appended again, or kept aside."""
+    FOREIGN = "foreign"
+    """Messages of another program: they stay where they are, perhaps with other offsets."""
+    STALE = "stale"
+    """Bytes or entries that belong to no message."""
+    REBUILT = "rebuilt"
+    """Metadata, entries, settings or an offset that was missing or wrong: it is made anew."""
+    KEPT_ASIDE = "kept aside"
+    """Bytes that an open kept aside before it was killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +46,7 @@ class Repair:
     """A damage found in a file, and what was done about it: for people, logs and statistics."""
 
     path: str
+    kind: RepairKind
     kept: int
     """The byte at which the damage begins."""
     dropped: int
@@ -42,6 +69,7 @@ def cut_tail(
     handle: int,
     path: str,
     end: int,
+    kind: RepairKind,
     reason: str,
     records: int | None,
     *,
@@ -56,7 +84,9 @@ def cut_tail(
     size = fs.size(handle)
     aside = keep_copy(fs, handle, aside_base or path, end) if is_kept else None
     fs.truncate(handle, end)
-    return Repair(path=path, kept=end, dropped=size - end, reason=reason, records=records, saved_as=aside)
+    return Repair(
+        path=path, kind=kind, kept=end, dropped=size - end, reason=reason, records=records, saved_as=aside
+    )
 
 
 def keep_copy(fs: FileSystem, handle: int, aside_base: str, start: int = 0, end: int | None = None) -> str:

@@ -41,7 +41,7 @@ from diskq.storage.checksums import ChecksumFile, Row, Rows, checksum
 from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, join
 from diskq.storage.overlay import OverlayFS
-from diskq.storage.repairs import Repair, keep_content, keep_copy
+from diskq.storage.repairs import Repair, RepairKind, keep_content, keep_copy
 
 __all__ = [
     "RESERVE",
@@ -471,7 +471,11 @@ def replay(
             size = fs.size_of(staging.path)
             what = "is gone" if size is None else f"has only {size} bytes that can be read"
             reason = f"it {what}: messages accepted just before the process died may be lost"
-            found.repairs.append(Repair(path=staging.path, kept=0, dropped=0, reason=reason, records=None))
+            found.repairs.append(
+                Repair(
+                    path=staging.path, kind=RepairKind.LOST, kept=0, dropped=0, reason=reason, records=None
+                )
+            )
         return found
     is_believed = content.is_of_this_run
     if is_believed is None:
@@ -502,7 +506,13 @@ def _judge_waiting(
         aside = keep_content(fs, staging.path, records)
         found.repairs.append(
             Repair(
-                path=path, kept=size or 0, dropped=len(records), reason=reason, records=None, saved_as=aside
+                path=path,
+                kind=RepairKind.DISPLACED,
+                kept=size or 0,
+                dropped=len(records),
+                reason=reason,
+                records=None,
+                saved_as=aside,
             )
         )
         return
@@ -541,7 +551,15 @@ def _keep_unreadable(fs: FileSystem, path: str, size: int) -> Repair:
     finally:
         fs.close(handle)
     reason = "its checksum is wrong: messages accepted just before the process died may be lost"
-    return Repair(path=path, kept=_RECORDS_AT, dropped=size, reason=reason, records=None, saved_as=aside)
+    return Repair(
+        path=path,
+        kind=RepairKind.CORRUPT,
+        kept=_RECORDS_AT,
+        dropped=size,
+        reason=reason,
+        records=None,
+        saved_as=aside,
+    )
 
 
 class _MissingRows(NamedTuple):
@@ -628,6 +646,7 @@ def kept_aside_since(fs: FileSystem, since: int, stagings: Iterable[Staging]) ->
             found.append(
                 Repair(
                     path=join(directory, original),
+                    kind=RepairKind.KEPT_ASIDE,
                     kept=0,
                     dropped=fs.size_of(path) or 0,
                     reason="an open that was killed kept it aside",

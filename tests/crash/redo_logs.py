@@ -26,7 +26,7 @@ from diskq.errors import StorageFailedError
 from diskq.options import JournalOptions, QueueOptions, StreamOptions
 from diskq.storage.fs import FileSystem
 from diskq.storage.redo_replay import LAST_NOT_WHOLE
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 from diskq.testing import CrashFS
 from tests.crash import peers
 from tests.crash.harness import KILL
@@ -96,7 +96,14 @@ class Found:
 def as_repair(loss: SkippedBytes) -> Repair:
     """What a reader reports, as an open would."""
     dropped = loss.end - loss.start
-    return Repair(path=loss.path, kept=loss.start, dropped=dropped, reason=loss.reason, records=loss.count)
+    return Repair(
+        path=loss.path,
+        kind=RepairKind.CORRUPT,
+        kept=loss.start,
+        dropped=dropped,
+        reason=loss.reason,
+        records=loss.count,
+    )
 
 
 # --- the kinds ------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.write_ahead_log import Waiting
 from diskq.storage.write_ahead_logs import Displaced, not_displaced
 
@@ -28,11 +28,15 @@ FOUR = Displaced(0, "/q/data", Waiting(1, 100, b"abcd"))
 def test_what_is_lost_is_what_is_not_appended_again(
     path: str, kept: int, dropped: int, lost: int, left: int
 ) -> None:
-    repair = Repair(path=path, kept=kept, dropped=dropped, reason="of this test", records=lost)
+    repair = Repair(
+        path=path, kind=RepairKind.LOST, kept=kept, dropped=dropped, reason="of this test", records=lost
+    )
     (found,) = not_displaced([repair], [FOUR], len)
     assert found.records == left
 
 
 def test_an_unknown_number_stays_unknown() -> None:
-    repair = Repair(path="/q/data", kept=100, dropped=4, reason="of this test", records=None)
+    repair = Repair(
+        path="/q/data", kind=RepairKind.LOST, kept=100, dropped=4, reason="of this test", records=None
+    )
     assert list(not_displaced([repair], [FOUR], len)) == [repair]

@@ -13,7 +13,7 @@ import pytest
 
 from diskq.storage.log_events import EVENTS, FACTS, Log, Subject
 from diskq.storage.one_line import one_line
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs/logging.md"
@@ -49,20 +49,29 @@ def test_an_event_comes_at_its_level_with_its_facts(caplog):
 
 
 def test_a_record_names_the_calling_code(caplog):
-    Log("queue").report_repair(Repair(path="/q", kept=5, dropped=3, reason="torn"))
+    Log("queue").report_repair(Repair(path="/q", kind=RepairKind.TORN, kept=5, dropped=3, reason="torn"))
     Log("queue").report("disk_full", "full")
     assert caplog.records[1].funcName == "test_a_record_names_the_calling_code"
 
 
 def test_a_repair_has_all_that_is_known_of_it(caplog):
     Log("stream").report_repair(
-        Repair(path="/s", kept=5, dropped=3, reason="torn", records=None, saved_as="/s.bad")
+        Repair(
+            path="/s",
+            kind=RepairKind.TORN,
+            kept=5,
+            dropped=3,
+            reason="torn",
+            records=None,
+            saved_as="/s.bad",
+        )
     )
     (record,) = caplog.records
     facts = {name: fact for name, fact in vars(record).items() if name.startswith("diskq_")}
     assert facts == {
         "diskq_event": "repair",
         "diskq_path": "/s",
+        "diskq_kind": "torn",
         "diskq_offset": 5,
         "diskq_dropped_bytes": 3,
         "diskq_saved_as": "/s.bad",

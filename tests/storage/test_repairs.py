@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from diskq.storage.repairs import Repair, cut_tail, rewrite
+from diskq.storage.repairs import Repair, RepairKind, cut_tail, rewrite
 from diskq.testing import CrashFS, FaultFS, PowerCut
 
 PATH = "/q/data"
@@ -24,11 +24,12 @@ def disk() -> CrashFS:
 @pytest.mark.parametrize("end", [0, 1, 1_000_000, len(CONTENT) - 1, len(CONTENT)])
 def test_cut_bytes_are_kept_aside(end):
     fs = disk()
-    repair = cut_tail(fs, fs.open(PATH, write=True), PATH, end, "because", None)
+    repair = cut_tail(fs, fs.open(PATH, write=True), PATH, end, RepairKind.TORN, "because", None)
     assert fs.read(PATH) == CONTENT[:end]
     assert fs.read("/q/data.bad") == CONTENT[end:]
     assert repair == Repair(
         path=PATH,
+        kind=RepairKind.TORN,
         kept=end,
         dropped=len(CONTENT) - end,
         reason="because",
@@ -40,8 +41,8 @@ def test_cut_bytes_are_kept_aside(end):
 def test_every_cut_has_a_place_of_its_own():
     fs = disk()
     handle = fs.open(PATH, write=True)
-    cut_tail(fs, handle, PATH, 10, "", 0)
-    assert cut_tail(fs, handle, PATH, 5, "", 0).saved_as == "/q/data.bad-1"
+    cut_tail(fs, handle, PATH, 10, RepairKind.TORN, "", 0)
+    assert cut_tail(fs, handle, PATH, 5, RepairKind.TORN, "", 0).saved_as == "/q/data.bad-1"
     assert fs.read("/q/data.bad-1") == CONTENT[5:10]
 
 
@@ -50,7 +51,7 @@ def test_after_any_power_cut_each_byte_is_in_one_of_the_files():
         fs = disk()
         fs.cut_at = cut
         with suppress(PowerCut):
-            cut_tail(fs, fs.open(PATH, write=True), PATH, 100, "", 0)
+            cut_tail(fs, fs.open(PATH, write=True), PATH, 100, RepairKind.TORN, "", 0)
         for seed in range(10):
             files = fs.crash(random.Random(seed)).files()
             assert files[PATH] == CONTENT or files["/q/data.bad"] == CONTENT[100:]
@@ -63,7 +64,7 @@ def test_if_the_copy_fails_nothing_is_cut():
     fs = FaultFS(disk())
     fs.capacity(1000)
     with pytest.raises(OSError, match="No space"):
-        cut_tail(fs, fs.open(PATH, write=True), PATH, 100, "", 0)
+        cut_tail(fs, fs.open(PATH, write=True), PATH, 100, RepairKind.TORN, "", 0)
     assert fs.inner.read(PATH) == CONTENT
     assert fs.list_directory("/q") == ["data"], "no half of a copy is left"
 
@@ -86,5 +87,13 @@ def test_rewriting_makes_the_next_sync_write():
     "records, lost", [(None, "an unknown number of messages"), (0, "0 messages"), (7, "7 messages")]
 )
 def test_a_repair_reads_as_a_sentence(records, lost):
-    repair = Repair(path=PATH, kept=5, dropped=10, reason="it rained", records=records, saved_as="/q/x")
+    repair = Repair(
+        path=PATH,
+        kind=RepairKind.LOST,
+        kept=5,
+        dropped=10,
+        reason="it rained",
+        records=records,
+        saved_as="/q/x",
+    )
     assert str(repair) == f"/q/data: it rained; 10 bytes from 5 dropped ({lost}), kept in /q/x"

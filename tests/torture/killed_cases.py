@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 from tests.torture.dying import DyingDisk
 from tests.torture.killed_kinds import KINDS, Kind, beside
 from tests.torture.killed_making import TEMPLATES, Template
@@ -176,6 +176,7 @@ class _Told(logging.Handler):
         if its.get("diskq_event") == "repair":
             told = Repair(
                 path=its["diskq_path"],
+                kind=RepairKind(its["diskq_kind"]),
                 kept=its["diskq_offset"],
                 dropped=its["diskq_dropped_bytes"],
                 reason=its["diskq_reason"],

@@ -20,7 +20,7 @@ from diskq.errors import LockedError, OffsetNameError
 from diskq.storage.folded_names import listed_as, told_apart
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 
 __all__ = ["JournalOffset", "ReaderOffset", "read_journal_offset", "read_journal_offsets", "set_back"]
 
@@ -56,7 +56,7 @@ def _clamped(found: FoundOffset, path: str, first: int, next_offset: int) -> tup
         return offset, found.repair
     nearest = min(max(offset, first), next_offset)
     reason = f"it says {offset}, the journal has {first} to {next_offset}; {nearest} is the nearest"
-    return nearest, Repair(path=path, kept=0, dropped=0, reason=reason)
+    return nearest, Repair(path=path, kind=RepairKind.REBUILT, kept=0, dropped=0, reason=reason)
 
 
 class JournalOffset(CommittedOffset):
@@ -197,7 +197,7 @@ def set_back(fs: FileSystem, files: JournalFiles, next_offset: int) -> list[Repa
             reason = f"it says {found.offset}, and {next_offset} is the next one; it is set back"
             with CommittedOffset(fs, place) as committed_offset:
                 committed_offset.commit(next_offset, seek=True)
-            repairs.append(Repair(path=place.path, kept=0, dropped=0, reason=reason))
+            repairs.append(Repair(path=place.path, kind=RepairKind.REBUILT, kept=0, dropped=0, reason=reason))
         finally:
             lock.release()
     return repairs

@@ -23,7 +23,7 @@ from diskq.storage.barrier import PendingSyncs
 from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, rows_after, verified_prefix, zeros_in
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
-from diskq.storage.repairs import Repair, last_byte
+from diskq.storage.repairs import Repair, RepairKind, last_byte
 from diskq.storage.write_ahead_log import Waiting
 
 __all__ = ["judge_the_middle", "recover_journal"]
@@ -141,7 +141,14 @@ class _JournalJudge:
             for gap in walked.breaks:
                 dropped = gap.end - gap.start
                 self.repairs.report(
-                    Repair(path=path, kept=gap.start, dropped=dropped, reason=gap.reason, records=gap.records)
+                    Repair(
+                        path=path,
+                        kind=RepairKind.CORRUPT,
+                        kept=gap.start,
+                        dropped=dropped,
+                        reason=gap.reason,
+                        records=gap.records,
+                    )
                 )
             if walked.end < size:
                 self._cut_end(handle, path, walked)
@@ -167,7 +174,8 @@ class _JournalJudge:
             self.repairs.check(path, walked.end, walked.reason)
         records = 0 if is_begun else None
         kept = self.files.kept(path)
-        self.repairs.cut(path, walked.end, walked.reason, records, aside_base=kept, handle=handle)
+        kind = RepairKind.TORN if is_begun else RepairKind.CORRUPT
+        self.repairs.cut(path, walked.end, kind, walked.reason, records, aside_base=kept, handle=handle)
 
     def look_at_the_middle(self, point: RecoveryPoint) -> None:
         pending = [base for base in self.files.bases() if base >= point.base]
@@ -182,7 +190,14 @@ class _JournalJudge:
             if any(self._has_unvouched(other) for other in later):
                 lost = next_base - walked.next_offset
                 self.repairs.report(
-                    Repair(path=path, kept=walked.end, dropped=0, reason=MISSING, records=lost)
+                    Repair(
+                        path=path,
+                        kind=RepairKind.LOST,
+                        kept=walked.end,
+                        dropped=0,
+                        reason=MISSING,
+                        records=lost,
+                    )
                 )
                 continue
             for other in later:
@@ -209,7 +224,8 @@ class _JournalJudge:
     def set_aside(self, base: int) -> int:
         path = self.files.data(base)
         removals = (self.files.checksum_file(base),)
-        self.repairs.set_aside(path, UNSYNCED, aside_base=self.files.kept(path), removals=removals)
+        kept = self.files.kept(path)
+        self.repairs.set_aside(path, RepairKind.UNSYNCED, UNSYNCED, aside_base=kept, removals=removals)
         return 0  # its offsets are assigned again
 
     # --- checksums --------------------------------------------------------------------------------

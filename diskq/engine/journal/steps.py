@@ -32,7 +32,7 @@ from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.swap import finish_swap
 from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs, not_displaced
 
@@ -177,7 +177,9 @@ class JournalSteps(DirectorySteps):
         which = f"messages {first} to {last}" if len(messages) > 1 else f"message {first}"
         reason = f"its bytes from {waiting.start} on are another writer's: {len(messages)} accepted before "
         reason += f"are appended again as {which}"
-        self.log.repairs.append(Repair(path=path, kept=waiting.start, dropped=0, reason=reason))
+        self.log.repairs.append(
+            Repair(path=path, kind=RepairKind.DISPLACED, kept=waiting.start, dropped=0, reason=reason)
+        )
 
     def _beginning(self) -> RecoveryPoint | None:
         """Return where a journal that does not exist yet begins, if not at 0."""

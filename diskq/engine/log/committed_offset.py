@@ -44,7 +44,7 @@ from diskq.storage.forks import notify_on_fork
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import NO_NUMBER
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.small_file import read_small
 from diskq.storage.sync_policy import SyncPolicy
 
@@ -132,6 +132,7 @@ def read_committed_offset(fs: FileSystem, place: OffsetFile) -> FoundOffset | No
     offset = shadow.value if shadow is not None else None
     repair = Repair(
         path=path,
+        kind=RepairKind.REBUILT,
         kept=0,
         dropped=len(content),
         reason=f"{reason}; the last offset that is known is {'none' if offset is None else offset}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 
 __all__ = ["missing_start"]
 
@@ -36,6 +36,7 @@ def missing_start(
     start, now = min(gone), bases[0]
     return Repair(
         path=data(start),
+        kind=RepairKind.LOST,
         kept=0,
         dropped=0,
         reason=f"it begins with message {now}, but began with {start}: diskq did not remove the others",

@@ -32,7 +32,7 @@ from diskq.storage.checksums import (
 )
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored
 from diskq.storage.numbered_files import free_aside
-from diskq.storage.repairs import Repair, cut_tail, rewrite
+from diskq.storage.repairs import Repair, RepairKind, cut_tail, rewrite
 from diskq.storage.write_ahead_log import Waiting
 
 __all__ = ["MISSING", "UNSYNCED", "UNWRITTEN", "FoundLog", "OpenRepairs"]
@@ -127,6 +127,7 @@ class OpenRepairs:
         self,
         path: str,
         end: int,
+        kind: RepairKind,
         reason: str,
         records: int | None = 0,
         *,
@@ -147,6 +148,7 @@ class OpenRepairs:
                 opened,
                 path,
                 end,
+                kind,
                 reason,
                 records,
                 aside_base=aside_base,
@@ -190,7 +192,7 @@ class OpenRepairs:
                 lost = 0 if has_offsets else sum(row.records for row in rows) - whole.records
             elif size - end <= _AT_ONCE and not self._fs.pread(handle, size - end, end).strip(b"\0"):
                 lost = 0
-            self.cut(path, end, UNWRITTEN, lost, aside_base=aside_base, handle=handle)
+            self.cut(path, end, RepairKind.UNWRITTEN, UNWRITTEN, lost, aside_base=aside_base, handle=handle)
         finally:
             self._fs.close(handle)
         return end
@@ -198,6 +200,7 @@ class OpenRepairs:
     def set_aside(
         self,
         path: str,
+        kind: RepairKind,
         reason: str,
         records: int | None = 0,
         *,
@@ -218,7 +221,9 @@ class OpenRepairs:
             pending_syncs.directories[directory_of(aside)] = None
         if size := self._fs.size_of(path):
             self.made.append(
-                Repair(path=path, kept=0, dropped=size, reason=reason, records=records, saved_as=aside)
+                Repair(
+                    path=path, kind=kind, kept=0, dropped=size, reason=reason, records=records, saved_as=aside
+                )
             )
 
     def execute_asides(self) -> None:

@@ -18,7 +18,7 @@ from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import Barrier
 from diskq.storage.checksums import VerifiedPrefix, rows_before, sealed_end, verified_prefix
 from diskq.storage.fs import FileSystem
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 
 __all__ = ["Followed", "Judge", "LogRecovery"]
 
@@ -220,8 +220,7 @@ class LogRecovery:
         if not is_complete:
             self._set_aside_after(base)
             return False
-        missing = Repair(path=path, kept=followed.end, dropped=0, reason=MISSING, records=lost)
-        self._repairs.report(missing)
+        self._repairs.report(_missing(path, followed.end, lost))
         return True
 
     def _take(self, base: int, point: RecoveryPoint, followed: Followed) -> Followed:
@@ -258,7 +257,8 @@ class LogRecovery:
                 data = files.data(base)
                 start = point.end if base == point.base else 0
                 verified = verified_prefix(self._fs, data, files.checksum_file(base), start)
-                self._repairs.cut(data, verified.end, UNSYNCED, aside_base=files.kept(data))
+                kept = files.kept(data)
+                self._repairs.cut(data, verified.end, RepairKind.UNSYNCED, UNSYNCED, aside_base=kept)
                 followed = self._take(base, point, judge.believe(base, verified, point))
             else:
                 followed = self._follow(base, point)
@@ -273,9 +273,13 @@ class LogRecovery:
         lost = offset - (found.next_offset if found.bases else point.base)
         if lost:
             path = self._files.data(found.bases[-1] if found.bases else point.base)
-            repair = Repair(path=path, kept=found.end, dropped=0, reason=MISSING, records=lost)
+            repair = _missing(path, found.end, lost)
             if found.next_offset < promised or self._trust is not Trust.POWER_CUT:
                 self._repairs.report(repair)
             else:
                 found.repairs.append(repair)  # it was never promised that they outlive a power cut
         found.begin_after(offset)
+
+
+def _missing(path: str, end: int, lost: int) -> Repair:
+    return Repair(path=path, kind=RepairKind.LOST, kept=end, dropped=0, reason=MISSING, records=lost)

@@ -10,7 +10,7 @@ from diskq.storage.barrier import PendingSyncs
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem, base_name
 from diskq.storage.numbered_files import private_path
-from diskq.storage.repairs import Repair, keep_copy
+from diskq.storage.repairs import Repair, RepairKind, keep_copy
 from diskq.storage.small_file import read_small
 
 __all__ = ["MetadataFile"]
@@ -91,7 +91,14 @@ class MetadataFile:
         aside = keep_copy(fs, self._handle, private_path(self._files.root, base_name(path)))
         size = fs.size(self._handle)
         self.repairs.append(
-            Repair(path=path, kept=0, dropped=size, reason="no metadata that a writer wrote", saved_as=aside)
+            Repair(
+                path=path,
+                kind=RepairKind.REBUILT,
+                kept=0,
+                dropped=size,
+                reason="no metadata that a writer wrote",
+                saved_as=aside,
+            )
         )
         self._write()
         self.release()

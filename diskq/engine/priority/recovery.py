@@ -35,13 +35,9 @@ from diskq.errors import DamagedStoreError, UnsupportedFormatError
 from diskq.storage.barrier import Barrier, PendingSyncs, write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, base_name
 from diskq.storage.numbered_files import free_aside, private_path
-from diskq.storage.repairs import Repair, last_byte
+from diskq.storage.repairs import Repair, RepairKind, last_byte
 
 __all__ = ["FoundStore", "recover_store"]
-
-TORN = "torn at the end"
-STALE = "stale bytes after the end marker"
-AFTER_END = "after the end of the log"
 
 
 @dataclass(slots=True)
@@ -192,7 +188,8 @@ class _StoreRecovery:
                 self._warn("snapshot_ignored")
                 self.found.is_snapshot_damaged = True
             elif self.repairs_damage:
-                self._set_aside(path, private_path(self.files.root, base_name(path)), bad.args[1])
+                aside_base = private_path(self.files.root, base_name(path))
+                self._set_aside(path, aside_base, RepairKind.CORRUPT, bad.args[1])
             else:
                 self._refuse(path, bad.args[0], bad.args[1], "corrupt_snapshot")
             self.found.snapshot_lsn = -1
@@ -322,7 +319,9 @@ class _StoreRecovery:
         if scanned.is_headless:
             at = len(FILE_HEAD)
             if data[:at] != FILE_HEAD:
-                self._report_damage(path, 0, min(at, len(data)), "no segment's head", 0, aside)
+                self._report_damage(
+                    path, RepairKind.CORRUPT, 0, min(at, len(data)), "no segment's head", 0, aside
+                )
         reported = len(self.found.repairs)
         read, at = self._read_past_damage(path, data, at, self._log_end(data, following), aside)
         self._carry_out(read, base, following, scanned, skip)
@@ -335,7 +334,7 @@ class _StoreRecovery:
         )
         if loss is not None:
             end = min(at, len(data))
-            self._report_damage(path, end, end, *loss, aside)
+            self._report_damage(path, RepairKind.LOST, end, end, *loss, aside)
         if expected is not None and self.next_lsn < expected:
             self.state.doubt()
             self.next_lsn = expected
@@ -367,11 +366,11 @@ class _StoreRecovery:
             stretch = pass_over(data, at, end)
             if stretch.record:
                 read += scan(stretch.record).commands
-                self._report_damage(path, at, stretch.end, "a record's head", 0, aside)
+                self._report_damage(path, RepairKind.CORRUPT, at, stretch.end, "a record's head", 0, aside)
             else:
                 read.append(stretch)
                 lost = None if stretch.has_added else 0
-                self._report_damage(path, at, stretch.end, scanned.stop, lost, aside)
+                self._report_damage(path, RepairKind.CORRUPT, at, stretch.end, scanned.stop, lost, aside)
             at = stretch.end
         return read, at
 
@@ -425,12 +424,26 @@ class _StoreRecovery:
         return aside
 
     def _report_damage(
-        self, path: str, start: int, end: int, reason: str, records: int | None, aside: str | None
+        self,
+        path: str,
+        kind: RepairKind,
+        start: int,
+        end: int,
+        reason: str,
+        records: int | None,
+        aside: str | None,
     ) -> None:
-        repair = Repair(
-            path=path, kept=start, dropped=end - start, reason=reason, records=records, saved_as=aside
+        self.found.repairs.append(
+            Repair(
+                path=path,
+                kind=kind,
+                kept=start,
+                dropped=end - start,
+                reason=reason,
+                records=records,
+                saved_as=aside,
+            )
         )
-        self.found.repairs.append(repair)
 
     def _report_missing_last(self, needed: list[int], bases: list[int]) -> None:
         """Report the segment of the recovery point if it is gone, and messages may be lost with it."""
@@ -445,7 +458,7 @@ class _StoreRecovery:
         reason = "the log continued in this segment, which is gone"
         # If the log was not closed, the snapshot may have only its beginning.
         lost = None if point.next_lsn is None or point.next_lsn > point.base else 0
-        self._report_damage(self.files.segment(point.base), 0, 0, reason, lost, None)
+        self._report_damage(self.files.segment(point.base), RepairKind.LOST, 0, 0, reason, lost, None)
 
     def _report_missing_newest(self) -> None:
         """Report the segment that a killed writer wrote to last, if it is gone."""
@@ -453,7 +466,8 @@ class _StoreRecovery:
             return
         path = self.files.segment(self.newest)
         if path not in [repair.path for repair in self.found.repairs]:
-            self._report_damage(path, 0, 0, "the log continued in this segment, which is gone", None, None)
+            reason = "the log continued in this segment, which is gone"
+            self._report_damage(path, RepairKind.LOST, 0, 0, reason, None, None)
 
     def _begin_anew(self, needed: list[int]) -> None:
         """Begin a new log after the damaged one: the state becomes a snapshot."""
@@ -521,9 +535,11 @@ class _StoreRecovery:
             self._warn("tail_truncated")
             self._warn("valid_records_dropped", has_records_after(fs, handle, scanned.end))
             self.acts.check(path, scanned.end, scanned.trouble)
-            self._cut(handle, path, base, scanned.end, f"{TORN}: {scanned.trouble}")
+            reason = f"torn at the end: {scanned.trouble}"
+            self._cut(handle, path, base, scanned.end, RepairKind.TORN, reason)
         elif last_byte(fs, handle, scanned.end) is not None:
-            self._cut(handle, path, base, scanned.end, STALE)
+            reason = "stale bytes after the end marker"
+            self._cut(handle, path, base, scanned.end, RepairKind.STALE, reason)
         if self._may_be_unsynced(base) and not self._is_closed(base, scanned):
             self._sync_again(handle, scanned)
         else:
@@ -535,11 +551,13 @@ class _StoreRecovery:
         reason = "its head was not written"
         self.acts.check(path, 0, reason)
         if scanned.is_torn:
-            self._cut(handle, path, base, 0, reason)
+            self._cut(handle, path, base, 0, RepairKind.TORN, reason)
         else:
-            self.acts.report(Repair(path=path, kept=0, dropped=scanned.size, reason=reason))
+            self.acts.report(
+                Repair(path=path, kind=RepairKind.TORN, kept=0, dropped=scanned.size, reason=reason)
+            )
 
-    def _cut(self, handle: int, path: str, base: int, end: int, reason: str) -> None:
+    def _cut(self, handle: int, path: str, base: int, end: int, kind: RepairKind, reason: str) -> None:
         """Shorten the file, keep the cut bytes aside, and write the end marker."""
         fs = self.fs
         last = last_byte(fs, handle, end)
@@ -547,16 +565,16 @@ class _StoreRecovery:
             return  # in a view: the process that has the store has just cut it itself
         fs.truncate(handle, last + 1)  # zeros that were written ahead are not kept
         # The end marker was written over older bytes: no command of the log is there.
-        lost = 0 if reason == STALE and not has_records_after(fs, handle, end) else None
+        lost = 0 if kind is RepairKind.STALE and not has_records_after(fs, handle, end) else None
         try:
-            self.acts.cut(path, end, reason, lost, aside_base=self.files.aside(base), handle=handle)
+            self.acts.cut(path, end, kind, reason, lost, aside_base=self.files.aside(base), handle=handle)
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS or has_records_after(fs, handle, end):
                 raise
             # No space for a copy of bytes that are not records: opening must not fail for that.
             fs.truncate(handle, end)
             self.found.repairs.append(
-                Repair(path=path, kept=end, dropped=last + 1 - end, reason=reason, records=lost)
+                Repair(path=path, kind=kind, kept=end, dropped=last + 1 - end, reason=reason, records=lost)
             )
 
     def _open_again(self, base: int) -> None:
@@ -568,12 +586,13 @@ class _StoreRecovery:
         """Set aside segments after the end of the log: those before them are missing."""
         for base in bases:
             self._warn("segments_dropped")
-            self._set_aside(self.files.segment(base), self.files.aside(base), AFTER_END)
+            aside_base = self.files.aside(base)
+            self._set_aside(self.files.segment(base), aside_base, RepairKind.LOST, "after the end of the log")
 
-    def _set_aside(self, path: str, aside_base: str, reason: str) -> None:
+    def _set_aside(self, path: str, aside_base: str, kind: RepairKind, reason: str) -> None:
         """Keep the whole file under another name."""
         self.acts.check(path, 0, reason)
-        self.acts.set_aside(path, reason, None, aside_base=aside_base, by_barrier=True)
+        self.acts.set_aside(path, kind, reason, None, aside_base=aside_base, by_barrier=True)
 
     def _restart(self) -> None:
         """Continue after the snapshot, in a new segment, if the log ends before the snapshot does."""

@@ -44,6 +44,7 @@ class DamagedFiles:
         self._reported.add((number, loss.start))
         return Repair(
             path=path,
+            kind=loss.kind,
             kept=loss.start,
             dropped=loss.end - loss.start,
             reason=loss.reason,

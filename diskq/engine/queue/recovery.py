@@ -48,7 +48,7 @@ from diskq.storage.checksums import (
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.numbers import NO_NUMBER
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.write_ahead_log import rows_to_add, view_with_rows
 
 __all__ = ["FifoRecovery", "Recovered", "survey"]
@@ -57,7 +57,6 @@ __all__ = ["FifoRecovery", "Recovered", "survey"]
 _COUNT_UP_TO = 256 * 1024 * 1024
 _CHUNK = 256 * 1024
 _MANY = 2**31
-_LEFT_ALONE = "lies before a peer's read position: left alone"
 
 
 @dataclass(slots=True)
@@ -113,8 +112,8 @@ def survey(
 
 
 def _is_loss(repair: Repair, files: QueueFiles) -> bool:
-    """False for what was never acknowledged, or is only left alone."""
-    if repair.reason in (UNSYNCED, _LEFT_ALONE):
+    """False for what was never acknowledged as durable, or is another program's."""
+    if repair.kind in (RepairKind.UNSYNCED, RepairKind.FOREIGN):
         return False
     return repair.records != 0 or not repair.dropped or repair.path == files.metadata
 
@@ -254,13 +253,13 @@ class FifoRecovery:
     def _metadata(self, content: bytes | None) -> QueueMetadata | None:
         if content is None:
             if self.sizes:
-                self._report(self.files.metadata, 0, 0, "metadata is missing: positions taken from the data")
+                reason = "metadata is missing: positions taken from the data"
+                self._report(self.files.metadata, RepairKind.REBUILT, 0, 0, reason)
             return None
         metadata = QueueMetadata.parse(content)
         if metadata is None:
-            self._report(
-                self.files.metadata, 0, len(content), "metadata is unreadable: positions taken from the data"
-            )
+            reason = "metadata is unreadable: positions taken from the data"
+            self._report(self.files.metadata, RepairKind.REBUILT, 0, len(content), reason)
         return metadata
 
     def _placed(self, metadata: QueueMetadata) -> tuple[QueuePosition, QueuePosition, int | None]:
@@ -271,7 +270,7 @@ class FifoRecovery:
             if self.use.was_killed:
                 self.gone_after = checksummed(self.fs, self.files.checksum_file(write.file), write.byte)[1]
             reason = f"metadata names byte {write.byte} as written, the file ends here"
-            self._report(self.files.data(write.file), size, write.byte - size, reason, None)
+            self._report(self.files.data(write.file), RepairKind.LOST, size, write.byte - size, reason, None)
             write = QueuePosition(
                 write.file, read.byte if read.file == write.file and read.byte <= size else 0
             )
@@ -287,14 +286,14 @@ class FifoRecovery:
             if read.file < write.file:
                 lost = max(0, checksummed(self.fs, self.files.checksum_file(read.file))[0] - read.byte)
                 reason = f"metadata names this byte as read, the file ends at {size}"
-                self._report(self.files.data(read.file), read.byte, lost, reason, None)
+                self._report(self.files.data(read.file), RepairKind.LOST, read.byte, lost, reason, None)
                 read = onward
             else:
                 read = QueuePosition(read.file, size)  # reported above
             depth = -1
         elif not metadata.is_ours and self._scan(read.file, 0, read.byte)[0]:
             reason = "metadata names this byte as read, which is inside a message: read again from the start"
-            self._report(self.files.data(read.file), read.byte, 0, reason)
+            self._report(self.files.data(read.file), RepairKind.REBUILT, read.byte, 0, reason)
             read = QueuePosition(read.file, 0)
             depth = -1
         # The file in which an empty queue was to go on may not have survived while a later one did:
@@ -314,7 +313,8 @@ class FifoRecovery:
             if is_ours:
                 damaged.let_go(number, self.acts.pending_syncs)
             else:
-                self._report(self.files.data(number), 0, size, _LEFT_ALONE, None)
+                reason = "lies before a peer's read position: left alone"
+                self._report(self.files.data(number), RepairKind.FOREIGN, 0, size, reason, None)
 
     def _report_missing(self, metadata: QueueMetadata) -> bool:
         """Report missing files between the positions. False if all are there, or were consumed."""
@@ -362,7 +362,7 @@ class FifoRecovery:
         elif not may_be_consumed:
             others = end - start - 1
             reason = f"the file is missing, and the next {others}" if others else "the file is missing"
-            self._report(self.files.data(start), 0, 0, reason, None)
+            self._report(self.files.data(start), RepairKind.LOST, 0, 0, reason, None)
         # Otherwise they were consumed: on a full disk their removal may come before the new read position,
         # and with a peer it always does.
 
@@ -394,14 +394,22 @@ class FifoRecovery:
             if number in self.sizes and path not in reported:
                 reason = "no checksum says that the file is complete: messages may be missing at its end"
                 self.repairs.append(
-                    Repair(path=path, kept=self.sizes[number], dropped=0, reason=reason, records=None)
+                    Repair(
+                        path=path,
+                        kind=RepairKind.LOST,
+                        kept=self.sizes[number],
+                        dropped=0,
+                        reason=reason,
+                        records=None,
+                    )
                 )
 
     def _report_absent(self, number: int, begin: int = 0) -> None:
         """Report a file of which only the checksums are there, from byte `begin` on."""
         size, records = checksummed(self.fs, self.files.checksum_file(number))
         reason = "the file is missing, its checksums are there"
-        self._report(self.files.data(number), begin, size - begin, reason, None if begin else records)
+        lost = None if begin else records
+        self._report(self.files.data(number), RepairKind.LOST, begin, size - begin, reason, lost)
 
     def _add_lost_count(self, lost: int, reported: list[Repair]) -> None:
         """Add the number of lost messages to a report without one; diskq's own metadata implies it."""
@@ -431,9 +439,9 @@ class FifoRecovery:
                 self._move(found.ours)
             reason = f"another program began this file anew, and overwrote {found.lost} messages"
             if found.end < self.sizes[number]:
-                self._cut(number, found.end, reason, found.lost)
+                self._cut(number, found.end, RepairKind.DISPLACED, reason, found.lost)
             else:
-                self._report(path, 0, found.end, reason, found.lost)
+                self._report(path, RepairKind.DISPLACED, 0, found.end, reason, found.lost)
             self.reported.append(self.repairs[-1])
             self.log_repair(self.repairs[-1])
             # At once: if the metadata is diskq's, checksums are believed.
@@ -521,9 +529,11 @@ class FifoRecovery:
             is_theirs = number < known.file and number not in self._checksum_files
             may_be_theirs = not is_ours and (number == known.file or is_theirs)
             if not tail.strip(b"\0") and not (may_be_theirs and number < known.file):
-                self._cut(number, end, "zeros after the last message that was written", 0)
+                reason = "zeros after the last message that was written"
+                self._cut(number, end, RepairKind.UNWRITTEN, reason, 0)
             elif not is_ours and (zeros := _zeros_for_messages(tail, may_be_theirs)) is not None:
-                self._cut(number, end + zeros, "zeros among messages that were not synced", None)
+                reason = "zeros among messages that were not synced"
+                self._cut(number, end + zeros, RepairKind.UNWRITTEN, reason, None)
 
     def _cut_unwritten(self, known: QueuePosition) -> None:
         """Cut what a disk leaves that went away while the machine ran on: what was synced comes before."""
@@ -539,14 +549,15 @@ class FifoRecovery:
             )
             if end is not None:
                 self.sizes[number] = end
-                self._set_aside(pending[at + 1 :], UNWRITTEN)
+                self._set_aside(pending[at + 1 :], RepairKind.UNWRITTEN, UNWRITTEN)
                 return
 
-    def _set_aside(self, numbers: list[int], reason: str) -> None:
+    def _set_aside(self, numbers: list[int], kind: RepairKind, reason: str) -> None:
         for number in numbers:
             del self.sizes[number]
             checksum_file = self.files.checksum_file(number)
-            self.acts.set_aside(self.files.data(number), reason, None, removals=(checksum_file,))
+            path = self.files.data(number)
+            self.acts.set_aside(path, kind, reason, None, removals=(checksum_file,))
         self.acts.execute_asides()
 
     def _cut_at_framing(self, known: QueuePosition, *, is_ours: bool) -> int:
@@ -602,7 +613,7 @@ class FifoRecovery:
                     repair, reason=f"{repair.reason}; {reason}", records=(repair.records or 0) + lost
                 )
             else:
-                self._report(path, kept, end - size, reason, lost)
+                self._report(path, RepairKind.LOST, kept, end - size, reason, lost)
 
     def _cover(self, number: int, start: int) -> None:
         """Add the missing checksums at the file's end: the process died before it wrote them.
@@ -661,11 +672,11 @@ class FifoRecovery:
                     later = (each for each in reversed(numbers) if self._verified_prefix(each, 0, prefix).end)
                     agreeing = next(later, -1)
                 if agreeing is None or number >= agreeing:
-                    self._cut(number, end, UNSYNCED, None)
+                    self._cut(number, end, RepairKind.UNSYNCED, UNSYNCED, None)
                     self._drop_checksums_after(number, end)
             # If a file is not known to be complete, the next file does not continue it.
             due = number + 1 if is_complete else -1
-        self._set_aside(numbers[done:], UNSYNCED)
+        self._set_aside(numbers[done:], RepairKind.UNSYNCED, UNSYNCED)
         return counted
 
     def _drop_checksums_after(self, number: int, end: int) -> None:
@@ -689,7 +700,7 @@ class FifoRecovery:
             self.acts.check(self.files.data(number), loss.start, loss.reason)
         records = loss.records or 0 if loss.is_torn else loss.records
         try:
-            self._cut(number, loss.start, loss.reason, records)
+            self._cut(number, loss.start, loss.kind, loss.reason, records)
         except OSError as failure:
             if failure.errno not in FULL_DISK_ERRNOS:
                 raise
@@ -697,8 +708,8 @@ class FifoRecovery:
             # on in the next file. Reading passes over it, and reports it.
             self.has_torn_tail = True
 
-    def _cut(self, number: int, end: int, reason: str, records: int | None) -> None:
-        self.acts.cut(self.files.data(number), end, reason, records)
+    def _cut(self, number: int, end: int, kind: RepairKind, reason: str, records: int | None) -> None:
+        self.acts.cut(self.files.data(number), end, kind, reason, records)
         self.sizes[number] = end
 
     # --- counting ---------------------------------------------------------------------------------
@@ -733,9 +744,13 @@ class FifoRecovery:
     def _backlog(self, read: QueuePosition, write: QueuePosition) -> int:
         return sum(size for number, size in self.sizes.items() if read.file <= number <= write.file)
 
-    def _report(self, path: str, kept: int, dropped: int, reason: str, records: int | None = 0) -> None:
+    def _report(
+        self, path: str, kind: RepairKind, kept: int, dropped: int, reason: str, records: int | None = 0
+    ) -> None:
         self.acts.check(path, kept, reason)
-        self.repairs.append(Repair(path=path, kept=kept, dropped=dropped, reason=reason, records=records))
+        self.repairs.append(
+            Repair(path=path, kind=kind, kept=kept, dropped=dropped, reason=reason, records=records)
+        )
 
 
 def _zeros_for_messages(tail: bytes, may_be_messages: bool) -> int | None:

@@ -35,7 +35,7 @@ from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.repairs import Repair, keep_content
+from diskq.storage.repairs import Repair, RepairKind, keep_content
 from diskq.storage.swap import finish_swap
 from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs, not_displaced
 
@@ -222,7 +222,15 @@ class FifoSteps(LogSteps):
             reason += f", {others} do not have a size that is allowed now"
         self.head.lost += others
         self.log.repairs.append(
-            Repair(path=path, kept=waiting.start, dropped=0, reason=reason, records=others, saved_as=aside)
+            Repair(
+                path=path,
+                kind=RepairKind.DISPLACED,
+                kept=waiting.start,
+                dropped=0,
+                reason=reason,
+                records=others,
+                saved_as=aside,
+            )
         )
 
     @exclusive

@@ -23,7 +23,7 @@ from diskq.engine.spool.files import DEAD, SPOOL
 from diskq.options import QueueOptions
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 
 __all__ = ["DeadLetter", "DeadLetters", "view_dead_letters"]
 
@@ -211,7 +211,14 @@ def _look(fs: FileSystem, directory: str, losses: list[SkippedBytes]) -> list[De
 
 def _as_repair(loss: SkippedBytes) -> Repair:
     dropped = loss.end - loss.start
-    return Repair(path=loss.path, kept=loss.start, dropped=dropped, reason=loss.reason, records=loss.count)
+    return Repair(
+        path=loss.path,
+        kind=RepairKind.CORRUPT,
+        kept=loss.start,
+        dropped=dropped,
+        reason=loss.reason,
+        records=loss.count,
+    )
 
 
 def _dead_letters_of(

@@ -36,7 +36,7 @@ from diskq.storage.block_reader import Loss
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FileSystem, full_disk_ignored
-from diskq.storage.repairs import Repair, cut_tail, keep_copy
+from diskq.storage.repairs import Repair, RepairKind, cut_tail, keep_copy
 from diskq.storage.swap import Swap
 
 __all__ = ["RebuiltSegment", "SegmentEntries", "read_entries", "rebuild_index"]
@@ -142,7 +142,7 @@ class _IndexRebuild:
             (rebuilt.end, rebuilt.next_offset), rebuilt.given = good, place.offset
         if rebuilt.end < self.size:
             what = "zeros" if self._are_zeros(rebuilt.end, self.size) else "a record that is not whole"
-            self._cut(self.data, rebuilt.end, f"{what} ({self.size - rebuilt.end} bytes)")
+            self._cut(self.data, rebuilt.end, RepairKind.TORN, f"{what} ({self.size - rebuilt.end} bytes)")
         rebuilt.given = max(rebuilt.given, self.rows.given())
         count = rebuilt.next_offset - self.base
         before = len(rebuilt.repairs)
@@ -151,7 +151,7 @@ class _IndexRebuild:
             # If nothing was rebuilt, the losses were reported before, and readers report them again.
             for loss in self.losses:
                 if loss.start < rebuilt.end:
-                    self._report(self.data, loss.start, loss.end, loss.reason, loss.records)
+                    self._report(self.data, loss.kind, loss.start, loss.end, loss.reason, loss.records)
         return rebuilt
 
     # --- the records ------------------------------------------------------------------------------
@@ -182,7 +182,8 @@ class _IndexRebuild:
         count = len(skipped)
         reason = f"{count} messages have no index entries here, and another producer wrote after them: "
         reason += f"they get entries, and the offsets of its messages go up by {count}"
-        self._report(self.index, number * INDEX_ROW_SIZE, number * INDEX_ROW_SIZE, reason, 0)
+        at = number * INDEX_ROW_SIZE
+        self._report(self.index, RepairKind.FOREIGN, at, at, reason, 0)
         return made
 
     def _is_as_checked(self) -> bool:
@@ -338,7 +339,8 @@ class _IndexRebuild:
         said = INDEX_ROW.unpack_from(index, at)[0]
         if moved := place.offset - said:
             reason = f"another producer's messages begin with offset {said}, which an older one has: "
-            self._report(self.index, at, at, f"{reason}their offsets go up by {moved}", 0)
+            reason += f"their offsets go up by {moved}"
+            self._report(self.index, RepairKind.FOREIGN, at, at, reason, 0)
         while place.position < self.size:
             chunk = self.fs.pread(self.handle, min(want, self.size - place.position), place.position)
             theirs = rows_of(self.framing, chunk, said, place.position)
@@ -528,7 +530,7 @@ class _IndexRebuild:
             return
         for its in changes:
             if its.size > its.end:
-                self._cut(its.path, its.end, _NO_RECORD)
+                self._cut(its.path, its.end, RepairKind.STALE, _NO_RECORD)
             self._write_over(its)
 
     def _changes(
@@ -569,10 +571,11 @@ class _IndexRebuild:
             with opened(self.fs, its.path) as handle:
                 if its.size > its.end:
                     aside = keep_copy(self.fs, handle, self.files.kept(its.path), its.end)
-                    self._report(its.path, its.end, its.size, _NO_RECORD, 0, aside)
+                    self._report(its.path, RepairKind.STALE, its.end, its.size, _NO_RECORD, 0, aside)
                 if its.wrong is not None:
                     aside = keep_copy(self.fs, handle, self.files.kept(its.path), 0, its.end)
-                    self._report(its.path, *its.wrong, "entries that disagree with their records", 0, aside)
+                    reason = "entries that disagree with their records"
+                    self._report(its.path, RepairKind.REBUILT, *its.wrong, reason, 0, aside)
                 entries = bytearray(self.fs.pread(handle, its.end, 0))
             for start, content in its.patches:
                 entries.extend(bytes(max(0, start - len(entries))))
@@ -586,18 +589,33 @@ class _IndexRebuild:
                 cut_to(self.fs, handle, its.end)
             self._write_over(its)
 
-    def _cut(self, path: str, end: int, reason: str) -> None:
+    def _cut(self, path: str, end: int, kind: RepairKind, reason: str) -> None:
         """Cut the file at byte `end`. The cut bytes are of a torn write: no acknowledged message is lost."""
         with opened(self.fs, path, write=True) as handle:
             self.rebuilt.repairs.append(
-                cut_tail(self.fs, handle, path, end, reason, 0, aside_base=self.files.kept(path))
+                cut_tail(self.fs, handle, path, end, kind, reason, 0, aside_base=self.files.kept(path))
             )
 
     def _report(
-        self, path: str, start: int, end: int, reason: str, records: int | None, aside: str | None = None
+        self,
+        path: str,
+        kind: RepairKind,
+        start: int,
+        end: int,
+        reason: str,
+        records: int | None,
+        aside: str | None = None,
     ) -> None:
         self.rebuilt.repairs.append(
-            Repair(path=path, kept=start, dropped=end - start, reason=reason, records=records, saved_as=aside)
+            Repair(
+                path=path,
+                kind=kind,
+                kept=start,
+                dropped=end - start,
+                reason=reason,
+                records=records,
+                saved_as=aside,
+            )
         )
 
 

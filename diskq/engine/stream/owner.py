@@ -28,7 +28,7 @@ from diskq.errors import DiskFullError, LockedError
 from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.numbered_files import free_aside
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.small_file import read_small
 
 __all__ = ["ID_SIZE", "OwnerFile", "OwnerState", "owner_state", "stream_id"]
@@ -169,7 +169,9 @@ class OwnerFile:
             size = fs.size_of(path) or 0
             Barrier(asides=((path, aside),)).execute(fs)
             reason = "no owner's id"
-            self.repairs.append(Repair(path=path, kept=0, dropped=size, reason=reason, saved_as=aside))
+            self.repairs.append(
+                Repair(path=path, kind=RepairKind.STALE, kept=0, dropped=size, reason=reason, saved_as=aside)
+            )
         # Otherwise a power cut could bring the removed file back.
         Barrier(directories=(self._files.path,)).execute(fs)
 

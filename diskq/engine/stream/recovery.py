@@ -29,7 +29,7 @@ from diskq.storage.barrier import PendingSyncs
 from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, verified_prefix
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
-from diskq.storage.repairs import Repair, keep_content
+from diskq.storage.repairs import Repair, RepairKind, keep_content
 from diskq.storage.write_ahead_log import Waiting
 
 __all__ = ["recover_partition"]
@@ -145,7 +145,13 @@ class _StreamJudge:
         size = len(left.records)
         self.repairs.report(
             Repair(
-                path=path, kept=left.start, dropped=size, reason=reason, records=left.count, saved_as=aside
+                path=path,
+                kind=RepairKind.DISPLACED,
+                kept=left.start,
+                dropped=size,
+                reason=reason,
+                records=left.count,
+                saved_as=aside,
             )
         )
 
@@ -195,7 +201,8 @@ class _StreamJudge:
             base, read_entries(self.fs, self.files.index_of(base), self.files.data(base)), b""
         ).given()
         removals = (*others, *self.files.private_files(base))
-        self.repairs.set_aside(data, UNSYNCED, aside_base=self.files.kept(data), removals=removals)
+        kept = self.files.kept(data)
+        self.repairs.set_aside(data, RepairKind.UNSYNCED, UNSYNCED, aside_base=kept, removals=removals)
         self.found.note_changed(base)
         return max(base, given)
 

@@ -48,7 +48,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.redo_log import LEAST_SIZE
 from diskq.storage.redo_replay import RedoSource
-from diskq.storage.repairs import Repair, keep_content
+from diskq.storage.repairs import Repair, RepairKind, keep_content
 from diskq.storage.swap import finish_swap
 from diskq.storage.write_ahead_log import RESERVE, ROWS_SIZE, SIZE
 from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs, not_displaced
@@ -436,13 +436,16 @@ class StreamSteps(DirectorySteps):
                 if (point.base, point.end) == (waiting.file, waiting.start):
                     continue  # in their place
                 reason += f"are appended again from offset {first} on"
-                self.log.repairs.append(Repair(path=path, kept=waiting.start, dropped=0, reason=reason))
+                self.log.repairs.append(
+                    Repair(path=path, kind=RepairKind.DISPLACED, kept=waiting.start, dropped=0, reason=reason)
+                )
             else:
                 reason += "are kept aside, as this partition is no longer written to"
                 aside = keep_content(self._fs, self.files.partition(number).wal, waiting.records)
                 self.log.repairs.append(
                     Repair(
                         path=path,
+                        kind=RepairKind.DISPLACED,
                         kept=waiting.start,
                         dropped=len(waiting.records),
                         reason=reason,

@@ -16,7 +16,7 @@ from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.recovery_points import read_points
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Lock
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import gaps_as, known_gaps, unknown_parts
 from diskq.tools.redo_logs import check_log_empty
@@ -88,7 +88,14 @@ class _JournalRebuild:
                     reason = f"messages {gap.start} to {gap.end - 1} are in no segment: noted as gone"
                     lost = gap.end - gap.start
                     self._repairs.append(
-                        Repair(path=files.gaps, kept=0, dropped=0, reason=reason, records=lost)
+                        Repair(
+                            path=files.gaps,
+                            kind=RepairKind.LOST,
+                            kept=0,
+                            dropped=0,
+                            reason=reason,
+                            records=lost,
+                        )
                     )
         if self._is_renamed:
             points = read_points(self._fs, files)
@@ -115,6 +122,7 @@ class _JournalRebuild:
             losses = [
                 Repair(
                     path=path,
+                    kind=RepairKind.REBUILT,
                     kept=0,
                     dropped=sum(piece.end - piece.start for piece in asides),
                     reason=reason,

@@ -123,6 +123,7 @@ def as_repairs(path: str, losses: Iterable[Loss], asides: Mapping[RecordRange, s
     return [
         Repair(
             path=path,
+            kind=loss.kind,
             kept=loss.start,
             dropped=loss.end - loss.start,
             reason=loss.reason,

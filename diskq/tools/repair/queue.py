@@ -17,7 +17,7 @@ from diskq.options import QueueOptions
 from diskq.storage.block_reader import BlockReader, Loss
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Lock
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.swap import Swap
 from diskq.tools.redo_logs import check_log_empty
 from diskq.tools.repair.rewriting import RecordRange, between, copied, moved, nsq_blocks, size_of, sums
@@ -95,6 +95,7 @@ class _QueueRebuild:
             self._repairs.append(
                 Repair(
                     path=path,
+                    kind=loss.kind,
                     kept=loss.start,
                     dropped=min(loss.end, size) - min(loss.start, size),
                     reason=loss.reason,
@@ -128,6 +129,7 @@ class _QueueRebuild:
         self._repairs.append(
             Repair(
                 path=path,
+                kind=RepairKind.LOST,
                 kept=0,
                 dropped=0,
                 reason="the file is missing: an empty one takes its place",
@@ -152,7 +154,9 @@ class _QueueRebuild:
         read, write = self._moved(metadata.read), self._moved(metadata.write)
         if not self._repairs:
             reason = f"it counts {metadata.depth} messages, and {depth} exist"
-            self._repairs.append(Repair(path=self._files.metadata, kept=0, dropped=0, reason=reason))
+            self._repairs.append(
+                Repair(path=self._files.metadata, kind=RepairKind.REBUILT, kept=0, dropped=0, reason=reason)
+            )
         changed = QueueMetadata(depth, read, write, True)
         self._swap.install(self._files.metadata, changed.render())
         journals = self._files.ack_logs()

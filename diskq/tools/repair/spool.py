@@ -10,7 +10,7 @@ from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.files import DEAD, SPOOL, SpoolFiles, SpoolStatus, read_note, read_state
 from diskq.storage.fs import FileSystem
-from diskq.storage.repairs import Repair, keep_copy
+from diskq.storage.repairs import Repair, RepairKind, keep_copy
 from diskq.tools.repair.queue import repair_queue
 
 __all__ = ["repair_spool"]
@@ -50,7 +50,11 @@ def _repair_notes(fs: FileSystem, path: str) -> list[Repair]:
             finally:
                 fs.close(handle)
             reason = "no spool wrote it: the first messages may be delivered again"
-            repairs.append(Repair(path=each, kept=0, dropped=size, reason=reason, saved_as=aside))
+            repairs.append(
+                Repair(
+                    path=each, kind=RepairKind.REBUILT, kept=0, dropped=size, reason=reason, saved_as=aside
+                )
+            )
         # An open begins a file anew that it cannot read.
         with DeliveryCursor(fs, path, queue.steps) as box:
             if not box.barrier(box.found or SpoolStatus(), is_open=False).execute(fs):

@@ -26,7 +26,7 @@ from diskq.storage.barrier import Barrier
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.lock import Lock
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.small_file import read_small
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import Gap, gaps_as, known_gaps, unknown_parts
@@ -94,7 +94,16 @@ def _repair_settings(fs: FileSystem, files: StreamFiles, take_over: bool) -> lis
     finally:
         lock.release()
     reason = "no settings: they are taken from its files, and otherwise from the defaults"
-    return [Repair(path=files.settings, kept=0, dropped=len(content), reason=reason, saved_as=aside)]
+    return [
+        Repair(
+            path=files.settings,
+            kind=RepairKind.REBUILT,
+            kept=0,
+            dropped=len(content),
+            reason=reason,
+            saved_as=aside,
+        )
+    ]
 
 
 def _is_json(content: bytes) -> bool:
@@ -144,7 +153,15 @@ def _repair_groups(fs: FileSystem, files: StreamFiles) -> list[Repair]:
                     if is_beyond:
                         last = end - 1 if end else None
                         reason = f"it says {offset}, and {'none' if last is None else last} is the last one"
-                        repairs.append(Repair(path=committed_offset.path, kept=0, dropped=0, reason=reason))
+                        repairs.append(
+                            Repair(
+                                path=committed_offset.path,
+                                kind=RepairKind.REBUILT,
+                                kept=0,
+                                dropped=0,
+                                reason=reason,
+                            )
+                        )
                         committed_offset.commit(last, seek=True)
             finally:
                 claim.release()
@@ -195,7 +212,14 @@ class _StreamRebuild:
     def _noted(self, gap: Gap) -> Repair:
         which = f"messages {gap.start} to {gap.end - 1} of partition {gap.partition}"
         reason = f"{which} are in no segment: noted as gone"
-        return Repair(path=self._files.gaps, kept=0, dropped=0, reason=reason, records=gap.end - gap.start)
+        return Repair(
+            path=self._files.gaps,
+            kind=RepairKind.LOST,
+            kept=0,
+            dropped=0,
+            reason=reason,
+            records=gap.end - gap.start,
+        )
 
     def _look_over(self, files: PartitionFiles, next_offset: int) -> list[Gap]:
         """Decide on the segments of a partition. Returns the offsets that no message has."""
@@ -237,8 +261,16 @@ class _StreamRebuild:
         if not losses:
             aside = next(iter([*asides.values(), *kept]), None)
             problem = self._problem(files, found) or "it holds more messages than offsets"
-            problem = problem.removesuffix("; every message can be read")
-            losses = [Repair(path=path, kept=found.size, dropped=0, reason=problem, saved_as=aside)]
+            losses = [
+                Repair(
+                    path=path,
+                    kind=RepairKind.REBUILT,
+                    kept=found.size,
+                    dropped=0,
+                    reason=problem,
+                    saved_as=aside,
+                )
+            ]
         self._repairs += losses
         runs = list(found.runs)
         if next_offset is not None and (not runs or runs[-1].end != next_offset):

@@ -8,12 +8,11 @@ from diskq.engine.log.trust import Trust, trust_of_store
 from diskq.engine.priority.audit import SegmentReport, StoreReport, inspect_store
 from diskq.engine.priority.command_log import read_segment
 from diskq.engine.priority.files import StoreFiles, StorePoint
-from diskq.engine.priority.recovery import STALE, TORN
 from diskq.engine.priority.view import try_opening
 from diskq.errors import CorruptionError
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import may_be_open, read_holder
-from diskq.storage.repairs import last_byte
+from diskq.storage.repairs import RepairKind, last_byte
 from diskq.tools.report import Report, report_leftovers, settled
 from diskq.tools.stores import Store
 
@@ -81,9 +80,9 @@ def _compare_with_an_open(fs: FileSystem, files: StoreFiles, report: Report) -> 
     for repair in opening.repairs:
         if (repair.path, repair.kept) in known:
             continue
-        if repair.reason == STALE:
+        if repair.kind is RepairKind.STALE:
             report.note(repair.path, repair.kept, f"{repair.reason}: the next open keeps them aside")
-        elif repair.reason.startswith(TORN) and not _was_killed(fs, files):
+        elif repair.kind is RepairKind.TORN and not _was_killed(fs, files):
             report.torn(repair.path, repair.kept, f"{repair.reason}: the next open cuts it, and keeps a copy")
         else:
             report.damage(repair.path, repair.kept, repair.reason)
