@@ -19,8 +19,8 @@ from diskq.engine.journal.redo_source import redo_source
 from diskq.engine.journal.segment import JournalSegment
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.log.message_checks import as_body, as_key
+from diskq.engine.log.opening import LogOpening
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, leave_points, read_points
-from diskq.engine.log.redo import Redo
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.timestamps import as_timestamp
@@ -34,7 +34,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.swap import finish_swap
-from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs, not_displaced
+from diskq.storage.write_ahead_logs import Displaced
 
 __all__ = ["Item", "JournalSteps", "Key", "Value", "When"]
 
@@ -94,7 +94,7 @@ class JournalSteps(DirectorySteps):
         fs, files, writer = self._fs, self.files, self.log
         make_directories(fs, files.path)
         writer.make_directories(files.path, files.private, files.private_data)
-        lock = writer.hold(Lock(fs, files.lock, self._what))
+        opening = LogOpening(fs, writer, Lock(fs, files.lock, self._what), log)
         writer.on_release(self._segment.abandon)
         # Only under the lock: changes in that directory disturb sej's scanners.
         writer.make_directories(files.directory)
@@ -102,25 +102,19 @@ class JournalSteps(DirectorySteps):
         files.move_old_data()
         points = read_points(fs, files)
         # A peer that has had the lock since, or tried to get it, has emptied the file, or removed it.
-        was_ours = lock.previous is not None
+        previous = opening.lock.previous
+        was_ours = previous is not None
         if not points.partitions and points.is_readable:
             keep_path(fs, self.path)  # once: if there is a point, it was done
-        wals = writer.use_wals(WriteAheadLogs(fs, lock, {0: files.staging}, points.staged))
-        redo = writer.use_redo(
-            Redo(
-                fs,
-                files.redo,
-                lock,
-                self.options,
-                lambda: ((0, self._segment.append),),
-                log,
-                writer.clock,
-                most=self.options.redo_log_size,
-            )
+        wals = opening.use_logs(
+            self.options,
+            {0: files.staging},
+            files.redo,
+            lambda: ((0, self._segment.append),),
+            staged=points.staged,
+            most_redo=self.options.redo_log_size,
         )
-        redone = redo.replay(redo_source(fs, files, lock.previous))
-        wals.replay(in_place=was_ours, voided=redone.voided)
-        writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
+        opening.replay(redo_source(fs, files, previous), in_place=was_ours)
         if not was_ours:
             self._find_a_peer(points)
         writer.pending.removals += files.leftovers()
@@ -135,32 +129,21 @@ class JournalSteps(DirectorySteps):
             has_wal=not wals.was_unlogged,
             strict=self.options.strict,
         )
-        displaced = [*redone.displaced, *wals.displaced]
-        writer.repairs += not_displaced(found.repairs, displaced, _count)
+        opening.note_found(found.repairs, _count)
         writer.repairs += set_back(fs, files, found.next_offset)
         on_full = partial(writer.segment_filled, self._segments)
         self._segment.count_from(found.next_offset, None if fs.native else self._wall_clock_ns, on_full)
         self._segments.bases[:] = found.bases
         self._segment.resume(found.bases[-1], found.end, found.rows, writer.pending)
         writer.sign_lock()
-        logged = log.report_repairs(writer.repairs)
+        opening.report()
         (noted,) = self.metadata()
         writer.begin((noted,), can_wait=True)
-        self._wait_if_behind()
+        writer.catch_up_before(self._segment.append)
         writer.note()
-        for each in displaced:
-            self._append_again(each)
-        wals.clear()
-        redo.clear_old()
-        log.report_repairs(writer.repairs, logged)
-        # A new write-ahead log only now that the messages of the old one are written and synced.
+        opening.append_displaced(self._append_again)
         wals.open({0: self.buffer}, is_for_rows=not self._uses_wal)
-        self._wait_if_behind()
-
-    def _wait_if_behind(self) -> None:
-        """Let the first message do what this open had no space for."""
-        if self.log.is_behind:
-            self._segment.append.wait_for(self.log.catch_up)
+        writer.catch_up_before(self._segment.append)
 
     def _append_again(self, displaced: Displaced) -> None:
         """Append accepted messages again, durably, if another writer has written in their place."""

@@ -24,6 +24,7 @@ from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.sync import Sync, Synced
 from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError
 from diskq.options import DURABILITY_WORDS, Durability, checked_durability
+from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import NO_ROOM, Barrier, PendingSyncs, Replacement, close_all, write_over
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Dropped
@@ -225,6 +226,12 @@ class LogWriter(Synced, Dropped):
         except OSError as failure:
             self.fail(failure)
         self.lock.is_behind = self._has_old_metadata = False
+
+    def catch_up_before(self, *appends: AppendFile[Any]) -> None:
+        """Have the first message that comes to one of these files `catch_up`, if the open is behind."""
+        if self.is_behind:
+            for append in appends:
+                append.wait_for(self.catch_up)
 
     def _close_pending(self) -> None:
         close_all(self._fs, self.pending.freeze((), ()).closing)

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from diskq._native.queue.codec import count, scan
 from diskq.engine.log.exclusive import exclusive
+from diskq.engine.log.opening import LogOpening
 from diskq.engine.log.recovery import OpenRepairs
-from diskq.engine.log.redo import Redo
 from diskq.engine.log.steps import LogSteps
 from diskq.engine.log.trust import QueueUse
 from diskq.engine.log.writer import LogWriter
@@ -35,9 +35,10 @@ from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.redo_replay import Redone
 from diskq.storage.repairs import Repair, RepairKind, keep_content
 from diskq.storage.swap import finish_swap
-from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs, not_displaced
+from diskq.storage.write_ahead_logs import Displaced
 
 __all__ = ["FifoSteps", "QueueStatistics"]
 
@@ -138,29 +139,19 @@ class FifoSteps(LogSteps):
             writer.pending.directories[files.directory] = None
         writer.pending.directories[files.private] = None
         writer.on_release(lambda: self.quota.close(is_dropped=writer.is_dropped))
-        lock = writer.hold(Lock(fs, files.lock, files.what))
+        opening = LogOpening(fs, writer, Lock(fs, files.lock, files.what), log)
+        lock = opening.lock
         writer.on_release(self._append.abandon)
         finish_swap(fs, files.directory, files.swap)
-        wals = writer.use_wals(WriteAheadLogs(fs, lock, {0: files.staging}))
-        writer.on_release(self.head.release)
-        redo = writer.use_redo(
-            Redo(
-                fs,
-                files.redo,
-                lock,
-                self.options,
-                lambda: ((0, self._append),),
-                log,
-                writer.clock,
-                most=self.quota.most_redo,
-            )
+        wals = opening.use_logs(
+            self.options,
+            {0: files.staging},
+            files.redo,
+            lambda: ((0, self._append),),
+            most_redo=self.quota.most_redo,
         )
-        redone = redo.replay(redo_source(files))
-        for each in redone.displaced:
-            if is_of_another_program(fs, files, each):
-                void_rows(fs, files.checksum_file(each.waiting.file), each.waiting.start)
-                redone.voided[0, each.waiting.file] = each.waiting.start
-        wals.replay(voided=redone.voided)
+        writer.on_release(self.head.release)
+        redone = opening.replay(redo_source(files), judge=self._void_overwritten)
         use = QueueUse.before(lock.previous, wals, never_empty=self._never_empty)
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
         framing, any_size = self._parts.framing, self._parts.any_size
@@ -170,32 +161,28 @@ class FifoSteps(LogSteps):
         writer.sign_lock()
         if self._never_empty:
             lock.note_never_empty()
-        self._wait_if_behind()
+        writer.catch_up_before(self._append)
         repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
         self._sealed.find(found.sizes, found.write.file)
-        displaced = [*redone.displaced, *wals.displaced]
-        writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
-        writer.repairs += not_displaced(found.repairs, displaced, _count)
+        opening.note_found(found.repairs, _count)
         self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
         self.head.begin(found.read, found.depth, counted=(found.counted_from, found.write))
         self.tail.begin(found.write, found.rows, is_there=found.write.file in found.sizes)
-        reported = log.report_repairs(writer.repairs, reported=found.reported)
+        opening.report(found.reported)
         self.sync()
-        for each in displaced:
-            self._append_again(each)
-        wals.clear()
-        redo.clear_old()
-        # Only now, with the messages of the old write-ahead log written, may there be a new one.
+        opening.append_displaced(self._append_again)
         self._is_open = True
         self._take_wal()
-        self._wait_if_behind()
+        writer.catch_up_before(self._append)
         self.quota.join(self.head.position)
-        log.report_repairs(writer.repairs, reported)
 
-    def _wait_if_behind(self) -> None:
-        """Let the first message do what this open had no space for."""
-        if self.log.is_behind:
-            self._append.wait_for(self.log.catch_up)
+    def _void_overwritten(self, redone: Redone) -> None:
+        """Remove checksums of displaced messages, where another program's messages are."""
+        files = self._files
+        for each in redone.displaced:
+            if is_of_another_program(self._fs, files, each):
+                void_rows(self._fs, files.checksum_file(each.waiting.file), each.waiting.start)
+                redone.voided[0, each.waiting.file] = each.waiting.start
 
     def _take_wal(self) -> None:
         wals = self.log.wals

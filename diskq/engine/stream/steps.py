@@ -18,9 +18,9 @@ from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.message_checks import as_body, as_key
 from diskq.engine.log.missing_start import missing_start
+from diskq.engine.log.opening import LogOpening
 from diskq.engine.log.recovery import FoundLog
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, leave_points, read_points
-from diskq.engine.log.redo import Redo
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.timestamps import as_timestamp
@@ -51,7 +51,7 @@ from diskq.storage.redo_replay import RedoSource
 from diskq.storage.repairs import Repair, RepairKind, keep_content
 from diskq.storage.swap import finish_swap
 from diskq.storage.write_ahead_log import RESERVE, ROWS_SIZE, SIZE
-from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs, not_displaced
+from diskq.storage.write_ahead_logs import Displaced, WriteAheadLogs
 
 __all__ = ["Item", "Key", "StreamSteps", "Value", "When", "key_maker"]
 
@@ -172,7 +172,6 @@ class StreamSteps(DirectorySteps):
         """The share of the disk budget that this stream uses, or None."""
         self._disk_share: StreamDiskShare | None = None
         self._could_not_drop = False
-        self._displaced: list[Displaced] = []  # to be appended again before anything else
 
     # --- opening ----------------------------------------------------------------------------------
 
@@ -186,14 +185,21 @@ class StreamSteps(DirectorySteps):
         private_parts = directory_of(files.partition(0).private)
         writer.make_directories(files.path, files.private, private_parts, files.parts)
         writer.on_release(self._leave_budget)
-        lock = writer.hold(Lock(fs, files.lock, self._what))
+        opening = LogOpening(fs, writer, Lock(fs, files.lock, self._what), log)
         writer.on_release(self._abandon_segments)
         made: OwnerFile | None = None
         try:
             finish_swap(fs, files.path, files.swap)
             was_ours = owner_state(fs, files) == "ours"
             source = redo_source(fs, files)
-            wals = writer.use_wals(WriteAheadLogs(fs, lock, source.stagings, read_points(fs, files).staged))
+            wals = opening.use_logs(
+                self.options,
+                source.stagings,
+                files.redo,
+                self._unlogged,
+                staged=read_points(fs, files).staged,
+                most_redo=self._most_redo,
+            )
             if not was_ours:
                 wals.clear_empty()
                 # Before diskq's owner file says that no peer has written since the points were noted.
@@ -201,15 +207,14 @@ class StreamSteps(DirectorySteps):
             self._owner = OwnerFile(fs, files, take_over=take_over)
             made = None if was_ours else self._owner
             writer.repairs += self._owner.repairs
-            self._use_redo(lock)
-            self._go_on(was_ours, wals, source)
+            self._go_on(opening, was_ours, source)
         except BaseException:
             # The next producer must not find an owner file that did not exist before.
             if made is not None:
                 with contextlib.suppress(OSError):
                     Barrier(removals=made.removals()).execute(fs)
             raise
-        self._open_wals(lock)
+        self._open_wals(opening.lock)
         self._join_budget()
 
     @property
@@ -226,20 +231,6 @@ class StreamSteps(DirectorySteps):
         count = min(_MOST_WALS, self.settings.partitions)
         return count * ROWS_SIZE if is_for_rows else count * SIZE + RESERVE
 
-    def _use_redo(self, lock: Lock) -> None:
-        self.log.use_redo(
-            Redo(
-                self._fs,
-                self.files.redo,
-                lock,
-                self.options,
-                self._unlogged,
-                log,
-                self.log.clock,
-                most=self._most_redo,
-            )
-        )
-
     def _unlogged(self) -> list[tuple[int, AppendFile[TripletBuffer]]]:
         """Return the data files with bytes that are durable nowhere yet, each with its partition's number."""
         changed = self._changed
@@ -249,7 +240,7 @@ class StreamSteps(DirectorySteps):
         changed.to_log = {index for index, _ in unlogged}
         return unlogged
 
-    def _go_on(self, was_ours: bool, wals: WriteAheadLogs, source: RedoSource) -> None:
+    def _go_on(self, opening: LogOpening, was_ours: bool, source: RedoSource) -> None:
         fs, files, writer = self._fs, self.files, self.log
         existing = read_settings(fs, files)
         self.settings = settings_of(self.options, existing, files.settings)
@@ -275,14 +266,14 @@ class StreamSteps(DirectorySteps):
                 logs = self._wals_size(is_for_rows=not self._uses_wal) + self._most_redo
                 self._disk_share.check_new(self.settings.partitions, logs)
         intent = pending(fs, files)
-        self._open_partitions(was_ours, wals, source, intent)
+        self._open_partitions(opening, was_ours, source, intent)
         self._make_router()
         writer.sign_lock()
-        logged = log.report_repairs(writer.repairs)
+        opening.report()
         settings = () if self.settings == existing else (settings_as(files, self.settings),)
         (points,) = self.metadata()
         writer.begin((*settings, points), can_wait=not settings)
-        self._wait_if_behind()
+        self.log.catch_up_before(*(its.segment.append for its in self._partitions))
         # Everything found is durable, the intent's name too. Only after the transaction may more be appended.
         if intent is not None:
             self.roll_forward(intent, is_new=False)
@@ -290,8 +281,7 @@ class StreamSteps(DirectorySteps):
         else:
             rollforward.forget(fs, files)
         writer.note()
-        self._append_displaced(wals)
-        log.report_repairs(writer.repairs, logged)
+        opening.append_displaced(self._append_again)
 
     def _make_router(self) -> None:
         self.router = StreamRouter(
@@ -333,19 +323,14 @@ class StreamSteps(DirectorySteps):
         self.log.segment_filled(self._partitions[index].log)
 
     def _open_partitions(
-        self, was_ours: bool, wals: WriteAheadLogs, source: RedoSource, intent: Intent | None
+        self, opening: LogOpening, was_ours: bool, source: RedoSource, intent: Intent | None
     ) -> None:
         points = read_points(self._fs, self.files)
         if points.is_readable and not points.partitions:
             keep_path(self._fs, self.path)  # once: if there are points, it was done
         self.log.pending.removals += self.files.leftovers()
         there = self.files.partitions()
-        redo = self.log.redo
-        assert redo is not None
-        redone = redo.replay(source)
-        wals.replay(in_place=was_ours, voided=redone.voided)
-        self._displaced = [*redone.displaced, *wals.displaced]
-        self.log.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
+        opening.replay(source, in_place=was_ours)
         refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
         # A transaction may be pending for partitions that are no longer written to.
         count = max(self.settings.partitions, *(index + 1 for index in refilled), 0)
@@ -353,7 +338,7 @@ class StreamSteps(DirectorySteps):
             if index < count:
                 self.files.partition(index).check_names()
         for index in range(count):
-            self._open_partition(index, points, was_ours, refilled.get(index, range(0)))
+            self._open_partition(opening, index, points, was_ours, refilled.get(index, range(0)))
         # Partitions that are no longer written to are left whole, and keep their recovery points.
         for index in points.partitions if points.is_readable else there:
             if index < count:
@@ -363,7 +348,7 @@ class StreamSteps(DirectorySteps):
             elif points.is_closed:
                 self._others[index] = self._left_as_it_is(index, points.partitions[index])
             else:
-                found = self._recovered(index, points, was_ours, range(0))
+                found = self._recovered(opening, index, points, was_ours, range(0))
                 bases = found.bases or [found.next_offset]
                 self._others[index] = RecoveryPoint(bases[-1], found.end, found.next_offset, bases[0])
 
@@ -380,7 +365,9 @@ class StreamSteps(DirectorySteps):
             self.log.pending.removals += files.orphans(bases)
         return point._replace(first=bases[0])
 
-    def _recovered(self, index: int, points: RecoveryPoints, was_ours: bool, refilled: range) -> FoundLog:
+    def _recovered(
+        self, opening: LogOpening, index: int, points: RecoveryPoints, was_ours: bool, refilled: range
+    ) -> FoundLog:
         files = self.files.partition(index)
         self.log.make_directories(files.private)
         wals = self.log.wals
@@ -397,16 +384,18 @@ class StreamSteps(DirectorySteps):
             staged=wals.restored.get(index),
             has_wal=index < _MOST_WALS and not wals.was_unlogged,
         )
-        self.log.repairs += not_displaced(found.repairs, self._displaced, self._count)
+        opening.note_found(found.repairs, self._count)
         return found
 
     def _count(self, records: bytes) -> int:
         return count(records, self._framing.varuint).records
 
-    def _open_partition(self, index: int, points: RecoveryPoints, was_ours: bool, refilled: range) -> None:
+    def _open_partition(
+        self, opening: LogOpening, index: int, points: RecoveryPoints, was_ours: bool, refilled: range
+    ) -> None:
         files = self.files.partition(index)
         self.log.make_directories(files.directory)
-        found = self._recovered(index, points, was_ours, refilled)
+        found = self._recovered(opening, index, points, was_ours, refilled)
         if found.changed_from is not None:
             forget_from(self._fs, files, found.changed_from)
         bases = found.bases or [found.next_offset]
@@ -423,40 +412,36 @@ class StreamSteps(DirectorySteps):
         self._partitions.append(partition)
         segment.resume(bases[-1], found.end, found.rows, self.log.pending)
 
-    def _append_displaced(self, wals: WriteAheadLogs) -> None:
+    def _append_again(self, displaced: Displaced) -> None:
         """Append accepted messages again, durably, if another producer has written in their place."""
-        for number, path, waiting in self._displaced:
-            records = count(waiting.records, self._framing.varuint).records
-            reason = f"its bytes from {waiting.start} on are another producer's: {records} accepted before "
-            if number < len(self._partitions):
-                first, point = self.next_offset(number), self._partitions[number].segment.point
-                self.accept_encoded(number, waiting.records)
-                self.log.pending.directories[self.path] = None  # so that the barrier syncs the entries, too
-                self.log.sync()
-                if (point.base, point.end) == (waiting.file, waiting.start):
-                    continue  # in their place
-                reason += f"are appended again from offset {first} on"
-                self.log.repairs.append(
-                    Repair(path=path, kind=RepairKind.DISPLACED, kept=waiting.start, dropped=0, reason=reason)
-                )
-            else:
-                reason += "are kept aside, as this partition is no longer written to"
-                aside = keep_content(self._fs, self.files.partition(number).wal, waiting.records)
-                self.log.repairs.append(
-                    Repair(
-                        path=path,
-                        kind=RepairKind.DISPLACED,
-                        kept=waiting.start,
-                        dropped=len(waiting.records),
-                        reason=reason,
-                        records=records,
-                        saved_as=aside,
-                    )
-                )
-        self._displaced.clear()
-        wals.clear()
-        if self.log.redo is not None:
-            self.log.redo.clear_old()
+        number, path, waiting = displaced
+        records = count(waiting.records, self._framing.varuint).records
+        reason = f"its bytes from {waiting.start} on are another producer's: {records} accepted before "
+        dropped = lost = 0
+        aside = None
+        if number < len(self._partitions):
+            first, point = self.next_offset(number), self._partitions[number].segment.point
+            self.accept_encoded(number, waiting.records)
+            self.log.pending.directories[self.path] = None  # so that the barrier syncs the entries, too
+            self.log.sync()
+            if (point.base, point.end) == (waiting.file, waiting.start):
+                return  # in their place
+            reason += f"are appended again from offset {first} on"
+        else:
+            reason += "are kept aside, as this partition is no longer written to"
+            aside = keep_content(self._fs, self.files.partition(number).wal, waiting.records)
+            dropped, lost = len(waiting.records), records
+        self.log.repairs.append(
+            Repair(
+                path=path,
+                kind=RepairKind.DISPLACED,
+                kept=waiting.start,
+                dropped=dropped,
+                reason=reason,
+                records=lost,
+                saved_as=aside,
+            )
+        )
 
     def _open_wals(self, lock: Lock) -> None:
         """Open new write-ahead logs: the messages of the old ones are written and synced."""
@@ -464,13 +449,7 @@ class StreamSteps(DirectorySteps):
         buffers = {index: its.buffer for index, its in enumerate(self._partitions[:_MOST_WALS])}
         wals = self.log.use_wals(WriteAheadLogs(self._fs, lock, stagings))
         wals.open(buffers, is_for_rows=not self._uses_wal)
-        self._wait_if_behind()
-
-    def _wait_if_behind(self) -> None:
-        """Let the first message do what this open had no space for."""
-        if self.log.is_behind:
-            for partition in self._partitions:
-                partition.segment.append.wait_for(self.log.catch_up)
+        self.log.catch_up_before(*(its.segment.append for its in self._partitions))
 
     # --- messages ---------------------------------------------------------------------------------
 
