@@ -434,8 +434,9 @@ class DiskFullError(DiskqError):
 class StorageFailedError(DiskqError):
     """The disk broke a promise (an fsync failed), so the store promises nothing more.
 
-    The cause is the `OSError`. Messages that were not acknowledged as synced may or may not be in the
-    files. Close and reopen: recovery rewrites what the kernel may have dropped.
+    The cause is the `OSError`, or the `KeyboardInterrupt` that ended a sync half-way. Messages that were not
+    acknowledged as synced may or may not be in the files. Close and reopen: recovery rewrites what the
+    kernel may have dropped.
     """
 
     def __init__(self, path: str) -> None:

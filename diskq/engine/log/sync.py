@@ -5,7 +5,8 @@
 # of each may be in flight at the same time.
 #
 #     open      all calls are allowed
-#     failed    every call raises the failure, and nothing is promised; `close` releases what it holds
+#     failed    every call raises the failure, and nothing is promised; `close` releases what it holds. A
+#               sync in this thread that Ctrl-C has interrupted is failed, too: some of it may be done.
 #     closed    every call but `close` raises ValueError
 #
 # A log's writer (writer.py) and a committed offset (committed_offset.py) are such objects.
@@ -80,11 +81,15 @@ class Synced(ABC):
 
     def fail(self, failure: BaseException) -> NoReturn:
         """Refuse all further calls: the disk broke a promise. Raises StorageFailedError."""
-        error = StorageFailedError(self.path)
-        error.__cause__ = failure
-        self._in_flight = self._log_in_flight = None
+        error = self._failed_by(failure)
         self.refuse(error)
         raise error from failure
+
+    def _failed_by(self, failure: BaseException) -> StorageFailedError:
+        self._in_flight = self._log_in_flight = None
+        error = StorageFailedError(self.path)
+        error.__cause__ = failure
+        return error
 
     def deadline(self) -> float:
         """Return when a sync is due at the latest, on the clock; infinity while nothing is pending."""
@@ -93,10 +98,16 @@ class Synced(ABC):
     def run(self, sync: Sync) -> bool:
         """Execute it here, and complete it. Returns as `Barrier.execute`. Raises StorageFailedError."""
         try:
-            is_replaced = sync.barrier.execute(self._fs)
-        except OSError as failure:
-            self.fail(failure)
-        self.complete(sync, is_replaced)
+            try:
+                is_replaced = sync.barrier.execute(self._fs)
+            except OSError as failure:
+                self.fail(failure)
+            self.complete(sync, is_replaced)
+        except Exception:
+            raise
+        except BaseException as interrupt:
+            self.refuse(self._failed_by(interrupt))
+            raise
         return is_replaced
 
     @abstractmethod
