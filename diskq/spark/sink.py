@@ -169,7 +169,11 @@ def _is_left(name: StagedName | Abandoned, done: StagedCommit) -> bool:
 
 
 def _is_over(sink: str, done: StagedCommit) -> bool:
-    """True if the record of a sink's commits is no longer needed. A job without a name commits once."""
+    """True if the note on the last commit of `sink` can be removed: the sink will not commit again.
+
+    That is a sink of a job without a name, which commits once: if its process has ended, or if `done` is its
+    commit.
+    """
     return _is_dead(sink) or (sink == done.sink and sink.startswith(_JOB))
 
 

@@ -86,7 +86,7 @@ class Holder:
     """For a queue: True if it has messages of another program that no spool has taken up since."""
 
     def is_of_this_boot(self, fs: FileSystem) -> bool:
-        """False if the machine was restarted since, so that the page cache was lost."""
+        """True if this holder's boot id is the machine's: it has not been restarted since."""
         return self.boot_id == fs.identity().boot_id
 
     def __str__(self) -> str:

@@ -31,7 +31,7 @@ class SyncPolicy:
         self.half = self.max_unsynced // 2
 
     def passed(self, records: int, now: float) -> None:
-        """Count `records` more that were written or consumed, and are not durable."""
+        """Count `records` that were written or consumed since the last call, at the time `now` in seconds."""
         if records and not self.pending:
             self.first_at = now
         self.pending += records

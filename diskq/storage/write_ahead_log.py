@@ -334,7 +334,10 @@ def _load_old(fs: FileSystem, content: bytes) -> _Content:
 
 
 def _entry_in(content: bytes) -> tuple[Waiting | None, int]:
-    """Return the waiting records; or, if they are unreadable, None and the most bytes that they can be."""
+    """Return the accepted records that a write-ahead log with this `content` holds, and 0.
+
+    If it holds none: None and 0. If they are unreadable: None and the most bytes that they can have.
+    """
     _, file, start, size, check = _ENTRY.unpack_from(content, _ENTRY_AT)
     state = content[_ENTRY_AT + _CHECKED_ENTRY : _ENTRY_AT + _ENTRY.size]
     if not any(state):

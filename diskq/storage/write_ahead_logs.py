@@ -119,7 +119,7 @@ class WriteAheadLogs:
 
     @property
     def size(self) -> int:
-        """Total bytes on the disk of those in use."""
+        """Bytes on the disk of all write-ahead logs that this writer uses."""
         return sum(wal.size for wal in self._in_use.values())
 
     @property

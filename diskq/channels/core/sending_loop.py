@@ -133,10 +133,10 @@ class SendingLoop(GatheringLoop[E, Sending], Generic[E, P]):
 
     @abstractmethod
     def live(self, partition: int) -> Any:
-        """Return the live end of a partition for readers of this run, as `NotifyingWriter.live`."""
+        """Return the object by which readers of this run see the partition's newest messages at once."""
 
     def changes(self) -> WrittenPartitions | None:
-        """Return what notes the partitions written to, as `NotifyingWriter.changes`."""
+        """Return the object that notes which partitions were written to; None if there is only one."""
         return None
 
     # --- sending ----------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ class GroupLoop(OffsetLoop[Membership]):
         super().__init__(engine, executor, path)
 
     def begin(self) -> bool:
-        """Return False: it claims partitions in a task of its own."""
+        """Return False: this loop runs as a task, which claims partitions, from the beginning."""
         return False
 
     @trio.lowlevel.enable_ki_protection

@@ -35,9 +35,9 @@ def remove_directory(path: str) -> None:
 
 
 def make_room(path: str, what: str, ours: Collection[str]) -> None:
-    """Make the directory of a new store, which may already hold the names `ours`.
+    """Make the directory `path` for a new store. `what` is the kind of store, for the error message.
 
-    Raises CommandError if it holds others.
+    Files whose names are in `ours` may already be there. Raises CommandError if there are others.
     """
     if os.path.isdir(path) and (others := sorted(set(os.listdir(path)) - set(ours))):
         some = ", ".join(map(shown, others[:3])) + (", ..." if len(others) > 3 else "")

@@ -77,9 +77,9 @@ class Judge(Protocol):
         """Complete, in the page cache, a segment that is not the last; `following` is the next one."""
 
     def durable(self, base: int, point: RecoveryPoint) -> list[tuple[str, int]]:
-        """Return the segment's files but its checksums, each with the bytes that the point covers.
+        """Return the segment's files without the checksum file, each with the bytes that are durable in it.
 
-        The data comes first; a file that describes other files comes after them.
+        `point` says how many. The data file comes first, then the files that describe it.
         """
 
     def void_checksums(self, base: int, start: int) -> None:

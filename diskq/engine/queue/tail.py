@@ -339,9 +339,10 @@ class FifoTail:
 
     @property
     def _spill_size(self) -> int:
-        """The bytes of memory to free when it is used up: few, so that no caller waits for a long write.
+        """How many bytes of messages are written to the files at once when the memory for messages is full.
 
-        A burst slightly larger than memory should not be written as a whole, either.
+        They are few, so that no caller waits for a long write, and so that a burst of messages that is a
+        little larger than the memory is not written as a whole.
         """
         return min(_SPILL_SIZE, self._options.memory_size // 4)
 

@@ -130,7 +130,11 @@ class _StreamJudge:
         return Followed(rebuilt.end, rebuilt.next_offset, rebuilt.given)
 
     def complete(self, base: int, following: int) -> None:
-        """Keep aside records whose offsets a peer's messages have: it wrote after them, and rolled."""
+        """Keep aside this segment's records without index entries: messages after them have their offsets.
+
+        A go-diskq producer that finds records without entries writes after them, counts from the entries, and
+        may begin the next segment, `following`.
+        """
         left = find_unindexed(self.fs, self.files, self.framing, base, following)
         if left is None:
             return

@@ -75,7 +75,10 @@ class Unindexed:
         return True
 
     def give_up_checksums(self, fs: FileSystem, files: PartitionFiles, base: int) -> ChecksumFile:
-        """Keep the checksums before `start`, so that readers use the index after it. The caller closes it."""
+        """Cut the checksum file of the segment `base` before `start`: after it, readers then go by the index.
+
+        Returns the checksum file, which the caller closes.
+        """
         kept, covered = rows_before(fs, files.checksum_file(base), self.block.start)
         checksum_file = ChecksumFile.open(fs, files.checksum_file(base), kept, covered)
         if self.before:

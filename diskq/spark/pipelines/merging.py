@@ -57,12 +57,14 @@ def merge(
 ) -> Copied:
     """Copy every message of `streams`, one for each client, to the stream `into`, without duplicates.
 
-    Two messages are equal if they are of one client and `id_of`, an SQL expression over the source's columns,
-    gives the same text for both; a message for which it gives null equals no other. Without `id_of` they are
-    equal, whatever their clients, if their key, timestamp (to the nanosecond) and value are. Of equal
-    messages the first is kept: by rounds, then by the clients' names, then by partition and offset. A client
-    has the name of its stream's directory; others may join later, between two runs. It may also be a journal;
-    `dedupe_merge` says how a journal's messages look in a stream.
+    Each of the `streams` is a client, named after the directory; clients may be added between two runs. A
+    client may also be a journal: `dedupe_merge` says how a journal's messages look in a stream.
+
+    Of equal messages one is kept. `id_of` is an SQL expression over the source's columns: two messages of the
+    same client are equal if it gives the same text for both, and a message for which it gives null is equal
+    to no other. Without `id_of`, messages with the same key, timestamp (in nanoseconds) and value are equal,
+    also those of different clients. The one that is kept is of the earliest round; in one round, of the first
+    client by name, then of the lowest partition and offset.
 
     A client's messages stay in order in each partition of `into`, if they were in one partition; the
     partition is that of the key. Keys, values and timestamps are unchanged.

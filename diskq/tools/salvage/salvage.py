@@ -152,7 +152,7 @@ def _has_places(store: Store) -> bool:
 
 
 def _placeless(entry: Entry, store: Store) -> Entry:
-    """Return the entry as fragments have it: in a stream's files a record has no offset."""
+    """Return the entry, without its offset if it is a stream's: a record there does not contain one."""
     return entry._replace(offset=None) if store.kind == "stream" else entry
 
 

@@ -260,9 +260,10 @@ def _sweep(fs: FileSystem, files: StreamFiles, is_orphan: Callable[[StagedName],
 
 
 def forget_sinks(path: AnyPath, is_over: Callable[[str], bool], *, fs: FileSystem | None = None) -> list[str]:
-    """Forget the last commits of sinks that are over, as `is_over` says of their names. Returns the names.
+    """Remove the notes on the last commit of each sink that has ended. Returns the names of these sinks.
 
-    If one of them commits an epoch again, it is in the stream twice. Raises LockedError, OSError.
+    `is_over` gets the name of a sink and returns True if the sink has ended. A sink without such a note that
+    commits an epoch again appends the same messages twice. Raises LockedError, OSError.
     """
     check_plain("is_over", is_over)
     fs = fs or OsFileSystem()
