@@ -127,7 +127,7 @@ class _LoggedOptions(_WriterOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _FieldMapperOptions:
+class _DeliveryOptions:
     """The options of everything that delivers messages in batches, with retries. Durations in seconds."""
 
     max_items: int = 100
@@ -296,7 +296,7 @@ class ConsumerOptions(_SyncedOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolOptions(_FieldMapperOptions):
+class SpoolOptions(_DeliveryOptions):
     """How a spool delivers. Sizes in bytes, durations in seconds.
 
     No option is part of the format: a spool may be reopened with other options at any time.
@@ -326,7 +326,7 @@ class SpoolOptions(_FieldMapperOptions):
     """How the spool keeps its messages: durability, bounds, and what happens when it is full."""
 
     def __post_init__(self) -> None:
-        _check_field_mapper(self)
+        _check_delivery(self)
         for name in ("max_attempts", "pause_after"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
@@ -494,7 +494,7 @@ class HubOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicationOptions(_FieldMapperOptions):
+class ReplicationOptions(_DeliveryOptions):
     """How messages are copied to a hub. Sizes in bytes, durations in seconds."""
 
     max_items: int = 10_000
@@ -508,7 +508,7 @@ class ReplicationOptions(_FieldMapperOptions):
     """No try waits longer than this."""
 
     def __post_init__(self) -> None:
-        _check_field_mapper(self)
+        _check_delivery(self)
         _zero_or_more("linger", self.linger)
 
 
@@ -531,7 +531,7 @@ def _check_writer(options: _WriterOptions) -> None:
     _positive("memory_flush", options.memory_flush)
 
 
-def _check_field_mapper(options: _FieldMapperOptions) -> None:
+def _check_delivery(options: _DeliveryOptions) -> None:
     _at_least("max_items", options.max_items, 1)
     _at_least("max_bytes", options.max_bytes, 1)
     _positive("backoff_initial", options.backoff_initial)

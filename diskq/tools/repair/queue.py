@@ -159,8 +159,8 @@ class _QueueRebuild:
             )
         changed = QueueMetadata(depth, read, write, True)
         self._swap.install(self._files.metadata, changed.render())
-        journals = self._files.ack_logs()
-        if not journals or not self._pieces:
+        ack_logs = self._files.ack_logs()
+        if not ack_logs or not self._pieces:
             return
         known = read_ack_logs(self._fs, self._files)
         rows = [handed_row(self._moved(known.handed))]
@@ -171,8 +171,8 @@ class _QueueRebuild:
             if file not in self._pieces or any(start <= byte < end for start, end in self._pieces[file]):
                 place = self._moved(QueuePosition(file, byte))
                 rows.append(tried_row(*place, tried.attempts, tried.due, tried.delay))
-        self._swap.install(self._files.ack_log(journals[-1]), b"".join(rows))
-        for number in journals[:-1]:
+        self._swap.install(self._files.ack_log(ack_logs[-1]), b"".join(rows))
+        for number in ack_logs[:-1]:
             self._swap.remove(self._files.ack_log(number))
 
     def _acked(self, file: int, start: int, end: int) -> list[bytes]:
