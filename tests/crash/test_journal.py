@@ -17,7 +17,7 @@ import pytest
 from diskq.engine.journal import files as journalfiles
 from diskq.engine.journal import steps as journalsteps
 from diskq.engine.journal.journal import Journal
-from diskq.engine.log import recovery, trust, writer
+from diskq.engine.log import opening, recovery, trust, writer
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
@@ -459,6 +459,7 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 # --- do they bite? ------------------------------------------------------------------------------
 
 JOURNAL = journalsteps.__name__
+OPENING = opening.__name__
 WRITER = writer.__name__
 WAL = wal.__name__
 RECOVERY, TRUST = recovery.__name__, trust.__name__
@@ -496,12 +497,12 @@ MUTATIONS = [
     Mutation(FILES, "directories=(self.private,), installs", "installs", by=left_by_an_older_version),
     # Whether a peer was there.
     Mutation(JOURNAL, "self._find_a_peer(points)", "pass", by=a_peer_behind_a_kill),
-    Mutation(JOURNAL, "was_ours = lock.previous is not None", "was_ours = True", by=a_wal_of_long_ago),
+    Mutation(JOURNAL, "was_ours = previous is not None", "was_ours = True", by=a_wal_of_long_ago),
     # What recovery does with what it finds.
     Mutation(TRUST, "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
-    Mutation(JOURNAL, "wals.replay(in_place=was_ours, voided=redone.voided)", "pass", by=killed_with_a_wal),
-    Mutation(JOURNAL, "self._append_again(each)", "pass", by=a_wal_of_long_ago),
+    Mutation(OPENING, "wals.replay(in_place=in_place, voided=redone.voided)", "pass", by=killed_with_a_wal),
+    Mutation(OPENING, "append_again(each)", "pass", by=a_wal_of_long_ago),
     Mutation(JOURNAL, "is_held=False)\n        self.log.sync()", "is_held=False)", by=a_wal_of_long_ago),
     Mutation(WAL, "in_place and records.startswith(there)", "in_place", by=a_wal_of_long_ago),
 ]

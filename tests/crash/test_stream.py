@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from diskq.engine.log import missing_start as missingstart
-from diskq.engine.log import recovery, trust, writer
+from diskq.engine.log import opening, recovery, trust, writer
 from diskq.engine.log import segment as logsegment
 from diskq.engine.log import segment_recovery as segmentrecovery
 from diskq.engine.log.append_mode import Admission, Mode
@@ -437,6 +437,7 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 # --- do they bite? ------------------------------------------------------------------------------
 
 STREAM = streamsteps.__name__
+OPENING = opening.__name__
 WRITER = writer.__name__
 SEGMENT = tripletsegment.__name__
 FORMAT = streamrecovery.__name__
@@ -499,9 +500,9 @@ MUTATIONS = [
         "if False:",
         by=retained_before_the_points_are_told,
     ),
-    Mutation(STREAM, "wals.replay(in_place=was_ours, voided=redone.voided)", "pass", by=0),
-    Mutation(STREAM, "in_place=was_ours, voided", "voided", by=a_wal_of_long_ago),
-    Mutation(STREAM, "self._append_displaced(wals)", "wals.displaced.clear()", by=a_wal_of_long_ago),
+    Mutation(OPENING, "wals.replay(in_place=in_place, voided=redone.voided)", "pass", by=0),
+    Mutation(OPENING, "in_place=in_place, voided", "voided", by=a_wal_of_long_ago),
+    Mutation(OPENING, "append_again(each)", "pass", by=a_wal_of_long_ago),
     Mutation(
         INDEX_REBUILD, "self._changes(self.index, self.rows.index_patches()", "self._changes(self.index, []"
     ),
@@ -510,7 +511,7 @@ MUTATIONS = [
         "self._changes(self.timeindex, self.rows.timeindex_patches()",
         "self._changes(self.timeindex, []",
     ),
-    Mutation(INDEX_REBUILD, "self._cut(its.path, its.end, _NO_RECORD)", "pass"),
+    Mutation(INDEX_REBUILD, "self._cut(its.path, its.end, RepairKind.STALE, _NO_RECORD)", "pass"),
     Mutation(INDEX_REBUILD, "rebuilt.given = max(rebuilt.given, self.rows.given())", "pass"),
 ]
 
