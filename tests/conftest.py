@@ -39,12 +39,11 @@ _SHARING = (
     "tests/test_demo.py",
     "tests/test_floors.py",
 )
-# How many values of a parameter `make test` tries: seeds only repeat, each for seconds where every step is
-# crashed; and whether tests notice that the code was changed is asked in `make test-all`.
-_IN_MAKE_TEST = {"seed": 2, "mutation": 0}
+# How many values of a parameter `make test` tries: seeds only repeat, and whether tests notice changed code
+# is asked in `make test-all`.
+_IN_MAKE_TEST = {"seed": 1, "mutation": 0}
 # Something that a kind can do: each kind is tried, and each of these things, not all that each kind can do.
 _APART = ({"handle", "name"}, {"kind", "act"})
-_CRASHES = "tests/crash/"
 # What takes long, and shows nothing else than tests of its parts.
 _AT_LENGTH = ("tests/soak/", "tests/spark/test_cluster.py", "tests/test_floors.py")
 # Tests that take seconds each: one by one, at the end, so that no process ends long before the others.
@@ -99,8 +98,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.exhaustive)
         elif hasattr(item, "callspec"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for name, of_one_test in cases.items():
-        chosen = _of_few_seeds(of_one_test, is_long=name.startswith(_CRASHES))
+    for of_one_test in cases.values():
+        chosen = _of_few_seeds(of_one_test)
         kept = {chosen[number] for number in covering(list(map(_values, chosen)))}
         for item in of_one_test:
             if item not in kept:
@@ -122,7 +121,7 @@ def _values(item: pytest.Item) -> set[Hashable]:
     return {(group, *values) for group, values in groups.items()}
 
 
-def _of_few_seeds(items: list[pytest.Item], *, is_long: bool) -> list[pytest.Item]:
+def _of_few_seeds(items: list[pytest.Item]) -> list[pytest.Item]:
     """The cases of one test that no rule leaves out for the name of their parameter."""
     tried: Counter[object] = Counter()
     chosen = []
@@ -134,7 +133,7 @@ def _of_few_seeds(items: list[pytest.Item], *, is_long: bool) -> list[pytest.Ite
         for name in _IN_MAKE_TEST.keys() & parameters.keys():
             others = tuple(repr(value) for other, value in parameters.items() if other != name)
             tried[name, others] += 1
-            is_tried &= tried[name, others] <= (1 if is_long and name == "seed" else _IN_MAKE_TEST[name])
+            is_tried &= tried[name, others] <= _IN_MAKE_TEST[name]
         if is_tried:
             chosen.append(item)
     return chosen

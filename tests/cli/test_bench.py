@@ -11,6 +11,7 @@ import pytest
 from diskq.cli.bench import bench
 from diskq.cli.bench.works import ENGINES, WORKS, run_engine
 from tests.cli.conftest import start, until
+from tests.sampling import first
 
 SMALL = bench.Scale(rounds=2, seconds=0.001, file_size=2**20, sync_seconds=0.0)
 
@@ -21,7 +22,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "QUICK", SMALL)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", first(2, ENGINES))
 async def test_every_engine_does_all_the_work(tmp_path, engine):
     found = await run_engine(engine, str(tmp_path), 100, 0.001)
     assert tuple(found) == WORKS
@@ -68,7 +69,7 @@ def test_a_directory_that_is_not_there_is_refused(run, tmp_path):
     assert (done.code, done.notes) == (1, [f"diskq: error: {tmp_path}/nowhere: no such directory"])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("number", first(1, [signal.SIGINT, signal.SIGTERM]), ids=["Ctrl-C", "SIGTERM"])
 def test_an_interrupt_leaves_nothing(tmp_path: Path, number: signal.Signals):
     with start("bench", tmp_path) as process:
         until(lambda: any(tmp_path.glob(".diskq-bench-*/work/*")))

@@ -33,7 +33,7 @@ from diskq.tools.stores import Store, stores_below
 from diskq.tools.verify.verification import verify
 from diskq.tools.watch.gauge import gauge_of
 from tests.contract.kinds import Kind, bodies, engines
-from tests.sampling import IS_FULL
+from tests.sampling import IS_FULL, first
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no such things")
 
@@ -188,7 +188,7 @@ def files_below(path: Path) -> list[Path]:
     return sorted(each.relative_to(path) for each in path.rglob("*") if each.is_file())
 
 
-@pytest.mark.parametrize("state", ["closed", "killed", "killed with a write-ahead log"])
+@pytest.mark.parametrize("state", first(2, ["killed with a write-ahead log", "closed", "killed"]))
 @pytest.mark.parametrize("kind", engines(), ids=str)
 def test_a_foreign_file_is_named_and_not_waited_for(kind: Kind, state: str, room: Path) -> None:
     whole, tried = room / "whole", room / "tried"

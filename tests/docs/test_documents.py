@@ -20,13 +20,14 @@ SLOW = {"README.md", "tail.md", "tutorial.md", "verify.md"}  # with processes of
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
-# Pages for one task, or for one other system: `make test-all` runs them.
+# Pages for one task, or for one other system, and those that start many processes: `make test-all` runs them.
 ONE_OF_MANY = {ROOT / "docs" / "howto", ROOT / "docs" / "migrating"}
+LONG = {ROOT / "docs" / "tutorial.md", ROOT / "docs" / "verify.md"}
 
 
 def _marks(path: Path) -> list[pytest.MarkDecorator]:
     slow = [pytest.mark.slow] if path.name in SLOW else []
-    return [*slow, pytest.mark.exhaustive] if path.parent in ONE_OF_MANY else slow
+    return [*slow, pytest.mark.exhaustive] if path.parent in ONE_OF_MANY or path in LONG else slow
 
 
 RUNNING = [pytest.param(path, marks=_marks(path)) for path in DOCUMENTS if steps(path)]
