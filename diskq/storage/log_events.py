@@ -73,6 +73,7 @@ FACTS: Mapping[str, str] = {
     "error": "The error message, in one line.",
     "offset": "A message's offset, or the byte in a queue's file.",
     "count": "The number of messages.",
+    "kind": "What a repair is about: the value of a `RepairKind`.",
     "dropped_bytes": "The number of bytes not delivered, from `offset` on.",
     "saved_as": "The file with the dropped bytes.",
     "reason": "The reason, in words.",

@@ -133,7 +133,7 @@ def test_every_logged_event_is_in_the_table():
 
 def test_every_logged_fact_is_in_the_table():
     logged = {keyword.arg for call in calls() for keyword in call.keywords} - NOT_FACTS
-    assert logged | {"event", "saved_as"} == set(FACTS)
+    assert logged | {"event", "kind", "saved_as"} == set(FACTS)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -37,9 +37,9 @@ STEPS = {
     Journal: "close flush sync",
     PriorityStore: "close flush peek sync",
     FifoWork: "abandon",
-    LogWriter: "after_append append_failed begin bound_waiting catch_up clear_redo commit fail hold"
-    " make_directories new_gate note on_release refuse release roll run shut sign_lock raise_left_out"
-    " use_redo use_wals",
+    LogWriter: "after_append append_failed begin bound_waiting catch_up catch_up_before clear_redo commit"
+    " fail hold make_directories new_gate note on_release refuse release roll run shut sign_lock"
+    " raise_left_out use_redo use_wals",
 }
 """True for calls of a channel, in Trio's thread; and for calls that only call others."""
 
