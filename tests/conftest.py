@@ -44,8 +44,17 @@ _SHARING = (
 _IN_MAKE_TEST = {"seed": 1, "mutation": 0}
 # Something that a kind can do: each kind is tried, and each of these things, not all that each kind can do.
 _APART = ({"handle", "name"}, {"kind", "act"})
-# What takes long, and shows nothing else than tests of its parts.
-_AT_LENGTH = ("tests/soak/", "tests/spark/test_cluster.py", "tests/test_floors.py")
+# What takes long, and shows nothing else than tests of its parts; and tests of programs that measure diskq or
+# look for faults in it.
+_AT_LENGTH = (
+    "tests/soak/",
+    "tests/spark/test_cluster.py",
+    "tests/test_bench_compare.py",
+    "tests/test_bench_overview.py",
+    "tests/test_bench_report.py",
+    "tests/test_floors.py",
+    "tests/torture/test_killed.py",
+)
 # Tests that take seconds each: one by one, at the end, so that no process ends long before the others.
 _LONG = ("tests/crash/", "tests/soak/", "tests/torture/", "tests/contract/test_each_call.py")
 
