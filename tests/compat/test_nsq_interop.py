@@ -344,6 +344,15 @@ def killed_while_putting(directory: Path, size: int) -> list[bytes]:
     return bodies
 
 
+def may_be_found(bodies: list[bytes]) -> list[list[bytes]]:
+    """What an open of ours may find of these.
+
+    If the last one is empty, and the kill came between its write and its checksum, it is zeros that a disk
+    may have left as well: they are cut. Its put had not returned.
+    """
+    return [bodies] if bodies[-1] else [bodies, bodies[:-1]]
+
+
 @many_sizes
 def test_go_delivers_what_we_had_put_when_we_were_killed(go: GoPeer, tmp_path: Path, size: int) -> None:
     bodies = killed_while_putting(tmp_path, size)
@@ -357,8 +366,10 @@ def test_go_delivers_what_we_had_put_when_we_were_killed(go: GoPeer, tmp_path: P
 def test_we_deliver_what_we_had_put_when_we_were_killed(go: GoPeer, tmp_path: Path, size: int) -> None:
     bodies = killed_while_putting(tmp_path, size)
     with opened(tmp_path) as queue:
-        assert queue.depth == len(bodies)
-        assert rest(queue) == bodies
+        depth = queue.depth
+        found = rest(queue)
+    assert found in may_be_found(bodies)
+    assert depth == len(found)
 
 
 @many_sizes
@@ -366,8 +377,10 @@ def test_after_we_were_killed_go_begins_and_we_finish(go: GoPeer, tmp_path: Path
     bodies = killed_while_putting(tmp_path, size)
     assert go.get(tmp_path, NAME, count=1000).bodies == bodies[:1000]
     with opened(tmp_path) as queue:
-        assert queue.depth == len(bodies) - 1000
-        assert rest(queue) == bodies[1000:]
+        depth = queue.depth
+        found = rest(queue)
+    assert bodies[:1000] + found in may_be_found(bodies)
+    assert depth == len(found)
 
 
 @many_sizes
@@ -376,8 +389,8 @@ def test_after_we_were_killed_we_begin_and_go_finishes(go: GoPeer, tmp_path: Pat
     with opened(tmp_path) as queue:
         assert queue.get_many(1000) == bodies[:1000]
     report = go.get(tmp_path, NAME)
-    assert report.bodies == bodies[1000:]
-    assert (report.depth_at_open, report.warnings) == (len(bodies) - 1000, [])
+    assert bodies[:1000] + report.bodies in may_be_found(bodies)
+    assert (report.depth_at_open, report.warnings) == (len(report.bodies), [])
 
 
 # --- nsqd -----------------------------------------------------------------------------------------
