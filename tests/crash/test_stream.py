@@ -486,7 +486,7 @@ MUTATIONS = [
     Mutation(TRUST, "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
     Mutation(FORMAT, "return is_complete and (", "return (", by=rolls_without_a_sync),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
-    Mutation(CHECKSUMS, "if row.start != end and not over_gaps:", "if False:", by=7),
+    Mutation(CHECKSUMS, "if row.start != end and not over_gaps:", "if False:", by=8),
     Mutation(RECOVERY, "pending_syncs.removals += removals", "pass", by=7),
     Mutation(RECOVERY, "        self.bases.append(offset)\n", "        pass\n"),
     Mutation(
