@@ -15,7 +15,7 @@ from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.journal import codec as journal_codec
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.walk import RecordStretch, Walk, records_in, walk
-from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, OpenRepairs
+from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, missing_after
 from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
@@ -189,16 +189,7 @@ class _JournalJudge:
             later = [other for other in pending if other > base]
             if any(self._has_unvouched(other) for other in later):
                 lost = next_base - walked.next_offset
-                self.repairs.report(
-                    Repair(
-                        path=path,
-                        kind=RepairKind.LOST,
-                        kept=walked.end,
-                        dropped=0,
-                        reason=MISSING,
-                        records=lost,
-                    )
-                )
+                self.repairs.report(missing_after(path, walked.end, lost))
                 continue
             for other in later:
                 self.set_aside(other)

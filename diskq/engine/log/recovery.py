@@ -35,7 +35,7 @@ from diskq.storage.numbered_files import free_aside
 from diskq.storage.repairs import Repair, RepairKind, cut_tail, rewrite
 from diskq.storage.write_ahead_log import Waiting
 
-__all__ = ["MISSING", "UNSYNCED", "UNWRITTEN", "FoundLog", "OpenRepairs"]
+__all__ = ["MISSING", "UNSYNCED", "UNWRITTEN", "FoundLog", "OpenRepairs", "missing_after"]
 
 UNSYNCED = "not synced before the machine stopped"
 MISSING = "messages are missing at the end"
@@ -66,6 +66,11 @@ class FoundLog:
         """Go on in a new segment that begins with this offset."""
         self.bases.append(offset)
         self.end, self.next_offset = 0, offset
+
+
+def missing_after(path: str, end: int, lost: int) -> Repair:
+    """Return the report that `lost` messages are missing after byte `end` of a data file."""
+    return Repair(path=path, kind=RepairKind.LOST, kept=end, dropped=0, reason=MISSING, records=lost)
 
 
 class OpenRepairs:
@@ -243,7 +248,11 @@ class OpenRepairs:
         kept = rows_of_other_bytes(self._fs, path, checksum_file, start, count)
         if kept is not None:
             # Durably, before anything says that what is there now is durable, and its checksums are right.
-            self.pending_syncs.sync_and_close(ChecksumFile.open(self._fs, checksum_file, *kept).handle)
+            self.cut_checksums(checksum_file, *kept)
+
+    def cut_checksums(self, checksum_file: str, kept: int, covered: int) -> None:
+        """Cut a checksum file after `kept` bytes, which reach byte `covered` of the data. Raises OSError."""
+        self.pending_syncs.sync_and_close(ChecksumFile.open(self._fs, checksum_file, kept, covered).handle)
 
     def sync_cleared(self, wal: str) -> None:
         """Sync a write-ahead log that was cleared. Raises OSError.

@@ -12,13 +12,13 @@ from typing import NamedTuple, Protocol
 
 from diskq.engine.log.missing_end import checksummed_end
 from diskq.engine.log.missing_start import missing_start
-from diskq.engine.log.recovery import MISSING, UNSYNCED, FoundLog, OpenRepairs
+from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, missing_after
 from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import Barrier
 from diskq.storage.checksums import VerifiedPrefix, rows_before, sealed_end, verified_prefix
 from diskq.storage.fs import FileSystem
-from diskq.storage.repairs import Repair, RepairKind
+from diskq.storage.repairs import RepairKind
 
 __all__ = ["Followed", "Judge", "LogRecovery"]
 
@@ -220,7 +220,7 @@ class LogRecovery:
         if not is_complete:
             self._set_aside_after(base)
             return False
-        self._repairs.report(_missing(path, followed.end, lost))
+        self._repairs.report(missing_after(path, followed.end, lost))
         return True
 
     def _take(self, base: int, point: RecoveryPoint, followed: Followed) -> Followed:
@@ -273,13 +273,9 @@ class LogRecovery:
         lost = offset - (found.next_offset if found.bases else point.base)
         if lost:
             path = self._files.data(found.bases[-1] if found.bases else point.base)
-            repair = _missing(path, found.end, lost)
+            repair = missing_after(path, found.end, lost)
             if found.next_offset < promised or self._trust is not Trust.POWER_CUT:
                 self._repairs.report(repair)
             else:
                 found.repairs.append(repair)  # it was never promised that they outlive a power cut
         found.begin_after(offset)
-
-
-def _missing(path: str, end: int, lost: int) -> Repair:
-    return Repair(path=path, kind=RepairKind.LOST, kept=end, dropped=0, reason=MISSING, records=lost)

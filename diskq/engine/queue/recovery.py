@@ -475,8 +475,7 @@ class FifoRecovery:
     def _forget(self, number: int) -> None:
         self.unchecked.add(number)
         # Durably, before the metadata is diskq's: then checksums are believed.
-        checksum_file = ChecksumFile.open(self.fs, self.files.checksum_file(number), 0, 0)
-        self.acts.pending_syncs.sync_and_close(checksum_file.handle)
+        self.acts.cut_checksums(self.files.checksum_file(number), 0, 0)
 
     # --- the tail ---------------------------------------------------------------------------------
 
@@ -686,8 +685,7 @@ class FifoRecovery:
         """
         checksum_file = self.files.checksum_file(number)
         if self.fs.size_of(checksum_file):
-            sums = ChecksumFile.open(self.fs, checksum_file, *rows_before(self.fs, checksum_file, end))
-            self.acts.pending_syncs.sync_and_close(sums.handle)
+            self.acts.cut_checksums(checksum_file, *rows_before(self.fs, checksum_file, end))
 
     def _verified_prefix(self, number: int, start: int, prefix: bool) -> VerifiedPrefix:
         """Return how far checksums verify the file from `start` on; without `prefix`, also past gaps."""
