@@ -12,11 +12,14 @@ tests/sampling.py.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import logging
 import signal
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -31,6 +34,7 @@ hypothesis.settings.load_profile("diskq")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_TESTS = Path(__file__).parent
 # Whose tests share one thing: Go programs that were built, a Spark session, a benchmark's run.
 _SHARING = (
     "tests/compat/",
@@ -96,6 +100,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(_Sharing())
         config.pluginmanager.register(_LeftOutElsewhere(left_out))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let each of several processes import another part of the test modules first.
+
+    pytest compiles a test module at its first import, which takes 25 s for all of them, and keeps the result
+    on the disk. Processes that import them in the same order all do the same work.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    for path in sorted(_TESTS.rglob("test_*.py"))[number::count]:
+        name = ".".join(path.relative_to(_TESTS.parent).with_suffix("").parts)
+        # What cannot be imported is reported, or skipped, when it is collected.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(name)
 
 
 @pytest.hookimpl(tryfirst=True)
