@@ -102,11 +102,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_LeftOutElsewhere(left_out))
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
     """Let each of several processes import another part of the test modules first.
 
     pytest compiles a test module at its first import, which takes 25 s for all of them, and keeps the result
-    on the disk. Processes that import them in the same order all do the same work.
+    on the disk. Processes that import them in the same order all do the same work. It is a part of the
+    collection, in which a warning is an error.
     """
     worker = getattr(session.config, "workerinput", None)
     if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
