@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-__all__ = ["IS_EXHAUSTIVE", "IS_FULL", "covering", "examples", "first", "sampled", "stride"]
+__all__ = ["IS_EXHAUSTIVE", "IS_FULL", "covering", "examples", "first", "sampled", "spread", "stride"]
 
 
 def _is_set(name: str) -> bool:
@@ -80,6 +80,11 @@ def sampled(cases: Sequence[T], most: int) -> Sequence[T]:
     chosen = [rng.randrange(start, end) for start, end in itertools.pairwise(bounds)]
     chosen[0], chosen[-1] = 0, len(cases) - 1
     return [cases[number] for number in chosen]
+
+
+def spread(cases: Sequence[T]) -> Sequence[T]:
+    """All of them, as each byte of a file; in `make test` an eighth. The test is marked `sampled`."""
+    return sampled(cases, len(cases))
 
 
 def stride(every: int) -> int:

@@ -23,7 +23,7 @@ from tests.crash import test_priority as priority
 from tests.crash.harness import ANOTHER, PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
 from tests.crash.redo_logs import KINDS, Promises, check, check_after_a_peer, lifetimes
-from tests.sampling import IS_FULL
+from tests.sampling import IS_EXHAUSTIVE, IS_FULL
 
 pytestmark = pytest.mark.usefixtures("quiet_log")
 
@@ -54,9 +54,10 @@ def _run(work: Callable[[CrashFS, Any], None], promises: type, fs: CrashFS) -> N
     work(fs, promises())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind, seed", CASES)
 def test_no_synced_message_is_lost_whatever_the_power_interrupts(kind: str, seed: int) -> None:
-    crash(kind, seed, every=1 if IS_FULL else SAMPLE)
+    crash(kind, seed, every=1 if IS_FULL else SAMPLE if IS_EXHAUSTIVE else 2 * SAMPLE)
 
 
 @pytest.mark.exhaustive
@@ -65,11 +66,12 @@ def test_recovery_may_be_interrupted_too(kind: str, seed: int) -> None:
     crash(kind, seed, every=4 if IS_FULL else 2 * SAMPLE, again=3)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind, seed", [(kind, seed) for kind in KINDS for seed in range(4)])
 def test_what_an_open_finds_after_another_program_is_durable(kind: str, seed: int) -> None:
     """The program that the format is from appends to the files of a killed process, and syncs only that."""
     judge = check_after_a_peer(KINDS[kind])
-    every = 1 if IS_FULL else 20
+    every = 1 if IS_FULL else 20 if IS_EXHAUSTIVE else 60
     run_cuts(lifetimes(KINDS[kind], seed), judge, witness=Promises, seeds=0, every=every)
 
 

@@ -22,10 +22,11 @@ from diskq.engine.stream.reader import StreamReader
 from diskq.options import Durability
 from diskq.storage.fs import Identity, OsFileSystem
 from tests.docs.documents import ROOT, table_rows
+from tests.sampling import spread
 
 DOCUMENT = ROOT / "docs/operations.md"
 KINDS = ("queue", "stream", "journal", "store")
-SEEDS = range(6)
+SEEDS = spread(range(6))
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -186,6 +187,7 @@ async def copied(
     return wanted, content(kind, directory / "copy", fs)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @each_kind
 async def test_a_copy_taken_live_has_what_was_sent_before_it_began(kind: str, tmp_path: Path) -> None:
@@ -196,6 +198,7 @@ async def test_a_copy_taken_live_has_what_was_sent_before_it_began(kind: str, tm
         assert found == list(range(found[0], found[-1] + 1) if found else []), seed
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @each_kind
 async def test_a_copy_opened_elsewhere_has_what_was_synced_before_it_began(kind: str, tmp_path: Path) -> None:
@@ -206,6 +209,7 @@ async def test_a_copy_opened_elsewhere_has_what_was_synced_before_it_began(kind:
         assert found == list(range(found[0], found[-1] + 1) if found else []), seed
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS[:3])
 async def test_a_copy_has_what_was_synced_to_the_redo_log_before_it_began(kind: str, tmp_path: Path) -> None:

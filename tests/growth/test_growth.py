@@ -152,7 +152,7 @@ def queues_in(disk: MeteredDisk, path: Path, count: int) -> None:
         os.utime(directory, (0, 0))  # they have not changed for long
 
 
-@pytest.mark.parametrize("act", first(4, [act for act in ACTS if act != "opening"]))
+@pytest.mark.parametrize("act", first(2, [act for act in ACTS if act != "opening"]))
 def test_a_look_at_ten_times_the_queues_is_at_most_twelve_times_the_work(act, tmp_path):
     disk = ListedDisk()
     counts = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import io
 import subprocess
 import sysconfig
 import tarfile
@@ -20,13 +22,17 @@ PACKAGE = Path(shipping.__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory) -> Path:
+    """Made by the command, as a user does."""
     directory: Path = tmp_path_factory.mktemp("shipped")
-    return shipping.archive(directory)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        shipping.main([f"{directory}/made/"])
+    (directory / "out.txt").write_text(out.getvalue())
+    return Path(out.getvalue().partition("\n")[0])
 
 
 @pytest.fixture(scope="module")
 def unpacked(shipped: Path) -> Path:
-    directory = shipped.parent / "unpacked"
+    directory = shipped.parents[1] / "unpacked"
     with tarfile.open(shipped) as tar:
         tar.extractall(directory, filter="data")
     return directory
@@ -52,6 +58,7 @@ def test_the_name_says_version_and_abi(shipped):
     assert shipped.name == f"diskq-{importlib.metadata.version('diskq')}-{soabi}.tar.gz"
 
 
+@pytest.mark.exhaustive
 def test_the_same_files_make_the_same_bytes(shipped, tmp_path):
     assert shipping.archive(tmp_path / "again.tar.gz").read_bytes() == shipped.read_bytes()
 
@@ -95,9 +102,9 @@ def test_a_tree_that_is_not_compiled_is_not_shipped(tmp_path, monkeypatch):
     assert not (tmp_path / "out.tar.gz").exists()
 
 
-def test_the_command_makes_it_and_prints_the_settings(tmp_path, capsys):
-    shipping.main([f"{tmp_path}/made/"])
-    made, archives, path = capsys.readouterr().out.splitlines()
-    assert Path(made).parent == tmp_path / "made"
+def test_the_command_makes_it_and_prints_the_settings(shipped):
+    made, archives, path = (shipped.parents[1] / "out.txt").read_text().splitlines()
+    assert shipped.parent.name == "made"
+    assert shipped.exists()
     assert archives == f"--conf spark.archives={made}#diskq_shipped"
     assert path == "--conf spark.executorEnv.PYTHONPATH=diskq_shipped"

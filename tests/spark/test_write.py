@@ -148,9 +148,16 @@ def test_a_query_goes_on_where_it_stopped(spark, path):
     query.run()
     query.fill(AT_ONCE, ROWS)
     query.run()
-    query.run()
     assert found(path).values == values(ROWS + AT_ONCE)
     assert (found(path).staged, found(path).is_pending) == ([], False)
+
+
+@pytest.mark.exhaustive
+def test_a_query_that_finds_nothing_new_writes_nothing(spark, path):
+    query = Query(spark, path)
+    query.run()
+    query.run()
+    assert found(path).values == values(ROWS)
 
 
 STEPS = [

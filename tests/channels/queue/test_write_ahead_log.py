@@ -18,6 +18,7 @@ import trio
 import diskq
 from diskq.storage.write_ahead_log import read_wal
 from diskq.testing import CrashFS, FaultFS, PowerCut
+from tests.sampling import spread
 
 WAL = "/q/.diskq/events.slate"
 
@@ -95,6 +96,7 @@ async def test_a_power_cut_ignores_the_wal() -> None:
             assert found
 
 
+@pytest.mark.sampled
 async def test_a_wal_from_before_a_power_cut_is_never_believed() -> None:
     fs = disk()
     expected = [b"synced", *(b"%d" % number for number in range(50))]
@@ -102,7 +104,7 @@ async def test_a_wal_from_before_a_power_cut_is_never_believed() -> None:
         await queue.send(expected[0], durability="synced")
         for body in expected[1:]:
             await queue.send(body)
-        cuts = [fs.crash(random.Random(seed)) for seed in range(12)]
+        cuts = [fs.crash(random.Random(seed)) for seed in spread(range(12))]
     for after in cuts:
         cut = 0
         while True:  # the first process that opens it is killed at every step

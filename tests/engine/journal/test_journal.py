@@ -49,7 +49,7 @@ from tests.engine.journals import (
 )
 from tests.engine.ram import RamFS
 from tests.reference import sej_oracle as oracle
-from tests.sampling import examples
+from tests.sampling import examples, spread
 
 # --- what lies there --------------------------------------------------------------------------
 
@@ -408,13 +408,14 @@ def test_a_torn_message_whose_value_is_a_message_is_not_taken_for_one():
         assert journal.next_offset == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [10**6, 150])
 def test_a_flip_at_any_byte_of_a_peers_file_costs_one_message_and_is_told(size):
     """Or nothing is wrong by its framing: then the damage cannot be noticed."""
     whole = oracle.files(items(6, 20), size)
     expected = told(items(6, 20))
     for name, content in whole.items():
-        for at in range(len(content)):
+        for at in spread(range(len(content))):
             fs = RamFS({})
             lay_out(fs, items(6, 20), size)
             flip(fs, f"{ROOT}/jnl/{name}", at, 0x81)
@@ -444,13 +445,14 @@ def test_a_flip_at_any_byte_of_ours_is_never_delivered():
             assert len(found) >= (5 if path.endswith(".jnl") else 6), (path, at)
 
 
+@pytest.mark.sampled
 def test_a_file_of_ours_that_ends_early_anywhere_is_read_to_there_and_told():
     fs = RamFS({})
     with opened(fs, segment_size=150) as journal:
         journal.append_many(given(items(6, 20)))
     files = fs.files()
     for path in (data(), sums(), sums(3)):
-        for size in range(0, len(files[path]), 1 if path == data() else 5):
+        for size in spread(range(0, len(files[path]), 1 if path == data() else 5)):
             cut = RamFS(files)
             cut.directories |= fs.directories
             cut.write_durably(path, files[path][:size])

@@ -33,6 +33,7 @@ from tests.engine.stores import (
     written,
 )
 from tests.reference import taskflux_oracle as oracle
+from tests.sampling import spread
 
 COMMANDS = [
     oracle.create("q", 2, 9, None, (-3, 3)),
@@ -80,10 +81,11 @@ def test_a_log_cut_anywhere_is_what_its_whole_records_say():
             assert state(store) == after([*COMMANDS[:count], oracle.add("", 0, b"new")])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("filled", [0, 300])
 def test_a_flipped_bit_in_the_last_segment_cuts_it_there_and_keeps_the_rest(filled):
     data = LOG + bytes(filled)
-    for position in range(8, len(LOG)):
+    for position in spread(range(8, len(LOG))):
         rotten = bytearray(data)
         rotten[position] ^= 1 << position % 8
         fs = with_log(bytes(rotten))
@@ -230,6 +232,7 @@ def payloads(store: PriorityStore) -> set[bytes]:
     return {record.payload for info in store.queues() for record in store.peek(store.queue(info.name), 100)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("closes", [True, False], ids=["closed", "killed"])
 def test_rot_in_a_log_of_ours_costs_the_command_that_it_hit_and_is_told(closes):
     whole, left = ours(closes=closes)
@@ -240,7 +243,7 @@ def test_rot_in_a_log_of_ours_costs_the_command_that_it_hit_and_is_told(closes):
         data = whole.read(segment(base))
         if not closes and base == max(segments(whole)):
             continue
-        for position in range(base % 3, len(data) - 4, 3):
+        for position in spread(range(base % 3, len(data) - 4, 3)):
             fs = whole.copy()
             fs.rot(segment(base), rotten(data, position))
             try:

@@ -26,6 +26,7 @@ from diskq.testing import CrashFS
 from tests.engine.queues import ROOT, Disk, bodies, body, disk, meta, opened
 from tests.engine.ram import RamFS
 from tests.reference.nsq_oracle import frame
+from tests.sampling import spread
 
 PATH = f"{ROOT}/.diskq/q.000001.acks"
 RECORD = len(frame(body(0)))
@@ -251,12 +252,13 @@ def worked_on() -> tuple[RamFS, set[bytes]]:
     return RamFS(files), {body(number) for number in (2, 3, 4, 9, 11, 12, 17)}
 
 
+@pytest.mark.sampled
 def test_each_byte_of_it_may_rot():
     fs, acked = worked_on()
     path = PATH
     content = fs.read(path)
     assert len(content) > 5 * ROW.size
-    for at in range(len(content)):
+    for at in spread(range(len(content))):
         for mask in (0xFF, 1 << at % 8):
             rotten = bytearray(content)
             rotten[at] ^= mask
@@ -267,10 +269,11 @@ def test_each_byte_of_it_may_rot():
             assert {*found, *acked, body(7)} == set(bodies(24)), "lost, or altered"
 
 
+@pytest.mark.sampled
 def test_it_may_end_at_each_byte():
     fs, acked = worked_on()
     content = fs.read(PATH)
-    for end in range(len(content)):
+    for end in spread(range(len(content))):
         shadow = fs.kill()
         shadow.write_durably(PATH, content[:end])
         found = handed_out(shadow)

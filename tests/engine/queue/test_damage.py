@@ -31,7 +31,7 @@ from tests.engine.queues import (
 from tests.engine.queues import records as records_of
 from tests.engine.ram import RamFS
 from tests.reference.nsq_oracle import frames
-from tests.sampling import sampled
+from tests.sampling import sampled, spread
 
 pytestmark = pytest.mark.usefixtures("quiet_log")
 
@@ -174,10 +174,11 @@ def test_a_rotten_byte_of_data_costs_its_block_and_no_more(number, mask, step):
             check_that_it_is_over(fs)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", range(FILES))
 def test_a_hole_of_zeros_in_the_data_costs_the_blocks_it_touches(number):
     whole = size(queue().fs, data(number))
-    for at in range(0, whole, 64):
+    for at in spread(range(0, whole, 64)):
         fs = queue().fs.kill()
         before = fs.read(data(number))
         zero(fs, data(number), at, min(at + 64, whole))
@@ -231,10 +232,11 @@ def test_a_rotten_byte_of_a_checksum_costs_nothing(number, mask):
         assert not missing(reopened(fs)[0])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", range(FILES))
 def test_checksums_cut_anywhere_zeroed_or_missing_cost_nothing(number):
     content = queue().fs.read(sums(number))
-    for at in range(min(len(content), len(content.rstrip(b"\0")) + 50)):
+    for at in spread(range(min(len(content), len(content.rstrip(b"\0")) + 50))):
         fs = queue().fs.kill()
         truncate(fs, sums(number), at)
         assert not missing(reopened(fs)[0])
@@ -257,9 +259,10 @@ def check_metadata(fs: RamFS) -> None:
     check_that_it_is_over(fs)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("bit", range(8))
 def test_a_rotten_bit_of_the_metadata_costs_nothing_and_is_reported(bit):
-    for at in range(size(queue().fs, meta())):
+    for at in spread(range(size(queue().fs, meta()))):
         fs = queue().fs.kill()
         flip(fs, meta(), at, 1 << bit)
         check_metadata(fs)
@@ -285,8 +288,9 @@ def test_metadata_zeroed_or_missing_costs_nothing_and_is_reported():
     check_metadata(fs)
 
 
+@pytest.mark.sampled
 def test_whatever_the_lock_file_says_costs_nothing():
-    for at in range(size(queue().fs, LOCK)):
+    for at in spread(range(size(queue().fs, LOCK))):
         fs = queue().fs.kill()
         flip(fs, LOCK, at)
         assert not missing(reopened(fs)[0])

@@ -52,7 +52,7 @@ from tests.engine.streams import (
 )
 from tests.golden.streams import case, golden_stream, told_of
 from tests.reference import triplet_oracle as oracle
-from tests.sampling import first, sampled
+from tests.sampling import first, sampled, spread
 
 pytestmark = pytest.mark.usefixtures("quiet_log")
 
@@ -570,9 +570,10 @@ def crashed_pushes() -> Iterator[tuple[str, RamFS, Peer]]:
             size += 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("after", first(1, [1, 0, 3]))
 def test_after_a_crash_of_go_diskq_at_every_byte_all_it_acknowledged_is_there(after):
-    for how, fs, peer in crashed_pushes():
+    for how, fs, peer in spread(list(crashed_pushes())):
         if after:
             peer.reopen()
             peer.push_all(triples(after, length=40, start=100))

@@ -39,7 +39,7 @@ from tests.engine.streams import (
 from tests.engine.streams import triple as triple_of
 from tests.golden.streams import case, every_stream, golden_stream, told_of
 from tests.reference import triplet_oracle as oracle
-from tests.sampling import examples, sampled
+from tests.sampling import examples, sampled, spread
 
 both_encodings = pytest.mark.parametrize("varuint", [False, True], ids=["fixed", "varuint"])
 with_and_without_checksums = pytest.mark.parametrize(
@@ -610,10 +610,11 @@ def test_a_hole_of_zeros_in_a_peers_data_costs_the_messages_whose_lengths_it_too
         assert altered | missing <= touched
 
 
+@pytest.mark.sampled
 @with_and_without_checksums
 def test_every_offset_is_found_whatever_byte_of_the_index_is_rotten(with_checksums):
     partition = laid(12, 12, length=20, block_size=150, with_checksums=with_checksums)
-    for at in range(12 * 24):
+    for at in spread(range(12 * 24)):
         fs = partition.fs.kill()
         flip(fs, index(), at, 0x04)
         with reader(fs) as its:

@@ -29,7 +29,7 @@ from diskq.tools.stores import Kind, Store, stores_at
 from diskq.tools.verify.verification import verify
 from tests.crash.harness import Witness, run_cuts
 from tests.reference import nsq_oracle, sej_oracle, triplet_oracle
-from tests.sampling import first
+from tests.sampling import IS_EXHAUSTIVE, first
 from tests.tools.damaged import COUNT, KINDS, body, digest, flip, made, messages_in
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -348,6 +348,7 @@ def rotten(kind: Kind, fs: CrashFS) -> Store:
     return store
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", first(1, CRASHING))
 def test_killed_at_any_step_it_is_as_before_or_repaired(kind):
@@ -378,7 +379,7 @@ def test_killed_at_any_step_it_is_as_before_or_repaired(kind):
         assert verify(store, fs=fs).verdict == "clean"
         assert set(messages_in(store, fs)) >= readable
 
-    run_cuts(workload, check, seeds=1)
+    run_cuts(workload, check, seeds=1, every=1 if IS_EXHAUSTIVE else 3)
 
 
 @pytest.mark.parametrize("kind", CRASHING)
