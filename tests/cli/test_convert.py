@@ -183,6 +183,7 @@ def test_what_cannot_be_is_said_in_one_line(
     assert not (tmp_path / "to").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:

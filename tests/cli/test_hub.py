@@ -58,6 +58,7 @@ def test_a_journal_is_pushed_and_shown(tmp_path, journal, run):
     assert bytes_of(root / "web1.web") == bytes_of(journal)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_push_follows_until_it_is_interrupted(tmp_path, journal):
     root = tmp_path / "root"
@@ -128,6 +129,7 @@ def test_without_grpcio_it_says_what_is_missing(tmp_path):
     assert "pip install 'diskq[hub]'" in done.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_command_line_needs_no_grpcio():
     done = program("--version")
     assert done.code == 0

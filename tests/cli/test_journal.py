@@ -94,6 +94,7 @@ def test_a_file_is_dumped_to_its_end_and_no_further(run, path):
     assert run("journal", "dump", path / "jnl" / "x.jnl").code == 1
 
 
+@pytest.mark.exhaustive
 def test_the_last_messages_are_shown_and_then_what_comes(run, path):
     assert values(run("journal", "tail", path, "-n", 4).out) == [6, 7, 8, 9]
     assert len(run("journal", "tail", path, "--count", 99).out.splitlines()) == 10

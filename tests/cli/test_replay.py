@@ -221,6 +221,7 @@ def test_ctrl_c_tells_where_it_stopped_and_nothing_is_missing_or_there_twice(run
     assert drain(data) == [b"%d" % number for number in range(2000)]
 
 
+@pytest.mark.exhaustive
 def test_a_reader_that_goes_away_ends_it(tmp_path):
     path = make("stream", tmp_path / "s", *(("k", 0) for _ in range(10_000)))
     read, write = os.pipe()

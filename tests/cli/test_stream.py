@@ -250,6 +250,7 @@ def test_a_stream_that_is_being_written_names_its_writer(run, path, verb):
     assert done.notes[-1].endswith("; or wait for it: --wait 30s")
 
 
+@pytest.mark.exhaustive
 def test_a_stream_that_is_being_written_is_waited_for(run, path):
     with start("stream", "send", path, "--create", "--lines", stdin=subprocess.PIPE) as other:
         assert other.stdin is not None
@@ -972,6 +973,7 @@ def test_an_interrupted_write_keeps_and_tells_what_came_so_far(path):
     assert values(path) == [b"one"]
 
 
+@pytest.mark.exhaustive
 def test_a_pipe_in_and_a_pipe_out(path):
     lines = b"".join(b"%d\n" % number for number in range(100_000))
     written = program("stream", "send", path, "--create", "--lines", "--key", "k", input=lines)
@@ -979,6 +981,7 @@ def test_a_pipe_in_and_a_pipe_out(path):
     assert program("stream", "read", path).out == lines
 
 
+@pytest.mark.exhaustive
 def test_a_closed_pipe_is_no_traceback(path):
     fill(path, *[b"x" * 1000] * 1000)
     with start("stream", "read", path, stdout=subprocess.PIPE) as process:
@@ -1043,6 +1046,7 @@ def test_tail_follows_partitions_that_come_later(path):
         process.send_signal(signal.SIGINT)
 
 
+@pytest.mark.exhaustive
 def test_read_waits_for_the_offset_it_is_to_end_with(path):
     fill(path, b"one")
     with start("stream", "read", path, "--end", "2", stdout=subprocess.PIPE) as process:
@@ -1106,6 +1110,7 @@ def test_a_terminal_shows_tables(path, command, last):
         assert "───" in terminal.read_until(last)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("verb", ["read", "tail"])
 def test_a_message_does_not_command_a_terminal(path, verb):
     fill(path, b"\x1b[31mred")
@@ -1114,6 +1119,7 @@ def test_a_message_does_not_command_a_terminal(path, verb):
         assert terminal.read_until("red").strip() == "\\x1b[31mred"
 
 
+@pytest.mark.exhaustive
 def test_a_terminal_shows_progress(path):
     fill(path)
     with Terminal() as terminal:

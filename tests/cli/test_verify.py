@@ -88,6 +88,7 @@ def test_a_file_stands_for_what_it_belongs_to(run):
     assert done.out.splitlines()[1].split()[:2] == [b"clean", b"stream"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ctrl_c_ends_it_at_once_and_says_how_far_it_came(data):
     with FifoQueue(data, "q", QueueOptions(durability="memory")) as queue:

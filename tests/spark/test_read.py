@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.spark import classify, register
 from diskq.spark.schema import SCHEMA
+from tests.sampling import first
 from tests.spark.readers import VALUE, numbers, write
 
 pytestmark = pytest.mark.spark
@@ -70,6 +71,7 @@ def test_a_narrower_schema_and_sql(spark, path):
     assert spark.sql("SELECT count(*) FROM clicks WHERE partition = 1 AND offset < 10").first()[0] == 10
 
 
+@pytest.mark.exhaustive
 def test_a_frame_reads_the_same_whenever_it_is_asked(spark, tmp_path):
     clicks = tmp_path / "clicks"
     write(clicks, 10)
@@ -110,23 +112,28 @@ def test_filters_narrow_what_is_read(spark, path):
 
 
 @pytest.mark.parametrize(
-    "options, code",
-    [
-        ({"failOnDataLos": "false"}, "DISKQ_OPTION"),
-        ({"includeHeaders": "true"}, "DISKQ_OPTION"),
-        ({"startingOffsets": "latest"}, "DISKQ_OPTION"),
-        ({"startingOffsets": '{"0": 0}'}, "DISKQ_OPTION"),
-        ({"path": "/nowhere/at/all"}, "DISKQ_NOT_FOUND"),
-    ],
+    "options",
+    # Each option is tried without Spark, in test_options.py.
+    first(
+        1,
+        [
+            {"failOnDataLos": "false"},
+            {"includeHeaders": "true"},
+            {"startingOffsets": "latest"},
+            {"startingOffsets": '{"0": 0}'},
+            {"path": "/nowhere/at/all"},
+        ],
+    ),
 )
-def test_what_is_wrong_is_said_with_its_code(spark, path, options, code):
+def test_what_is_wrong_is_said_with_its_code(spark, path, options):
     with pytest.raises(AnalysisException) as caught:
         spark.read.format("diskq").options(**{"path": str(path), **options}).load().count()
     found = classify(caught.value)
     assert found is not None
-    assert found.code == code
+    assert found.code == ("DISKQ_NOT_FOUND" if "path" in options else "DISKQ_OPTION")
 
 
+@pytest.mark.exhaustive
 def test_a_column_that_there_is_not_is_told(spark, path):
     with pytest.raises(AnalysisException) as caught:
         spark.read.format("diskq").schema("key string").load(str(path)).count()

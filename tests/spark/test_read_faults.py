@@ -38,6 +38,7 @@ def test_a_rotten_byte(spark, tmp_path):
     assert 2800 < len(left) < 3000
 
 
+@pytest.mark.exhaustive
 def test_a_file_that_was_cut_and_files_that_are_gone(spark, tmp_path):
     write(tmp_path, 5000)
     chosen = {"startingOffsets": '{"0": 5}'}

@@ -77,6 +77,7 @@ def test_a_stream_that_was_made_anew_ends_the_query_or_is_read_from_its_beginnin
     assert copied(spark, path) == [*range(10), *range(1000, 1020)]
 
 
+@pytest.mark.exhaustive
 def test_a_bound_for_the_end_is_refused(spark, path):
     write(path, 1)
     with pytest.raises(StreamingQueryException) as caught:

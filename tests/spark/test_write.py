@@ -53,6 +53,7 @@ def test_a_batch_is_appended(spark, path):
     assert found(path).values == values(4000)
 
 
+@pytest.mark.exhaustive
 def test_what_was_read_can_be_written_as_it_is(spark, path):
     with Stream(str(path), StreamOptions(partition_count=3)) as stream:
         stream.append_many([(b"k%d" % (n % 5), b"%06d" % n, n * 1_000_000_000 + n) for n in range(1000)])
@@ -222,6 +223,7 @@ def test_a_query_waits_for_a_producer(spark, path):
     assert found(path).values == sorted([b"mine", *values(ROWS)])
 
 
+@pytest.mark.exhaustive
 def test_complete_mode_is_refused(spark, path):
     counted = spark.readStream.format("rate").load().groupBy().count().selectExpr("string(count) value")
     writer = counted.writeStream.format("diskq").outputMode("complete")
