@@ -53,6 +53,8 @@ class Call:
     """The new path of a rename or a link."""
     error: int | None = None
     """The errno with which it failed, on demand or by itself."""
+    thread: int = field(default_factory=threading.get_ident, compare=False)
+    """The identifier of the thread that made it: barriers are executed in another one."""
 
 
 @dataclass(slots=True)

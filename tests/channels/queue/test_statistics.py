@@ -87,7 +87,8 @@ async def test_statistics_are_a_frozen_dataclass_and_ask_the_disk_nothing(whole_
         await trio.testing.wait_all_tasks_blocked()
         before = len(fs.calls)
         told = single(stores[kind].statistics())
-        assert len(fs.calls) == before
+        # A sync that a store began before may still be at work, in a thread of its own.
+        assert [call for call in fs.calls[before:] if call.thread == threading.get_ident()] == []
         assert dataclasses.is_dataclass(told)
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(told, dataclasses.fields(told)[0].name, 0)
