@@ -37,7 +37,7 @@ async def many(count: int, open_one: Callable[[int], diskq.open_queue]):
 
 
 def on_a_crash_disk(number: int) -> diskq.open_queue:
-    return opened(crash_disk())
+    return opened(crash_disk(), sync_timeout=3600.0)
 
 
 async def send_synced(queues: list[diskq.DiskQueue], body: bytes) -> None:
@@ -49,7 +49,8 @@ async def send_synced(queues: list[diskq.DiskQueue], body: bytes) -> None:
 @pytest.mark.parametrize("is_real", [False, True])
 async def test_many_queues_have_few_threads(is_real: bool, tmp_path: Path) -> None:
     def on_the_disk(number: int) -> diskq.open_queue:
-        return diskq.open_queue(tmp_path, f"q{number}")
+        # No sync but those that are asked for, however long the test takes.
+        return diskq.open_queue(tmp_path, f"q{number}", sync_timeout=3600.0)
 
     async with many(60, on_the_disk if is_real else on_a_crash_disk) as queues:
         before = [queue.statistics().barriers for queue in queues]
