@@ -107,6 +107,11 @@ def test_there_is_a_version_with_a_redo_log_of_every_kind_that_is_needed() -> No
     }
 
 
+def test_there_is_a_version_with_both_logs_in_use_of_every_kind_that_has_two() -> None:
+    names = {case.name for case in CASES if case.name.endswith("_both_logs")}
+    assert names == {"queue_killed_both_logs", "stream_killed_both_logs", "journal_killed_both_logs"}
+
+
 # --- whole directories --------------------------------------------------------------------------------------
 
 

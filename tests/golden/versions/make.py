@@ -7,9 +7,9 @@ what was acknowledged in it. Later versions open them: tests/golden/test_version
 made anew: it is what that version wrote. To write an older version's, copy this file beside its checkout.
 
 Each case runs in a process of its own, which says what is acknowledged and then leaves, or kills itself with
-messages that are on the slate and not in their file yet. Without a clock, but for what files keep of it. Or
-it writes to a disk in memory, and the directory is what a power cut leaves of it: files as they were synced,
-and messages that were synced in the redo log alone.
+messages that are on the write-ahead log and not in their file yet. Without a clock, but for what files keep of
+it. Or it writes to a disk in memory, and the directory is what a power cut leaves of it: files as they were
+synced, and messages that were synced in the redo log alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STEP = 10**9
 START = 1_700_000_000 * STEP
 """Of timestamps: a second apart."""
 LONG = 100.0
-"""Seconds without a yield: what is sent meanwhile stays on the slate."""
+"""Seconds without a yield: what is sent meanwhile stays on the write-ahead log."""
 NEVER: dict[str, Any] = {"sync_every": 1_000_000, "sync_timeout": 1e6}
 
 ROOT = "/it"
@@ -65,7 +65,7 @@ class Hasty(OsFileSystem):
 
 
 class KilledAt(OsFileSystem):
-    """The process ends behind the sync of a directory in which a file got this name."""
+    """The process ends after the sync of a directory in which a file got this name."""
 
     native = False
 
@@ -96,6 +96,13 @@ def killed(**told: Any) -> NoReturn:
     tell(ended="killed", **told)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("it lives")
+
+
+def holds_more_than(count: int, path: str, redo: str) -> None:
+    """The redo log of the store that has its directory at `path`, or at the root of a disk in memory."""
+    log = read_redo(OsFileSystem(), f"{path}/{redo}")
+    assert log is not None
+    assert len(log.entries) > count
 
 
 def texts(what: str, count: int, start: int = 0) -> list[str]:
@@ -152,7 +159,7 @@ async def _queue_killed(path: str, **options: Any) -> Told:
 
 @case
 async def queue_killed(path: str) -> Told:
-    """Messages on the slate; some were received behind the last sync."""
+    """Messages on the write-ahead log; some were received after the last sync."""
     return await _queue_killed(path)
 
 
@@ -164,13 +171,26 @@ async def queue_killed_rolling(path: str) -> Told:
 
 @case
 def queue_killed_engine(path: str) -> Told:
-    """Written without a slate, and not synced."""
+    """Written without a write-ahead log, and not synced."""
     sent = texts("order", 50)
     queue = diskq.FifoQueue(path, "orders", diskq.QueueOptions(**NEVER))
     queue.put_many(raw(sent[:20]), "synced")
     queue.get_many(5)
     queue.put_many(raw(sent[20:]))
     killed(kind="queue", name="orders", sent=sent, synced=20, gone=0, taken=5)
+
+
+@case
+async def queue_killed_both_logs(path: str) -> Told:
+    """Synced messages in the redo log, written ones on the write-ahead log."""
+    sent = texts("order", 60)
+    async with diskq.open_queue(path, "orders", **NEVER, checkpoint_slice=LONG) as queue:
+        for body in raw(sent[:30]):
+            await queue.send(body, durability="synced")
+        for body in raw(sent[30:]):
+            queue.send_nowait(body)
+        holds_more_than(5, path, ".diskq/orders.redo")
+        killed(kind="queue", name="orders", sent=sent, synced=30, gone=0, taken=0)
 
 
 @case
@@ -297,7 +317,7 @@ async def _stream_killed(path: str, **options: Any) -> Told:
 
 @case
 async def stream_killed(path: str) -> Told:
-    """Messages on three slates, and a group that has committed."""
+    """Messages on three write-ahead logs, and a group that has committed."""
     return await _stream_killed(path)
 
 
@@ -314,8 +334,24 @@ async def stream_killed_varuint(path: str) -> Told:
 
 
 @case
+async def stream_killed_both_logs(path: str) -> Told:
+    """Synced messages in the redo log, written ones on three write-ahead logs."""
+    rows, tally = _rows("click", 60), _Tally(3)
+    async with diskq.open_producer(path, partition_count=3, **NEVER, checkpoint_slice=LONG) as producer:
+        for key, value, timestamp in rows[:30]:
+            position = await producer.send(value, key, timestamp, durability="synced")
+            tally.add((key, value, timestamp), position.partition, position.offset)
+        synced = tally.sizes()
+        for key, value, timestamp in rows[30:]:
+            position = producer.send_nowait(value, key, timestamp)
+            tally.add((key, value, timestamp), position.partition, position.offset)
+        holds_more_than(5, path, ".diskq/redo")
+        killed(kind="stream", partitions=tally.partitions, synced=synced, groups={})
+
+
+@case
 async def stream_killed_group(path: str) -> Told:
-    """The consumer is killed, behind a commit that is synced and one that is not."""
+    """The consumer is killed, after a commit that is synced and one that is not."""
     tally = _Tally(1)
     with diskq.Stream(path, diskq.StreamOptions(partition_count=1)) as stream:
         _append(stream, tally, _rows("click", 30))
@@ -383,7 +419,7 @@ def transactions_closed(path: str) -> Told:
 
 @case
 def transactions_killed(path: str) -> Told:
-    """Killed behind the intent: the transaction is committed, and in no partition yet."""
+    """Killed after the intent: the transaction is committed, and in no partition yet."""
     tally, rows = _Tally(2), _rows("row", 32)
     told: Told = {"kind": "transactions"}
     with diskq.Stream(path, diskq.StreamOptions(partition_count=2)) as stream:
@@ -439,7 +475,7 @@ async def _journal_killed(path: str, **options: Any) -> Told:
 
 @case
 async def journal_killed(path: str) -> Told:
-    """Messages on the slate, and a reader."""
+    """Messages on the write-ahead log, and a reader."""
     return await _journal_killed(path)
 
 
@@ -447,6 +483,19 @@ async def journal_killed(path: str) -> Told:
 async def journal_killed_rolling(path: str) -> Told:
     """The same, in many files."""
     return await _journal_killed(path, segment_size=400)
+
+
+@case
+async def journal_killed_both_logs(path: str) -> Told:
+    """Synced messages in the redo log, written ones on the write-ahead log."""
+    rows = _rows("entry", 60)
+    async with diskq.open_journal(path, **NEVER, checkpoint_slice=LONG) as journal:
+        for offset, (key, value, timestamp) in enumerate(rows[:30]):
+            await journal.send(value, key, timestamp, offset % 3, durability="synced")
+        for offset, (key, value, timestamp) in enumerate(rows[30:], 30):
+            journal.send_nowait(value, key, timestamp, offset % 3)
+        holds_more_than(5, path, ".diskq/redo")
+        killed(kind="journal", messages=_journal_rows(rows), synced=30, readers={})
 
 
 # --- shards: `shards`: directory -> [value, ...]; the first `synced` of each were synced ----------------
@@ -608,7 +657,7 @@ async def spool_closed(path: str) -> Told:
 
 @case
 async def spool_killed(path: str) -> Told:
-    """The same in the middle of a try, with messages on the slate."""
+    """The same in the middle of a try, with messages on the write-ahead log."""
     return await _spool(path, is_killed=True)
 
 
@@ -759,7 +808,7 @@ def run(name: str, path: str) -> None:
 
 
 def packed(path: Path) -> bytes:
-    """The directory, compressed: a slate is mostly zeros. The same bytes for the same files."""
+    """The directory, compressed: a log is mostly zeros. The same bytes for the same files."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for each in sorted(path.rglob("*")):
