@@ -7,9 +7,9 @@ what was acknowledged in it. Later versions open them: tests/golden/test_version
 made anew: it is what that version wrote. To write an older version's, copy this file beside its checkout.
 
 Each case runs in a process of its own, which says what is acknowledged and then leaves, or kills itself with
-messages that are on the write-ahead log and not in their file yet. Without a clock, but for what files keep of
-it. Or it writes to a disk in memory, and the directory is what a power cut leaves of it: files as they were
-synced, and messages that were synced in the redo log alone.
+messages that are on the write-ahead log and not in their file yet. Without a clock, but for what files keep
+of it. Or it writes to a disk in memory, and the directory is what a power cut leaves of it: each file as it
+was synced, and messages that were synced in the redo log alone.
 """
 
 from __future__ import annotations
