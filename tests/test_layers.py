@@ -83,6 +83,7 @@ PACKAGES = """
   _native.journal   core
   _native.priority  core
   _native.hub       core journal
+  storage.log       .
   engine.log
   engine.queue      log
   engine.stream     log

@@ -14,7 +14,7 @@ from diskq._native.core.gate import Gate
 from diskq.storage.barrier import PendingSyncs, close_all, open_at
 from diskq.storage.checksums import ChecksumFile
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
-from diskq.storage.redo_log import CHECKSUMS, DATA, Part
+from diskq.storage.log.entries import CHECKSUMS, DATA, Part
 
 __all__ = ["AppendFile", "OnBlock", "Written"]
 

@@ -32,12 +32,10 @@ from diskq.storage.barrier import write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
+from diskq.storage.log.entries import Part
 
 __all__ = [
-    "CHECKSUMS",
-    "DATA",
     "LEAST_SIZE",
-    "Part",
     "RedoContent",
     "RedoEntry",
     "RedoLog",
@@ -47,9 +45,6 @@ __all__ = [
 
 LEAST_SIZE = 64 * 1024
 """The size of a log when it is made, in bytes."""
-
-DATA, CHECKSUMS = 0, 1
-"""What a part is of: a data file, or its checksum file."""
 
 _MAGIC = b"diskqrd"
 _VERSION = b"1"
@@ -73,24 +68,6 @@ _PART = struct.Struct("<IIqqI4x")
 _LARGEST = 1024 * 1024 * 1024
 # The entries of one half, and torn ones whose sizes reach into others, have at most so many times its size.
 _MOST_OVERLAPPING = 8
-
-
-class Part(NamedTuple):
-    """Bytes of one file, from `position` on."""
-
-    group: int
-    """The number of the partition; 0 in a store without partitions."""
-    kind: int
-    """DATA or CHECKSUMS."""
-    file: int
-    """The number of the data file, whose checksum file it is if `kind` says so."""
-    position: int
-    content: bytes
-
-    @property
-    def end(self) -> int:
-        """The byte after the last one."""
-        return self.position + len(self.content)
 
 
 class RedoLog:

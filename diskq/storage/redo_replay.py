@@ -30,10 +30,9 @@ from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.checksums import void_rows
 from diskq.storage.closing import opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
-from diskq.storage.redo_log import CHECKSUMS, DATA, Part, RedoContent, RedoEntry, read_redo
+from diskq.storage.log.entries import CHECKSUMS, DATA, Displaced, Part, Staging, Waiting
+from diskq.storage.redo_log import RedoContent, RedoEntry, read_redo
 from diskq.storage.repairs import Repair, RepairKind, keep_content, keep_copy
-from diskq.storage.write_ahead_log import Staging, Waiting
-from diskq.storage.write_ahead_logs import Displaced
 
 __all__ = ["LAST_NOT_WHOLE", "Covers", "Placed", "RedoSource", "Redone", "is_part_of", "replay_redo"]
 

@@ -40,6 +40,7 @@ from diskq.storage.barrier import write_all
 from diskq.storage.checksums import ChecksumFile, Row, Rows, checksum
 from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, join
+from diskq.storage.log.entries import Staging, Waiting
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import Repair, RepairKind, keep_content, keep_copy
 
@@ -48,8 +49,6 @@ __all__ = [
     "ROWS_SIZE",
     "SIZE",
     "Replayed",
-    "Staging",
-    "Waiting",
     "WriteAheadLog",
     "clear_rows",
     "clear_wal",
@@ -101,37 +100,6 @@ _ROWS_MAGIC = b"diskqsr1"
 # no rows.
 _OLD_MAGIC = b"diskqsl1"
 _OLD_HEADER = struct.Struct("=8sqqq")
-
-
-class Waiting(NamedTuple):
-    """Records that may not have been written yet: bytes of file number `file` from `start` on."""
-
-    file: int
-    start: int
-    records: bytes
-
-
-class Staging(NamedTuple):
-    """The path of a write-ahead log, and of the files that it is for."""
-
-    path: str
-    data: Callable[[int], str]
-    """Returns the path of a data file, given its number."""
-    checksum_file: Callable[[int], str]
-    """Returns the path of its checksum file."""
-    is_last: Callable[[int], bool] = lambda _: True
-    """True if the file with this number is the last one. Appending to another would break the order."""
-
-    @classmethod
-    def of_segments(
-        cls,
-        path: str,
-        data: Callable[[int], str],
-        checksum_file: Callable[[int], str],
-        bases: Callable[[], Iterable[int]],
-    ) -> Staging:
-        """Return the staging of a log in segments. `bases` returns the first offset of each existing one."""
-        return cls(path, data, checksum_file, lambda base: base >= max(bases(), default=0))
 
 
 @dataclass(slots=True)

@@ -5,19 +5,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 from diskq._native.core.append_buffer import AppendBuffer
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
 from diskq.storage.lock import Holder, Lock
+from diskq.storage.log.entries import Displaced, Staging, Waiting
 from diskq.storage.repairs import Repair
 from diskq.storage.write_ahead_log import (
     RESERVE,
-    Staging,
-    Waiting,
     WriteAheadLog,
     clear_rows,
     clear_wal,
@@ -30,7 +27,7 @@ from diskq.storage.write_ahead_log import (
     replay,
 )
 
-__all__ = ["Displaced", "WriteAheadLogs", "not_displaced", "was_restarted"]
+__all__ = ["WriteAheadLogs", "was_restarted"]
 
 
 def was_restarted(fs: FileSystem, previous: Holder | None, wals: Iterable[str] = ()) -> bool | None:
@@ -44,39 +41,6 @@ def was_restarted(fs: FileSystem, previous: Holder | None, wals: Iterable[str] =
     if any(is_of_this_run(fs, wal) for wal in wals):
         return False
     return None if previous is None else True
-
-
-class Displaced(NamedTuple):
-    """Accepted messages whose place is used: to be appended again before `WriteAheadLogs.clear`."""
-
-    number: int
-    """The number of the write-ahead log."""
-    path: str
-    """The file to which they belonged."""
-    waiting: Waiting
-
-    def lost_without(
-        self, path: str, start: int, lost: int, counted: Callable[[bytes], int], size: int = 0
-    ) -> int:
-        """Return how many of `lost` messages, from byte `start` of a file on, are not among these.
-
-        `counted` returns how many messages some records are. `size`: how many bytes were dropped with the
-        messages; 0: they were gone before.
-        """
-        if path != self.path or not lost or (size and start + size <= self.waiting.start):
-            return lost
-        return max(0, lost - counted(self.waiting.records[max(0, start - self.waiting.start) :]))
-
-
-def not_displaced(
-    repairs: Iterable[Repair], displaced: Iterable[Displaced], counted: Callable[[bytes], int]
-) -> Iterator[Repair]:
-    """Return the repairs without the lost messages that are appended again. `counted` as `lost_without`."""
-    for repair in repairs:
-        lost = repair.records or 0
-        for each in displaced:
-            lost = each.lost_without(repair.path, repair.kept, lost, counted, repair.dropped)
-        yield replace(repair, records=lost) if repair.records else repair
 
 
 class WriteAheadLogs:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from diskq.storage import redo_log
-from diskq.storage.redo_log import CHECKSUMS, DATA, Part, RedoLog, read_redo
+from diskq.storage.log.entries import CHECKSUMS, DATA, Part
+from diskq.storage.redo_log import RedoLog, read_redo
 from diskq.testing import CrashFS
 from tests.crash.harness import KILL, PromiseBroken, Report, run_cuts
 from tests.crash.mutations import Mutation

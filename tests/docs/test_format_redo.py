@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.options import QueueOptions
-from diskq.storage.redo_log import Part, read_redo
+from diskq.storage.log.entries import Part
+from diskq.storage.redo_log import read_redo
 from diskq.testing import CrashFS
 from tests.docs.documents import ROOT, hex_block
 from tests.docs.test_format_nsq import castagnoli

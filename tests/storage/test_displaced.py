@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from diskq.storage.log.entries import Displaced, Waiting, not_displaced
 from diskq.storage.repairs import Repair, RepairKind
-from diskq.storage.write_ahead_log import Waiting
-from diskq.storage.write_ahead_logs import Displaced, not_displaced
 
 # Four messages of one byte each, which belong at byte 100.
 FOUR = Displaced(0, "/q/data", Waiting(1, 100, b"abcd"))

@@ -13,7 +13,8 @@ import pytest
 
 from diskq.errors import UnsupportedFormatError
 from diskq.storage.checksums import checksum
-from diskq.storage.redo_log import CHECKSUMS, DATA, Part, RedoContent, RedoLog, read_redo
+from diskq.storage.log.entries import CHECKSUMS, DATA, Part
+from diskq.storage.redo_log import RedoContent, RedoLog, read_redo
 from diskq.testing import CrashFS
 from tests.sampling import sampled
 

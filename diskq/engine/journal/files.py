@@ -32,8 +32,8 @@ from collections.abc import Callable, Iterable
 from diskq.errors import JournalNotFoundError, OffsetNameError
 from diskq.storage.barrier import Barrier
 from diskq.storage.fs import FileSystem, base_name, join
+from diskq.storage.log.entries import Staging
 from diskq.storage.numbered_files import Naming, free_aside, private_path
-from diskq.storage.write_ahead_log import Staging
 
 __all__ = ["JournalFiles"]
 

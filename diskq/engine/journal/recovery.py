@@ -23,8 +23,8 @@ from diskq.storage.barrier import PendingSyncs
 from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, rows_after, verified_prefix, zeros_in
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
+from diskq.storage.log.entries import Waiting
 from diskq.storage.repairs import Repair, RepairKind, last_byte
-from diskq.storage.write_ahead_log import Waiting
 
 __all__ = ["judge_the_middle", "recover_journal"]
 

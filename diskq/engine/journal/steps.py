@@ -31,10 +31,10 @@ from diskq.storage.barrier import Replacement, keep_path
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.lock import Lock
+from diskq.storage.log.entries import Displaced
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.swap import finish_swap
-from diskq.storage.write_ahead_logs import Displaced
 
 __all__ = ["Item", "JournalSteps", "Key", "Value", "When"]
 

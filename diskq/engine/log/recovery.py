@@ -31,9 +31,9 @@ from diskq.storage.checksums import (
     unwritten_at,
 )
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored
+from diskq.storage.log.entries import Waiting
 from diskq.storage.numbered_files import free_aside
 from diskq.storage.repairs import Repair, RepairKind, cut_tail, rewrite
-from diskq.storage.write_ahead_log import Waiting
 
 __all__ = ["MISSING", "UNSYNCED", "UNWRITTEN", "FoundLog", "OpenRepairs", "missing_after"]
 

@@ -23,7 +23,8 @@ from typing import Protocol
 from diskq.engine.log.recovery_points import RecoveryPoints
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, read_holder
-from diskq.storage.write_ahead_log import Waiting, holds_all, holds_nothing
+from diskq.storage.log.entries import Waiting
+from diskq.storage.write_ahead_log import holds_all, holds_nothing
 from diskq.storage.write_ahead_logs import WriteAheadLogs, was_restarted
 
 __all__ = ["QueueUse", "Trust", "trust_of_points", "trust_of_store"]

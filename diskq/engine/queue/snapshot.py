@@ -28,9 +28,10 @@ from diskq.storage.checksums import Row, checksum, replace_last_rows
 from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import holder_of
+from diskq.storage.log.entries import Waiting
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
-from diskq.storage.write_ahead_log import Waiting, read_wal
+from diskq.storage.write_ahead_log import read_wal
 
 __all__ = [
     "FifoSnapshot",

@@ -33,12 +33,12 @@ from diskq.storage.barrier import Replacement
 from diskq.storage.checksums import void_rows
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
+from diskq.storage.log.entries import Displaced
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.redo_replay import Redone
 from diskq.storage.repairs import Repair, RepairKind, keep_content
 from diskq.storage.swap import finish_swap
-from diskq.storage.write_ahead_logs import Displaced
 
 __all__ = ["FifoSteps", "QueueStatistics"]
 

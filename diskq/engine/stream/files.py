@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable
 
 from diskq.errors import ForeignFilesError, StreamNotFoundError
 from diskq.storage.fs import FileSystem, base_name, join
+from diskq.storage.log.entries import Staging
 from diskq.storage.numbered_files import Naming, private_path
-from diskq.storage.write_ahead_log import Staging
 
 __all__ = ["PartitionFiles", "StreamFiles"]
 

@@ -29,8 +29,8 @@ from diskq.storage.barrier import PendingSyncs
 from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, verified_prefix
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
+from diskq.storage.log.entries import Waiting
 from diskq.storage.repairs import Repair, RepairKind, keep_content
-from diskq.storage.write_ahead_log import Waiting
 
 __all__ = ["recover_partition"]
 

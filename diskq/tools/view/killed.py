@@ -11,13 +11,13 @@ from dataclasses import replace
 from diskq.errors import DiskqError
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, may_be_open, read_holder
+from diskq.storage.log.entries import Staging
 from diskq.storage.log_events import nothing_logged
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.redo_log import redo_path
 from diskq.storage.redo_view import LoggedFiles, RedoLook
 from diskq.storage.write_ahead_log import (
     Replayed,
-    Staging,
     holds_nothing,
     kept_aside_since,
     read_wal,

@@ -1,0 +1,100 @@
+# What the logs of a store hold, and where it belongs. Law: an entry is bytes of a file, and the byte where
+# they belong; it needs no format, and means the same in each log.
+#
+# There are two: the write-ahead log has records that were accepted and may not be written yet
+# (storage/write_ahead_log.py), the redo log those that were synced in it alone (storage/redo_log.py).
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from diskq.storage.repairs import Repair
+
+__all__ = ["CHECKSUMS", "DATA", "Displaced", "Part", "Staging", "Waiting", "not_displaced"]
+
+DATA, CHECKSUMS = 0, 1
+"""What a part is of: a data file, or its checksum file."""
+
+
+class Part(NamedTuple):
+    """Bytes of one file, from `position` on."""
+
+    group: int
+    """The number of the partition; 0 in a store without partitions."""
+    kind: int
+    """DATA or CHECKSUMS."""
+    file: int
+    """The number of the data file, whose checksum file it is if `kind` says so."""
+    position: int
+    content: bytes
+
+    @property
+    def end(self) -> int:
+        """The byte after the last one."""
+        return self.position + len(self.content)
+
+
+class Waiting(NamedTuple):
+    """Records that may not have been written yet: bytes of file number `file` from `start` on."""
+
+    file: int
+    start: int
+    records: bytes
+
+
+class Staging(NamedTuple):
+    """The path of a write-ahead log, and of the files that it is for."""
+
+    path: str
+    data: Callable[[int], str]
+    """Returns the path of a data file, given its number."""
+    checksum_file: Callable[[int], str]
+    """Returns the path of its checksum file."""
+    is_last: Callable[[int], bool] = lambda _: True
+    """True if the file with this number is the last one. Appending to another would break the order."""
+
+    @classmethod
+    def of_segments(
+        cls,
+        path: str,
+        data: Callable[[int], str],
+        checksum_file: Callable[[int], str],
+        bases: Callable[[], Iterable[int]],
+    ) -> Staging:
+        """Return the staging of a log in segments. `bases` returns the first offset of each existing one."""
+        return cls(path, data, checksum_file, lambda base: base >= max(bases(), default=0))
+
+
+class Displaced(NamedTuple):
+    """Accepted messages whose place is used: to be appended again before the logs are cleared."""
+
+    number: int
+    """The number of the partition, or 0."""
+    path: str
+    """The file to which they belonged."""
+    waiting: Waiting
+
+    def lost_without(
+        self, path: str, start: int, lost: int, counted: Callable[[bytes], int], size: int = 0
+    ) -> int:
+        """Return how many of `lost` messages, from byte `start` of a file on, are not among these.
+
+        `counted` returns how many messages some records are. `size`: how many bytes were dropped with the
+        messages; 0: they were gone before.
+        """
+        if path != self.path or not lost or (size and start + size <= self.waiting.start):
+            return lost
+        return max(0, lost - counted(self.waiting.records[max(0, start - self.waiting.start) :]))
+
+
+def not_displaced(
+    repairs: Iterable[Repair], displaced: Iterable[Displaced], counted: Callable[[bytes], int]
+) -> Iterator[Repair]:
+    """Return the repairs without the lost messages that are appended again. `counted` as `lost_without`."""
+    for repair in repairs:
+        lost = repair.records or 0
+        for each in displaced:
+            lost = each.lost_without(repair.path, repair.kept, lost, counted, repair.dropped)
+        yield replace(repair, records=lost) if repair.records else repair
