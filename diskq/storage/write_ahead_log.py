@@ -7,12 +7,7 @@
 # with the kernel's identifier of this boot, and is ignored after another boot.
 #
 # It holds one entry: records, the file and the byte where they belong, and a checksum of all that. After a
-# kill the next open compares it with the file (`replay`):
-#
-#   the file holds the records         nothing to do
-#   the file ends in a prefix of them  the rest is written
-#   other bytes are in their place     another program has written since. Its bytes stay, and the records are
-#                                      displaced: the engine appends them again, at the end, and reports it
+# kill the next open puts them there (`replay`, by the table in log/replay.py).
 #
 # It also holds the checksums of blocks whose rows may not be in their checksum files yet, including the open
 # block: after a kill every byte has a checksum. `replay` adds them to the checksum files. A writer whose
@@ -41,8 +36,9 @@ from diskq.storage.checksums import ChecksumFile, Row, Rows, checksum
 from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, join
 from diskq.storage.log.entries import Staging, Waiting
+from diskq.storage.log.replay import LogReplay
 from diskq.storage.overlay import OverlayFS
-from diskq.storage.repairs import Repair, RepairKind, keep_content, keep_copy
+from diskq.storage.repairs import Repair, RepairKind, keep_copy
 
 __all__ = [
     "RESERVE",
@@ -454,7 +450,7 @@ def replay(
     if not is_believed:
         return found
     if content.waiting is not None:
-        _judge_waiting(fs, staging, content.waiting, content.is_old, in_place, found)
+        _put(fs, staging, content.waiting, content.is_old, in_place, found)
     elif content.unreadable:
         found.repairs.append(_keep_unreadable(fs, staging.path, content.unreadable))
     rows = [(file, row) for file, row in content.rows if row.end <= voided.get(file, row.end)]
@@ -462,53 +458,26 @@ def replay(
     return found
 
 
-def _judge_waiting(
+def _put(
     fs: FileSystem, staging: Staging, waiting: Waiting, is_old: bool, in_place: bool, found: Replayed
 ) -> None:
-    """Write the records, if their place is free, and record in `found` what became of them."""
-    path, records = staging.data(waiting.file), waiting.records
-    size = fs.size_of(path)
-    if size is None and is_old:
+    """Put the records into their place, and record in `found` what became of them."""
+    if is_old and fs.size_of(staging.data(waiting.file)) is None:
         return  # the records may have been written, and then consumed with their file
-    if size is None or size < waiting.start:
-        # Bytes before the records are missing, and appending would hide that: the records are kept aside.
-        ends = "is gone" if size is None else f"ends at byte {size}"
-        reason = f"the file {ends}, accepted messages belong at byte {waiting.start}"
-        aside = keep_content(fs, staging.path, records)
-        found.repairs.append(
-            Repair(
-                path=path,
-                kind=RepairKind.DISPLACED,
-                kept=size or 0,
-                dropped=len(records),
-                reason=reason,
-                records=None,
-                saved_as=aside,
-            )
-        )
-        return
-    handle = fs.open(path, write=True)
+
+    def use_reserve(*_: object) -> bool:
+        _truncate(fs, staging.path, SIZE)
+        return False
+
+    files = LogReplay(fs, {0: staging}, in_place=in_place, are_synced=False, on_full=use_reserve)
     try:
-        there = fs.pread(handle, len(records), waiting.start)
-        if there == records:
+        if files.put(waiting.as_part(0)):
             found.restored = waiting
-        elif in_place and records.startswith(there) and staging.is_last(waiting.file):
-            _write(fs, staging.path, handle, waiting)
-            found.restored = waiting
-        else:
-            found.displaced = waiting
+        displaced, repairs = files.finish()
+        found.displaced = displaced[0].waiting if displaced else None
+        found.repairs += repairs
     finally:
-        fs.close(handle)
-
-
-def _write(fs: FileSystem, wal: str, handle: int, waiting: Waiting) -> None:
-    try:
-        write_all(fs, handle, waiting.records, waiting.start)
-    except OSError as failure:
-        if failure.errno not in FULL_DISK_ERRNOS:
-            raise
-        _truncate(fs, wal, SIZE)
-        write_all(fs, handle, waiting.records, waiting.start)
+        files.close()
 
 
 def _keep_unreadable(fs: FileSystem, path: str, size: int) -> Repair:

@@ -22,7 +22,7 @@ from diskq.engine.log.append_mode import Admission, Mode
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
 from diskq.storage import checksums
-from diskq.storage import write_ahead_log as wal
+from diskq.storage.log import replay
 from diskq.storage.redo_replay import LAST_NOT_WHOLE
 from diskq.testing import CrashFS, FaultFS
 from tests.crash.barriers import APPENDFILE, WEAKER
@@ -461,7 +461,7 @@ def test_recovery_may_be_interrupted_too(seed: int) -> None:
 JOURNAL = journalsteps.__name__
 OPENING = opening.__name__
 WRITER = writer.__name__
-WAL = wal.__name__
+REPLAY = replay.__name__
 RECOVERY, TRUST = recovery.__name__, trust.__name__
 FILES = journalfiles.__name__
 CHECKSUMS = checksums.__name__
@@ -504,7 +504,7 @@ MUTATIONS = [
     Mutation(OPENING, "wals.replay(in_place=in_place, voided=redone.voided)", "pass", by=killed_with_a_wal),
     Mutation(OPENING, "append_again(each)", "pass", by=a_wal_of_long_ago),
     Mutation(JOURNAL, "is_held=False)\n        self.log.sync()", "is_held=False)", by=a_wal_of_long_ago),
-    Mutation(WAL, "in_place and records.startswith(there)", "in_place", by=a_wal_of_long_ago),
+    Mutation(REPLAY, "else part.content.startswith(there)", "else True", by=a_wal_of_long_ago),
 ]
 
 

@@ -2,7 +2,8 @@
 # they belong; it needs no format, and means the same in each log.
 #
 # There are two: the write-ahead log has records that were accepted and may not be written yet
-# (storage/write_ahead_log.py), the redo log those that were synced in it alone (storage/redo_log.py).
+# (storage/write_ahead_log.py), the redo log those that were synced in it alone (storage/redo_log.py). One
+# replay puts both into the files after a crash: replay.py.
 
 from __future__ import annotations
 
@@ -42,6 +43,10 @@ class Waiting(NamedTuple):
     file: int
     start: int
     records: bytes
+
+    def as_part(self, group: int) -> Part:
+        """Return them as a part of this partition."""
+        return Part(group, DATA, self.file, self.start, self.records)
 
 
 class Staging(NamedTuple):
