@@ -165,6 +165,20 @@ MAY_CALL_OPEN = {"diskq.storage.fs", *ABOVE}
 USES_STANDARD_STREAMS = {"diskq.cli.core.stdio"}
 STANDARD_STREAMS = {f"{under}{name}{under}" for under in ("", "__") for name in ("stdin", "stdout", "stderr")}
 
+# What says in words, for people, what a kind and numbers say for code; and the same of errors and repairs.
+SENTENCES = {"problem", "reason", "trouble", "what"}
+SAID_BY_STR = {"damage", "error", "failure", "finding", "loss", "refusal", "repair"}
+READING = {
+    *("count", "endswith", "find", "index", "partition", "removeprefix", "removesuffix", "replace", "rfind"),
+    *("rindex", "rpartition", "rsplit", "split", "splitlines", "startswith"),
+}
+# `RowError.reason` is one of five words.
+ONE_OF_SOME = {
+    ("diskq.engine.stream.transactions.staging", "odd.reason == 'value size'"),
+    ("diskq.engine.stream.transactions.staging", "odd.reason == 'key size'"),
+    ("diskq.spark.sink", "_CODES_OF_ROWS[error.reason]"),
+}
+
 # --- the checker ------------------------------------------------------------------------------
 
 
@@ -318,6 +332,51 @@ def stream_violations(module: str, tree: ast.AST) -> list[str]:
     return found
 
 
+def sentence_violations(module: str, tree: ast.AST) -> list[str]:
+    """Uses of a sentence by code: what a finding or a repair is, its kind and its numbers say."""
+    found = []
+    names = {
+        each.targets[0].id
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and _is_sentence(each.value)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                is_by_identity = all(isinstance(each, ast.Is | ast.IsNot) for each in ops)
+                read = [] if is_by_identity else [left, *others]
+            case ast.Call(func=ast.Attribute(value=value, attr=name)) if name in READING:
+                read = [value]
+            case ast.Call(func=ast.Attribute(value=ast.Name("re")), args=arguments):
+                read = arguments
+            case ast.Subscript(value=value, slice=ast.Slice(lower=lower)):
+                read = [] if lower is None else [value]  # the beginning may be shown
+            case ast.Subscript(value=value, slice=place):
+                read = [value, place]
+            case ast.Match(subject=subject):
+                read = [subject]
+            case ast.ListComp(elt=part) | ast.SetComp(elt=part) | ast.DictComp(key=part):
+                read = [part] if isinstance(part, ast.Tuple) or not isinstance(node, ast.ListComp) else []
+            case _:
+                continue
+        if any(_is_sentence(each, names) for each in read) and (module, ast.unparse(node)) not in ONE_OF_SOME:
+            found.append(f"{module}:{node.lineno} must not read a sentence: {ast.unparse(node)}")
+    return found
+
+
+def _is_sentence(node: ast.AST, names: Iterable[str] = ()) -> bool:
+    match node:
+        case ast.Attribute(attr=name):
+            return name in SENTENCES
+        case ast.Name(name):
+            return name in names
+        case ast.Call(func=ast.Name("str"), args=[ast.Name(name)]):
+            return name in SAID_BY_STR
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+            return any(_is_sentence(each, names) for each in parts)
+    return False
+
+
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -374,6 +433,12 @@ def test_only_the_barrier_makes_durable_and_only_the_door_opens():
 
 def test_the_command_prints_and_reads_in_one_module():
     assert [each for path in OF_PYTHON for each in stream_violations(module_name(path), tree_of(path))] == []
+
+
+def test_no_code_reads_a_sentence():
+    assert [
+        each for path in OF_PYTHON for each in sentence_violations(module_name(path), tree_of(path))
+    ] == []
 
 
 def test_each_class_has_a_name_of_its_own():
@@ -554,6 +619,43 @@ def test_a_planted_use_of_a_standard_stream_is_flagged(planted):
 )
 def test_an_innocent_use_of_a_stream_is_not_flagged(innocent):
     assert stream_violations("diskq.cli.queue.verbs", ast.parse(innocent)) == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "if repair.reason == 'torn': pass",
+        "'implementation' in snapshot.trouble",
+        "finding.what.endswith(GONE)",
+        "repair.reason.removesuffix(REPAIRS)",
+        "loss.reason.split(': ')[0]",
+        "seen = [(repair.path, repair.reason) for repair in repairs]",
+        "{finding.what for finding in findings}",
+        "(finding.path, finding.what) in before",
+        "str(repair) in before",
+        "re.match('torn', loss.reason)",
+        "WORDS[finding.what]",
+        "repair.reason[5:]",
+        "why = repair.reason\nif why == 'torn': pass",
+    ],
+)
+def test_a_planted_reading_of_a_sentence_is_flagged(planted):
+    assert len(sentence_violations("diskq.tools.report", ast.parse(planted))) == 1
+
+
+@pytest.mark.parametrize(
+    "innocent",
+    [
+        "say(f'{repair.path}: {repair.reason}')",
+        "report.damage(repair.kind, repair.path, 0, repair.reason)",
+        "if segment.trouble is None: pass",
+        "if repair.kind is RepairKind.TORN: pass",
+        "shown = letter.reason[:200]",
+        "'; '.join(each.reason for each in repairs)",
+    ],
+)
+def test_an_innocent_use_of_a_sentence_is_not_flagged(innocent):
+    assert sentence_violations("diskq.tools.report", ast.parse(innocent)) == []
 
 
 def test_an_innocent_call_is_not_flagged():

@@ -38,7 +38,7 @@ class RepairKind(enum.StrEnum):
     REBUILT = "rebuilt"
     """Metadata, entries, settings or an offset that was missing or wrong: it is made anew."""
     KEPT_ASIDE = "kept aside"
-    """Bytes that an open kept aside before it was killed."""
+    """Bytes that an earlier open or repair kept aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

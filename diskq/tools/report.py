@@ -6,18 +6,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from diskq.storage.checksums import corrupt_rows
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import holder_of
 from diskq.storage.numbered_files import private_path
-from diskq.storage.repairs import Repair
+from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.swap import plan_path
-from diskq.tools.findings import Finding, Progress, Severity
+from diskq.tools.findings import Finding, FindingKind, Progress, Severity, StateKind
 
 __all__ = [
     "Report",
     "report_cut_repair",
+    "report_kept_aside",
     "report_leftovers",
     "report_missing_start",
     "report_rotten_entries",
@@ -27,6 +29,21 @@ __all__ = [
 _LOOKS = 5
 _MOMENT = 0.02
 """Seconds between two looks: by then a write that was in progress has usually ended."""
+
+
+class _Trouble(NamedTuple):
+    """What two looks have to agree on."""
+
+    severity: Severity
+    kind: FindingKind
+    path: str
+    at: int | None
+    size: int | None
+    offset: int | None
+
+    @classmethod
+    def of(cls, finding: Finding) -> _Trouble:
+        return cls(finding.severity, finding.kind, finding.path, finding.at, finding.size, finding.offset)
 
 
 @dataclass(slots=True)
@@ -45,17 +62,51 @@ class Report:
         if self.progress is not None and size:
             self.progress(size)
 
-    def damage(self, path: str, at: int | None, what: str, lost: int = 0) -> None:
-        self._add("damage", path, at, what, lost)
+    def damage(
+        self,
+        kind: FindingKind,
+        path: str,
+        at: int | None,
+        what: str,
+        lost: int = 0,
+        *,
+        size: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        self._add("damage", kind, path, at, what, lost, size, offset)
 
-    def torn(self, path: str, at: int | None, what: str) -> None:
-        self._add("torn", path, at, what, 0)
+    def torn(
+        self, kind: FindingKind, path: str, at: int | None, what: str, *, size: int | None = None
+    ) -> None:
+        self._add("torn", kind, path, at, what, 0, size, None)
 
-    def note(self, path: str, at: int | None, what: str) -> None:
-        self._add("note", path, at, what, 0)
+    def note(
+        self,
+        kind: FindingKind,
+        path: str,
+        at: int | None,
+        what: str,
+        *,
+        size: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        self._add("note", kind, path, at, what, 0, size, offset)
 
-    def _add(self, severity: Severity, path: str, at: int | None, what: str, lost: int) -> None:
-        self.findings.append(Finding(severity=severity, path=path, at=at, what=what, lost=lost))
+    def _add(
+        self,
+        severity: Severity,
+        kind: FindingKind,
+        path: str,
+        at: int | None,
+        what: str,
+        lost: int,
+        size: int | None,
+        offset: int | None,
+    ) -> None:
+        finding = Finding(
+            severity=severity, kind=kind, path=path, at=at, size=size, offset=offset, what=what, lost=lost
+        )
+        self.findings.append(finding)
 
     def take(self, part: Report) -> None:
         """Add what a look at a part of the store has found. Its progress was reported already."""
@@ -83,24 +134,31 @@ class Report:
             most -= self.findings[number].lost
 
     @property
-    def troubles(self) -> set[tuple[str, str, int | None, str]]:
-        """Return what is wrong, without the numbers that may change a moment later."""
-        wrong = (each for each in self.findings if each.severity != "note")
-        return {(each.severity, each.path, each.at, each.what) for each in wrong}
+    def troubles(self) -> set[_Trouble]:
+        """What is wrong, without the numbers of lost messages, which may change a moment later."""
+        return {_Trouble.of(each) for each in self.findings if each.severity != "note"}
 
 
 def report_rotten_entries(fs: FileSystem, checksum_file: str, bare: int, report: Report) -> None:
     """Report rotten entries of a checksum file, if `bare` bytes of the data have no checksum."""
     if bare > 0 and (rotten := corrupt_rows(fs, checksum_file)):
         what = f"{len(rotten)} of its entries are torn or rotten: {bare} bytes of the data have no checksum"
-        report.note(checksum_file, rotten[0], what)
+        report.note(RepairKind.CORRUPT, checksum_file, rotten[0], what)
 
 
 def report_cut_repair(fs: FileSystem, root: str, name: str, report: Report) -> None:
     """Report a repair that was begun at `root` under this name and cut short."""
     plan = plan_path(private_path(root, name))
     if fs.size_of(plan) is not None:
-        report.note(plan, None, "this is the rest of a repair that was cut short: the next open finishes it")
+        what = "this is the rest of a repair that was cut short: the next open finishes it"
+        report.note(StateKind.PENDING, plan, None, what)
+
+
+def report_kept_aside(fs: FileSystem, path: str, report: Report) -> None:
+    """Report a file of bytes that an earlier open or repair could not read."""
+    size = fs.size_of(path) or 0
+    what = f"{size} bytes that an earlier open or repair kept aside"
+    report.note(RepairKind.KEPT_ASIDE, path, None, what, size=size)
 
 
 def report_leftovers(
@@ -110,13 +168,13 @@ def report_leftovers(
     if paths and holder_of(fs, lock)[1]:
         return  # looked at after the files: whoever made one of them has the lock, or has had it
     for path in paths:
-        report.note(path, None, f"{why}: the next open removes it")
+        report.note(StateKind.LEFTOVER, path, None, f"{why}: the next open removes it")
 
 
 def report_missing_start(missing: Repair | None, report: Report) -> None:
     """Report messages that are missing before the first segment."""
     if missing is not None:
-        report.damage(missing.path, None, missing.reason, missing.records or 0)
+        report.damage(missing.kind, missing.path, None, missing.reason, missing.records or 0)
 
 
 def settled(look: Callable[[Report], None], progress: Progress | None) -> Report:
@@ -134,8 +192,6 @@ def settled(look: Callable[[Report], None], progress: Progress | None) -> Report
             break
         stayed = found.troubles & before
         found.findings = [
-            each
-            for each in found.findings
-            if each.severity == "note" or (each.severity, each.path, each.at, each.what) in stayed
+            each for each in found.findings if each.severity == "note" or _Trouble.of(each) in stayed
         ]
     return found

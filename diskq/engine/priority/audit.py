@@ -49,8 +49,11 @@ class SegmentReport:
     is_covered: bool
     """True if the snapshot covers it: it is no longer needed."""
     trouble: str | None
+    """In words, for people."""
     has_more: bool
     """True if whole records follow the trouble."""
+    is_blank: bool = False
+    """True if the trouble is that its head was not written."""
     is_refused: bool = False
     """True if no crash leaves that, and an open refuses it: another version's head, an invalid command."""
 
@@ -72,6 +75,9 @@ class SnapshotReport:
     queues: dict[str, int] = field(default_factory=dict)
     """How many records each holds."""
     trouble: str | None = None
+    """What is wrong, in words for people; or None."""
+    is_refused: bool = False
+    """True if another version wrote it: an open refuses it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +167,7 @@ def _metadata(fs: FileSystem, files: StoreFiles) -> tuple[int, str | None]:
 
 def _snapshot(fs: FileSystem, files: StoreFiles) -> tuple[SnapshotReport | None, State]:
     """Return the snapshot's report, and its state if it can be believed."""
-    state = State()
+    state, is_refused = State(), False
     try:
         handle = fs.open(files.snapshot)
     except FileNotFoundError:
@@ -185,10 +191,11 @@ def _snapshot(fs: FileSystem, files: StoreFiles) -> tuple[SnapshotReport | None,
     except BadSnapshot as bad:
         trouble = f"{bad.args[1]}, at byte {bad.args[0]}"
     except UnknownImplementation as unknown:
-        trouble = f"queue implementation {unknown.args[0]}"
+        trouble, is_refused = f"queue implementation {unknown.args[0]}", True
     finally:
         fs.close(handle)
-    return SnapshotReport(path=files.snapshot, size=size, trouble=trouble), State()
+    found = SnapshotReport(path=files.snapshot, size=size, trouble=trouble, is_refused=is_refused)
+    return found, State()
 
 
 def _layout(is_document: bool) -> str:
@@ -231,6 +238,7 @@ def _report(
         is_covered=is_covered,
         trouble=trouble,
         has_more=has_more,
+        is_blank=scanned.is_blank and scanned.size > 0,
         is_refused=scanned.is_bad
         or scanned.version is not None
         or (scanned.is_alien and not scanned.is_torn),

@@ -227,9 +227,21 @@ class StoreOpening:
         return "mends" if _CUTS.intersection(self.warnings) else "ok"
 
     @property
-    def troubles(self) -> set[str]:
-        """What the open repairs, and why it fails, in words."""
-        return {*map(str, self.repairs), *([] if self.refusal is None else [str(self.refusal)])}
+    def troubles(self) -> set[Hashable]:
+        """The places of what the open repairs, and of why it fails."""
+        refusal = [] if self.refusal is None else [_place_of_refusal(self.refusal)]
+        return {*map(_place_of, self.repairs), *refusal}
+
+
+def _place_of(repair: Repair) -> Hashable:
+    return repair.path, repair.kind, repair.kept, repair.dropped, repair.records
+
+
+def _place_of_refusal(refusal: CorruptionError | UnsupportedFormatError) -> Hashable:
+    if isinstance(refusal, UnsupportedFormatError):
+        return refusal.path, refusal.found
+    kind = refusal.kind if isinstance(refusal, DamagedStoreError) else None
+    return refusal.path, kind, refusal.position
 
 
 def try_opening(path: AnyPath, *, fs: FileSystem | None = None) -> StoreOpening:
@@ -253,9 +265,9 @@ def try_opening(path: AnyPath, *, fs: FileSystem | None = None) -> StoreOpening:
             break
         before, found = found.troubles, look()
         if found.refusal is None:
-            agreed = tuple(repair for repair in found.repairs if str(repair) in before)
+            agreed = tuple(repair for repair in found.repairs if _place_of(repair) in before)
             return replace(found, repairs=agreed, warnings=found.warnings if agreed else {})
-        if str(found.refusal) in before:
+        if _place_of_refusal(found.refusal) in before:
             break
     return found
 

@@ -31,6 +31,7 @@ from diskq.storage.lock import holder_of
 from diskq.storage.log.entries import Waiting
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
+from diskq.storage.repairs import RepairKind
 from diskq.storage.write_ahead_log import read_wal
 
 __all__ = [
@@ -410,7 +411,7 @@ def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recov
     """
     framing, any_size = NsqFraming(min_size, MAX_BODY), NsqFraming(0, MAX_BODY)
     files.numbers()  # raises now, if there is no directory
-    before: list[tuple[str, int, str]] = []
+    before: list[tuple[str, int, RepairKind]] = []
     for _ in range(_MOST_LOOKS):
         try:
             is_free = holder_of(fs, files.lock)[1] is False
@@ -418,7 +419,7 @@ def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recov
         except FileNotFoundError:
             continue
         # If the owner is at work, what seems to be missing may just have come, or gone.
-        seen = [(repair.path, repair.kept, repair.reason) for repair in found.repairs]
+        seen = [(repair.path, repair.kept, repair.kind) for repair in found.repairs]
         if seen == before:
             return found
         before = seen

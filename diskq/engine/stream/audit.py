@@ -36,6 +36,7 @@ from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.repairs import RepairKind
 
 __all__ = ["AuditTask", "SegmentAudit", "Trouble", "audit_segment", "audit_tasks", "examine_segment"]
 
@@ -57,12 +58,15 @@ class AuditTask(NamedTuple):
 class Trouble(NamedTuple):
     """One fault of a segment."""
 
+    kind: RepairKind
+    """TORN for the end of an interrupted write: the next open repairs it, and no whole message is lost."""
     path: str
     at: int | None
     """The byte in that file; None if there is no such file."""
     what: str
-    is_torn: bool = False
-    """True for the end of an interrupted write: the next open repairs it, and no whole message is lost."""
+    """The fault in words, for people."""
+    size: int | None = None
+    """Bytes from there on that are concerned; None: unknown, or no bytes are."""
     missing: range = range(0)
     """Offsets that no segment has."""
 
@@ -151,7 +155,7 @@ def _absent(files: PartitionFiles, task: AuditTask) -> tuple[SegmentAudit, list[
         if files.bases():
             return None
     problem = "the partition has no segment"
-    return _segment_audit(task, problem=problem), [Trouble(files.directory, None, problem)]
+    return _segment_audit(task, problem=problem), [Trouble(RepairKind.LOST, files.directory, None, problem)]
 
 
 def _segment_audit(
@@ -289,9 +293,10 @@ class _Audit:
     def _report_end(self, position: int, records: int, most: int) -> None:
         if self._is_complete and position < (end := self._fs.size(self._data)):
             what = f"no record begins at byte {position} of the data: {end - position} bytes are left"
-            self._report(DATA, position, what)
+            self._report(RepairKind.CORRUPT, DATA, position, what, end - position)
         elif not self._is_complete and records < most:
-            self._report(DATA, position, f"the index has {most} messages, the data has {records}")
+            what = f"the index has {most} messages, the data has {records}"
+            self._report(RepairKind.LOST, DATA, position, what)
         elif not self._is_complete and self._judges_tail:
             self._judge_tail(position, records)
 
@@ -305,21 +310,21 @@ class _Audit:
             left = size - position - found.valid_end
             if found.stop == "CORRUPT" and data[found.valid_end :].strip(b"\0"):
                 at = position + found.valid_end
-                self._report(DATA, at, f"no record begins at byte {at} of the data: {left} bytes are left")
-            elif left:
-                self._report(DATA, position, f"{whole}{left} bytes follow the last one in the index", True)
+                what = f"no record begins at byte {at} of the data: {left} bytes are left"
+                self._report(RepairKind.CORRUPT, DATA, at, what, left)
             else:
-                what = f"{found.records} whole messages follow the last one in the index"
-                self._report(DATA, position, what, True)
+                what = f"{whole}{left} bytes follow the last one in the index"
+                if not left:
+                    what = f"{found.records} whole messages follow the last one in the index"
+                self._report(RepairKind.TORN, DATA, position, what, size - position)
         for which, handle, row_size in self._row_files():
             surplus = self._size(handle) - records * row_size
             if surplus >= row_size and which == TIMEINDEX and position == size:
-                self._report(
-                    which, records * row_size, f"{surplus} bytes of the timeindex belong to no record"
-                )
+                what = f"{surplus} bytes of the timeindex belong to no record"
+                self._report(RepairKind.STALE, which, records * row_size, what, surplus)
             elif surplus % row_size:
                 what = f"{surplus % row_size} bytes of an entry are at the end of the {NAMES[which]}"
-                self._report(which, records * row_size, what, True)
+                self._report(RepairKind.TORN, which, records * row_size, what, surplus)
 
     def _row_files(self) -> tuple[tuple[int, int | None, int], ...]:
         return (INDEX, self._index, INDEX_ROW_SIZE), (TIMEINDEX, self._timeindex, TIMEINDEX_ROW_SIZE)
@@ -346,13 +351,15 @@ class _Audit:
         offset, name = self._task.base + number, NAMES[which]
         at = number * (INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE)[which - INDEX]
         if handle is None:
-            self._report(which, None, f"there is no {name}")
+            self._report(RepairKind.REBUILT, which, None, f"there is no {name}")
         elif is_missing:
             # It is written after the index: the entries of the last messages may be missing.
             is_torn = not self._is_complete and which == TIMEINDEX
-            self._report(which, at, f"the {name} ends before offset {offset}", is_torn)
+            kind = RepairKind.TORN if is_torn else RepairKind.REBUILT
+            self._report(kind, which, at, f"the {name} ends before offset {offset}")
         else:
-            self._report(which, at, f"the {name}'s entry of offset {offset} disagrees with its record")
+            what = f"the {name}'s entry of offset {offset} disagrees with its record"
+            self._report(RepairKind.REBUILT, which, at, what)
 
     # --- checksums --------------------------------------------------------------------------------
 
@@ -398,10 +405,11 @@ class _Audit:
         more = f", nor have {self._bad - 1} other blocks" if self._bad > 1 else ""
         if row.end > file_end:
             what = f"the data ends at byte {file_end}, its checksums go on to {row.end}"
-            self.troubles.insert(0, Trouble(self._paths[DATA], file_end, what))
+            trouble = Trouble(RepairKind.LOST, self._paths[DATA], file_end, what, row.end - file_end)
         else:
             what = f"bytes {row.start} to {row.end} of the data do not have their checksum{more}"
-            self.troubles.insert(0, Trouble(self._paths[DATA], row.start, what))
+            trouble = Trouble(RepairKind.CORRUPT, self._paths[DATA], row.start, what, row.end - row.start)
+        self.troubles.insert(0, trouble)
 
     # --- ends -------------------------------------------------------------------------------------
 
@@ -412,21 +420,27 @@ class _Audit:
         for which, handle, row_size in self._row_files():
             if (surplus := self._size(handle) - records * row_size) > 0:
                 what = f"{surplus} bytes of the {NAMES[which]} belong to no record"
-                self._report(which, records * row_size, what)
+                self._report(RepairKind.STALE, which, records * row_size, what, surplus)
         if base + records < next_base:
             what = (
                 f"offsets {base + records} to {next_base - 1} are missing: the next segment begins after them"
             )
             end = self._fs.size(self._data)
-            self._report(DATA, end, what, missing=range(base + records, next_base))
+            self._report(RepairKind.LOST, DATA, end, what, missing=range(base + records, next_base))
         elif base + records > next_base:
             what = f"it holds {base + records - next_base} messages more than offsets"
-            self._report(DATA, self._fs.size(self._data), what)
+            self._report(RepairKind.FOREIGN, DATA, self._fs.size(self._data), what)
 
     def _report(
-        self, which: int, at: int | None, what: str, is_torn: bool = False, missing: range = range(0)
+        self,
+        kind: RepairKind,
+        which: int,
+        at: int | None,
+        what: str,
+        size: int | None = None,
+        missing: range = range(0),
     ) -> None:
-        self.troubles.append(Trouble(self._paths[which], at, what, is_torn, missing))
+        self.troubles.append(Trouble(kind, self._paths[which], at, what, size, missing))
 
     # --- what a reader makes of it ----------------------------------------------------------------
 

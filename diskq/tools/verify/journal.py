@@ -26,12 +26,15 @@ from diskq.storage.lock import may_be_open, read_holder
 from diskq.storage.log_events import nothing_logged
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
+from diskq.storage.repairs import RepairKind
 from diskq.storage.write_ahead_log import read_wal
 from diskq.storage.write_ahead_logs import was_restarted
+from diskq.tools.findings import StateKind
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.report import (
     Report,
     report_cut_repair,
+    report_kept_aside,
     report_leftovers,
     report_missing_start,
     report_rotten_entries,
@@ -112,10 +115,9 @@ def _look_over(fs: FileSystem, files: JournalFiles, report: Report) -> None:
     if bases and found < checksummed:
         counted = sum(finding.lost for finding in report.findings)
         if lost := max(0, checksummed - found - counted):
-            what = (
-                f"messages {checksummed - lost} to {checksummed - 1}, of which there are checksums, are gone"
-            )
-            report.damage(files.data(files.checksum_files()[-1]), None, what, lost)
+            start, path = checksummed - lost, files.data(files.checksum_files()[-1])
+            what = f"messages {start} to {checksummed - 1}, of which there are checksums, are gone"
+            report.damage(RepairKind.LOST, path, None, what, lost, offset=start)
     if point is not None and bases:
         # Checksums that are not this segment's own would count messages that never existed.
         first = min([bases[0], *files.checksum_files()])
@@ -130,7 +132,7 @@ def _report_no_segment(files: JournalFiles, base: int, promised: int, report: Re
     start = min(files.checksum_files(), default=base)
     if start < promised:
         what = f"no segment exists: messages {start} to {promised - 1} are gone"
-        report.damage(files.data(base), None, what, promised - start)
+        report.damage(RepairKind.LOST, files.data(base), None, what, promised - start, offset=start)
 
 
 def _lower_unsynced(part: Report, synced: int) -> None:
@@ -138,7 +140,9 @@ def _lower_unsynced(part: Report, synced: int) -> None:
     for number, finding in enumerate(part.findings):
         if finding.severity == "damage" and finding.at is not None and finding.at >= synced:
             what = f"{finding.what}; not synced before the machine stopped: the next open cuts it"
-            part.findings[number] = replace(finding, severity="torn", what=what, lost=0)
+            part.findings[number] = replace(
+                finding, severity="torn", kind=RepairKind.UNSYNCED, what=what, lost=0
+            )
 
 
 def _look(
@@ -168,7 +172,8 @@ def _look(
             loss = segment.read_on(size, next_base)
             if loss is not None:
                 what = f"bytes {loss.start} to {loss.end}: {loss.reason}"
-                report.damage(path, loss.start, what, loss.records or 0)
+                size_lost, lost = loss.end - loss.start, loss.records or 0
+                report.damage(loss.kind, path, loss.start, what, lost, size=size_lost)
                 offset = ahead.next_offset
             before, first = ahead.position, ahead.next_offset
             report.messages += ahead.skip_to(UNBOUNDED) - first
@@ -187,9 +192,8 @@ def _look(
         elif ahead.next_offset < next_base:
             _report_gap(fs, files, path, position, Gap(0, ahead.next_offset, next_base), report)
         elif ahead.next_offset > next_base:
-            report.damage(
-                path, position, f"it holds {ahead.next_offset - next_base} messages more than offsets"
-            )
+            what = f"it holds {ahead.next_offset - next_base} messages more than offsets"
+            report.damage(RepairKind.FOREIGN, path, position, what, offset=next_base)
     finally:
         segment.close()
 
@@ -200,9 +204,11 @@ def _report_gap(
     """Report messages that are missing after a segment's end at `position`: as a note if that is known."""
     what = f"messages {gap.start} to {gap.end - 1} are missing: the next segment begins after them"
     if unknown := unknown_parts(gap, known_gaps(fs, files)):
-        report.damage(path, position, what, sum(part.end - part.start for part in unknown))
+        lost = sum(part.end - part.start for part in unknown)
+        report.damage(RepairKind.LOST, path, position, what, lost, offset=gap.start)
     else:
-        report.note(path, position, f"{what}: a repair has left them out")
+        what = f"{what}: a repair has left them out"
+        report.note(RepairKind.LOST, path, position, what, offset=gap.start)
 
 
 def _look_at_the_end(
@@ -223,16 +229,17 @@ def _look_at_the_end(
         ).records
         what = f"the data ends at byte {segment.size}, its checksums go on to {known}"
         if _is_unsynced(fs, files):
-            report.torn(path, end, what)
+            report.torn(RepairKind.UNSYNCED, path, end, what, size=known - end)
         else:
-            report.damage(path, end, what, max(0, row.records - held))
+            lost = max(0, row.records - held)
+            report.damage(RepairKind.LOST, path, end, what, lost, size=known - end)
     elif end < size and not may_be_open(fs, files.lock):
         left = size - end
         what = f"{left} bytes are not a whole message: the next open cuts them, and keeps a copy"
         if segment.tail == "TORN" or not fs.pread(segment.blocks.handle, left, end).strip(b"\0"):
-            report.torn(path, end, what)
+            report.torn(RepairKind.TORN, path, end, what, size=left)
         else:
-            report.damage(path, end, what)
+            report.damage(RepairKind.CORRUPT, path, end, what, size=left)
 
 
 def _is_unsynced(fs: FileSystem, files: JournalFiles) -> bool:
@@ -247,17 +254,16 @@ def _look_at_the_point(
         missing = point.next_offset - next_offset
         what = f"messages {next_offset} to {point.next_offset - 1} were on stable storage, and are gone"
         counted = sum(finding.lost for finding in report.findings)
-        report.damage(files.data(base), None, what, max(0, missing - counted))
+        lost = max(0, missing - counted)
+        report.damage(RepairKind.LOST, files.data(base), None, what, lost, offset=next_offset)
 
 
 def _look_at_readers(fs: FileSystem, files: JournalFiles, report: Report) -> None:
     for reader in read_journal_offsets(files.path, fs=fs):
-        if reader.repair is not None:
-            size = fs.size_of(reader.repair.path)
-            if size is not None and 0 < size < OFFSET_SIZE:
-                report.torn(reader.repair.path, 0, reader.repair.reason)
-            else:
-                report.damage(reader.repair.path, 0, reader.repair.reason)
+        if (repair := reader.repair) is not None:
+            size = fs.size_of(repair.path)
+            tell = report.torn if size is not None and 0 < size < OFFSET_SIZE else report.damage
+            tell(repair.kind, repair.path, 0, repair.reason)
 
 
 def _report_rest(
@@ -267,20 +273,19 @@ def _report_rest(
         return
     report_cut_repair(fs, files.path, files.swap, report)
     if not read_points(fs, files).is_readable:
-        report.note(files.points, 0, "it cannot be read: the next open looks at everything")
+        what = "it cannot be read: the next open looks at everything"
+        report.note(RepairKind.CORRUPT, files.points, 0, what)
     if (waiting := read_wal(fs, files.wal)) is not None:
         size = fs.size_of(files.data(waiting.file))
         if size is not None and waiting.start <= size < waiting.start + len(waiting.records):
             whole = journal_codec.count(waiting.records[size - waiting.start :]).records
             report.messages += whole
-            report.note(files.wal, None, f"{whole} messages wait here: the next open writes them")
+            what = f"{whole} messages wait here: the next open writes them"
+            report.note(StateKind.WAITING, files.wal, None, what)
     report_missing_start(missing_start(bases, files.checksum_files(), files.data, noted=noted), report)
     for directory in files.data_places():
         for name in sorted(fs.list_directory(directory)):
             if ".bad" in name:
-                path = join(directory, name)
-                report.note(
-                    path, None, f"{fs.size_of(path) or 0} bytes that an earlier open or repair kept aside"
-                )
+                report_kept_aside(fs, join(directory, name), report)
     left = [*files.leftovers(), *files.orphans(bases)]
     report_leftovers(fs, left, files.lock, report)

@@ -13,6 +13,7 @@ from diskq.errors import CorruptionError
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import may_be_open, read_holder
 from diskq.storage.repairs import RepairKind, last_byte
+from diskq.tools.findings import StateKind
 from diskq.tools.report import Report, report_leftovers, settled
 from diskq.tools.stores import Store
 
@@ -24,7 +25,7 @@ def verify_priority(fs: FileSystem, store: Store, report: Report) -> None:
     try:
         files = StoreFiles.existing(fs, store.path)
     except CorruptionError as refusal:
-        report.damage(refusal.path, refusal.position, refusal.reason)
+        report.damage(StateKind.REFUSED, refusal.path, refusal.position, refusal.reason)
         return
     found = settled(lambda part: _StoreVerification(fs, files, part).run(), report.progress)
     report.take(found)
@@ -72,7 +73,8 @@ def _compare_with_an_open(fs: FileSystem, files: StoreFiles, report: Report) -> 
     if refusal is not None:
         if not any(each.severity == "damage" for each in report.findings):
             position = refusal.position if isinstance(refusal, CorruptionError) else None
-            report.damage(refusal.path, position, f"the next open refuses it: {refusal}")
+            what = f"the next open refuses it: {refusal}"
+            report.damage(StateKind.REFUSED, refusal.path, position, what)
         return
     point = StorePoint.read(fs, files)
     report.messages = sum(queue.stored for queue in opening.queues)
@@ -80,12 +82,13 @@ def _compare_with_an_open(fs: FileSystem, files: StoreFiles, report: Report) -> 
     for repair in opening.repairs:
         if (repair.path, repair.kept) in known:
             continue
-        if repair.kind is RepairKind.STALE:
-            report.note(repair.path, repair.kept, f"{repair.reason}: the next open keeps them aside")
-        elif repair.kind is RepairKind.TORN and not _was_killed(fs, files):
-            report.torn(repair.path, repair.kept, f"{repair.reason}: the next open cuts it, and keeps a copy")
+        kind, path, at = repair.kind, repair.path, repair.kept
+        if kind is RepairKind.STALE:
+            report.note(kind, path, at, f"{repair.reason}: the next open keeps them aside")
+        elif kind is RepairKind.TORN and not _was_killed(fs, files):
+            report.torn(kind, path, at, f"{repair.reason}: the next open cuts it, and keeps a copy")
         else:
-            report.damage(repair.path, repair.kept, repair.reason)
+            report.damage(kind, path, at, repair.reason)
     if point is not None and point.stored is not None:
         report.count_lost(max(0, point.stored - report.messages))
 
@@ -105,7 +108,7 @@ class _StoreVerification:
         found = inspect_store(files.root, fs=self._fs, on_bytes=report.saw)
         report.messages = found.messages
         if found.metadata_trouble is not None:
-            report.damage(files.metadata, 0, found.metadata_trouble)
+            report.damage(RepairKind.CORRUPT, files.metadata, 0, found.metadata_trouble)
         self._report_snapshot(found)
         for number, segment in enumerate(found.segments):
             report.checksummed += segment.end
@@ -123,11 +126,13 @@ class _StoreVerification:
             return
         if snapshot.trouble is None:
             self._report.checksummed += snapshot.size
-        elif found.segments and not found.segments[0].lsn and "implementation" not in snapshot.trouble:
+        elif snapshot.is_refused:
+            self._report.damage(StateKind.REFUSED, snapshot.path, 0, snapshot.trouble)
+        elif found.segments and not found.segments[0].lsn:
             what = f"{snapshot.trouble}: the log begins with the first command, and nothing is lost"
-            self._report.note(snapshot.path, 0, what)
+            self._report.note(RepairKind.CORRUPT, snapshot.path, 0, what)
         else:
-            self._report.damage(snapshot.path, 0, snapshot.trouble)
+            self._report.damage(RepairKind.CORRUPT, snapshot.path, 0, snapshot.trouble)
 
     # --- the log ----------------------------------------------------------------------------------
 
@@ -149,23 +154,26 @@ class _StoreVerification:
             return
         report, at = self._report, segment.end
         what = f"command {segment.next_lsn}: {segment.trouble}"
-        if segment.trouble == "its head was not written":
-            if is_last or self._may_be_unsynced(segment.lsn):
-                report.torn(segment.path, 0, segment.trouble)
-            else:
-                report.damage(segment.path, 0, segment.trouble)
+        if segment.is_blank:
+            tell = report.torn if is_last or self._may_be_unsynced(segment.lsn) else report.damage
+            tell(RepairKind.TORN, segment.path, 0, segment.trouble)
         elif segment.has_more:
-            report.damage(segment.path, at, f"{what}, and whole commands follow it")
-        elif segment.is_refused or self._is_vouched(segment):
-            report.damage(segment.path, at, what)
+            what = f"{what}, and whole commands follow it"
+            report.damage(RepairKind.CORRUPT, segment.path, at, what)
+        elif segment.is_refused:
+            report.damage(StateKind.REFUSED, segment.path, at, what)
+        elif self._is_vouched(segment):
+            report.damage(RepairKind.CORRUPT, segment.path, at, what)
         elif is_last:
             if not _is_being_written(self._fs, self._files):
-                found_it = report.damage if self._was_killed else report.torn
-                found_it(segment.path, at, f"{what}: the next open cuts it, and keeps a copy")
+                tell = report.damage if self._was_killed else report.torn
+                what = f"{what}: the next open cuts it, and keeps a copy"
+                tell(RepairKind.TORN, segment.path, at, what)
         elif self._may_be_unsynced(segment.lsn):
-            report.torn(segment.path, at, f"{what}: the next open cuts it, and sets aside what follows")
+            what = f"{what}: the next open cuts it, and sets aside what follows"
+            report.torn(RepairKind.UNSYNCED, segment.path, at, what)
         else:
-            report.damage(segment.path, at, what)
+            report.damage(RepairKind.CORRUPT, segment.path, at, what)
 
     def _report_closed_segment(self, found: StoreReport) -> None:
         """Report if the segment is gone in which the log was closed, with everything on stable storage."""
@@ -178,7 +186,7 @@ class _StoreVerification:
             and point.base not in there
         ):
             what = "the log was closed in this segment, which is gone"
-            self._report.damage(self._files.segment(point.base), None, what)
+            self._report.damage(RepairKind.LOST, self._files.segment(point.base), None, what)
 
     def _report_gaps(self, found: StoreReport) -> None:
         is_begun = found.snapshot is None or found.snapshot.trouble is None
@@ -188,6 +196,7 @@ class _StoreVerification:
             following = next((each for each in found.segments if each.lsn > gap), found.segments[-1])
             if self._may_be_unsynced(gap):
                 what = f"command {gap} should be before it: the next open sets it aside"
-                self._report.torn(following.path, 0, what)
+                self._report.torn(RepairKind.UNSYNCED, following.path, 0, what)
             else:
-                self._report.damage(following.path, 0, f"command {gap} should be before it, and is nowhere")
+                what = f"command {gap} should be before it, and is nowhere"
+                self._report.damage(RepairKind.LOST, following.path, 0, what)

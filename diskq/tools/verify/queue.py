@@ -20,8 +20,16 @@ from diskq.storage.block_reader import BlockReader
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.listings import names_in
 from diskq.storage.lock import may_be_open
-from diskq.storage.repairs import Repair
-from diskq.tools.report import Report, report_cut_repair, report_leftovers, report_rotten_entries, settled
+from diskq.storage.repairs import Repair, RepairKind
+from diskq.tools.findings import StateKind
+from diskq.tools.report import (
+    Report,
+    report_cut_repair,
+    report_kept_aside,
+    report_leftovers,
+    report_rotten_entries,
+    settled,
+)
 from diskq.tools.stores import Store
 from diskq.tools.view.killed import as_put_back, count_displaced, report_redo
 
@@ -84,6 +92,7 @@ class _QueueVerification:
         self._report_depth(content, metadata, known, uncounted)
         if behind:
             self._report.note(
+                StateKind.UNCOUNTED,
                 self._files.metadata,
                 None,
                 f"{behind} messages were written after what it says: the next open counts them",
@@ -91,7 +100,8 @@ class _QueueVerification:
         if (rest := waiting_after(self._fs, self._files, waiting, found.write)) is not None:
             whole = count(rest.records).records
             self._report.messages += whole
-            self._report.note(self._files.wal, None, f"{whole} messages wait here: the next open writes them")
+            what = f"{whole} messages wait here: the next open writes them"
+            self._report.note(StateKind.WAITING, self._files.wal, None, what)
         self._report_tails(found)
         self._report_acks(found)
         self._report_leftovers(found)
@@ -110,7 +120,7 @@ class _QueueVerification:
             reader = BlockReader(self._fs, ahead, path, sums, start)
         except FileNotFoundError:
             if not self._is_consumed(number):
-                self._report.damage(path, None, "the file was removed while it was read")
+                self._report.damage(RepairKind.LOST, path, None, "the file was removed while it was read")
             return 0, 0
         records = uncounted = 0
         try:
@@ -119,17 +129,19 @@ class _QueueVerification:
                 loss = reader.fill(end)
                 if loss is not None:
                     self._report.damage(
+                        loss.kind,
                         path,
                         loss.start,
-                        _range_in_words(loss.start, loss.end, loss.reason),
+                        f"bytes {loss.start} to {loss.end}: {loss.reason}",
                         loss.records or 0,
+                        size=loss.end - loss.start,
                     )
                     uncounted += loss.records is None
                 records += ahead.count()
                 self._report.saw(min(ahead.position, end) - position)
                 position = ahead.position
             if is_complete and (loss := reader.missing(end)) is not None:
-                self._report.damage(path, loss.start, loss.reason, loss.records or 0)
+                self._report.damage(loss.kind, path, loss.start, loss.reason, loss.records or 0)
             self._report.checksummed += reader.verified
             if sums is not None and is_complete:
                 report_rotten_entries(self._fs, sums, end - start - reader.verified, self._report)
@@ -150,17 +162,14 @@ class _QueueVerification:
     ) -> None:
         path = self._files.metadata
         if content is None and found.sizes:
-            self._report.torn(
-                path,
-                None,
-                "it is missing: the next open takes the positions from the data: all is delivered again",
-            )
+            what = "it is missing: the next open takes the positions from the data: all is delivered again"
+            self._report.torn(RepairKind.REBUILT, path, None, what)
         elif content is not None and metadata is None:
             what = "no writer wrote this metadata: the next open takes the positions from the data"
             if content.strip(b"\0"):
-                self._report.damage(path, 0, what)
+                self._report.damage(RepairKind.REBUILT, path, 0, what)
             else:
-                self._report.torn(path, 0, what)
+                self._report.torn(RepairKind.REBUILT, path, 0, what)
         for repair in found.repairs:
             if repair.path != path:
                 self._report_repair(repair, found)
@@ -169,9 +178,9 @@ class _QueueVerification:
         numbers = {self._files.data(number): number for number in self._files.numbers()}
         number = numbers.get(repair.path)
         if number is not None and number < found.read.file and repair.records == 0:
-            self._report.note(repair.path, None, repair.reason)
+            self._report.note(repair.kind, repair.path, None, repair.reason)
         else:
-            self._report.damage(repair.path, repair.kept, repair.reason, repair.records or 0)
+            self._report.damage(repair.kind, repair.path, repair.kept, repair.reason, repair.records or 0)
 
     def _report_depth(
         self, content: bytes | None, metadata: QueueMetadata | None, known: int, uncounted: int
@@ -186,9 +195,8 @@ class _QueueVerification:
             at = next(i for i, each in enumerate(findings) if each.severity == "damage" and not each.lost)
             findings[at] = replace(findings[at], lost=missing)
         elif missing and not uncounted and not lost:
-            self._report.note(
-                self._files.metadata, 0, f"it counts {metadata.depth} messages, and {known} are there"
-            )
+            what = f"it counts {metadata.depth} messages, and {known} are there"
+            self._report.note(StateKind.UNCOUNTED, self._files.metadata, 0, what)
 
     # --- tails, acknowledgements, leftovers -------------------------------------------------------
 
@@ -201,11 +209,9 @@ class _QueueVerification:
             path = self._files.data(number)
             size, end = self._fs.size_of(path) or 0, found.sizes.get(number, 0)
             if size > end and (path, end) not in troubles and not self._is_being_written():
-                self._report.torn(
-                    path,
-                    end,
-                    f"{size - end} bytes are not a whole message: the next open cuts them, and keeps a copy",
-                )
+                left = size - end
+                what = f"{left} bytes are not a whole message: the next open cuts them, and keeps a copy"
+                self._report.torn(RepairKind.TORN, path, end, what, size=left)
 
     def _is_being_written(self) -> bool:
         return may_be_open(self._fs, self._files.lock)
@@ -224,11 +230,8 @@ class _QueueVerification:
         for number in self._files.ack_logs():
             path = self._files.ack_log(number)
             if broken := broken_rows(self._fs, path):
-                self._report.note(
-                    path,
-                    broken[0],
-                    f"{len(broken)} of its rows are torn or rotten: their acknowledgements are lost",
-                )
+                what = f"{len(broken)} of its rows are torn or rotten: their acknowledgements are lost"
+                self._report.note(RepairKind.CORRUPT, path, broken[0], what)
 
     def _subtract(self, file: int, start: int, end: int) -> None:
         """Subtract acknowledged messages, which are not delivered."""
@@ -242,9 +245,8 @@ class _QueueVerification:
         finally:
             self._fs.close(handle)
         if found.valid_end != end - start:
-            self._report.damage(
-                path, start, f"bytes {start} to {end} are acknowledged, and are not whole messages"
-            )
+            what = f"bytes {start} to {end} are acknowledged, and are not whole messages"
+            self._report.damage(RepairKind.CORRUPT, path, start, what, size=end - start)
         self._report.messages -= found.records
 
     def _report_leftovers(self, found: Recovered) -> None:
@@ -256,12 +258,4 @@ class _QueueVerification:
         for name in sorted(names_in(self._fs, files.directory, files.naming.prefix)):
             if ".bad" in name:
                 path = join(files.directory, name)
-                report.note(
-                    path,
-                    None,
-                    f"{self._fs.size_of(path) or 0} bytes that an earlier open or repair kept aside",
-                )
-
-
-def _range_in_words(start: int, end: int, reason: str) -> str:
-    return f"bytes {start} to {end}: {reason}"
+                report_kept_aside(self._fs, path, report)

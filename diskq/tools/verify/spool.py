@@ -9,6 +9,7 @@ from diskq.engine.layouts import queue_names
 from diskq.engine.queue.files import QueueFiles
 from diskq.engine.spool.files import DEAD, SPOOL, SpoolFiles, read_note, read_state
 from diskq.storage.fs import FileSystem
+from diskq.storage.repairs import RepairKind
 from diskq.tools.report import Report, report_leftovers, settled
 from diskq.tools.stores import Store
 from diskq.tools.verify.queue import verify_queue
@@ -27,8 +28,10 @@ def verify_spool(fs: FileSystem, store: Store, report: Report) -> None:
 
 def _look_at_notes(fs: FileSystem, files: SpoolFiles, report: Report) -> None:
     if fs.size_of(files.state) is not None and read_state(fs, files) is None:
-        report.damage(files.state, 0, "no spool wrote this state: the first messages may be delivered again")
+        what = "no spool wrote this state: the first messages may be delivered again"
+        report.damage(RepairKind.REBUILT, files.state, 0, what)
     # It is written in place, without a sync.
     if fs.size_of(files.note) and read_note(fs, files) is None:
-        report.torn(files.note, 0, "no spool wrote this note: the first messages may be delivered again")
+        what = "no spool wrote this note: the first messages may be delivered again"
+        report.torn(RepairKind.REBUILT, files.note, 0, what)
     report_leftovers(fs, files.leftovers(fs), QueueFiles(fs, files.path, SPOOL).lock, report)

@@ -27,13 +27,16 @@ from diskq.storage.lock import may_be_open, read_holder
 from diskq.storage.log_events import nothing_logged
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.redo_view import RedoLook
+from diskq.storage.repairs import RepairKind
 from diskq.storage.write_ahead_log import read_wal
 from diskq.storage.write_ahead_logs import was_restarted
+from diskq.tools.findings import Finding, StateKind
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import writer_of
 from diskq.tools.report import (
     Report,
     report_cut_repair,
+    report_kept_aside,
     report_leftovers,
     report_missing_start,
     report_rotten_entries,
@@ -45,7 +48,6 @@ from diskq.tools.view.killed import as_put_back, count_displaced, report_redo, w
 __all__ = ["verify_stream"]
 
 _REPAIRS = ": the next open repairs it"
-_GONE = "were on stable storage, and are gone"
 
 
 def verify_stream(fs: FileSystem, store: Store, report: Report) -> None:
@@ -54,7 +56,7 @@ def verify_stream(fs: FileSystem, store: Store, report: Report) -> None:
     try:
         settings = read_settings(fs, files)
     except UnsupportedFormatError as refusal:
-        report.damage(files.settings, 0, f"the settings cannot be read: {refusal}")
+        report.damage(StateKind.REFUSED, files.settings, 0, f"the settings cannot be read: {refusal}")
         return
     found = _judged(fs, store, settings or StreamSettings(), report)
     if settings is None and found.lost:
@@ -63,7 +65,7 @@ def verify_stream(fs: FileSystem, store: Store, report: Report) -> None:
         if other.messages > found.messages:
             found = other
             what = "the settings are gone, and records are encoded as 'varuint'"
-            found.damage(files.settings, 0, f"{what}: open it with encoding='varuint'")
+            found.damage(StateKind.REFUSED, files.settings, 0, f"{what}: open it with encoding='varuint'")
     report.take(found)
 
 
@@ -83,10 +85,11 @@ def _judged(fs: FileSystem, store: Store, settings: StreamSettings, report: Repo
     _report_entries(below, look, found)
     state = owner_state(fs, files)
     if state == "garbage" and fs.size_of(files.owner):
-        found.torn(files.owner, 0, "it holds no owner's id: the next open removes it, and keeps a copy")
+        what = "it holds no owner's id: the next open removes it, and keeps a copy"
+        found.torn(RepairKind.TORN, files.owner, 0, what)
     if state in ("peer", "opening") and was_killed(fs, files.lock, stagings, staged):
         what = "it names another producer, and a diskq process was killed here: the next open is refused"
-        found.damage(files.owner, None, f"{what}, unless with take_over=True")
+        found.damage(StateKind.REFUSED, files.owner, None, f"{what}, unless with take_over=True")
     if found.troubles and writer_of(fs, files) is None:
         _compare_with_an_open(below, files, settings, found)
     count_displaced(look, counted, found)
@@ -102,7 +105,8 @@ def _report_entries(fs: FileSystem, look: RedoLook | None, found: Report) -> Non
     for its in () if look is None else look.restored:
         is_entry = its.path.endswith((".index", ".timeindex")) and its.path not in known
         if is_entry and (fs.size_of(its.path) or 0) > its.start:
-            found.note(its.path, its.start, f"entries disagree with their records{_REPAIRS}")
+            what = f"entries disagree with their records{_REPAIRS}"
+            found.note(RepairKind.REBUILT, its.path, its.start, what)
 
 
 def _was_restarted(fs: FileSystem, files: StreamFiles) -> bool:
@@ -150,16 +154,26 @@ def _compare_with_an_open(
         if each.severity != "damage":
             continue
         if not lost and (each.path, each.at) not in stays:
-            what = each.what.removesuffix(_REPAIRS)
-            if what.endswith(_GONE):
-                what = f"{what.removesuffix(_GONE)}have no entries in the index"
-            what = f"{what}{_REPAIRS}"
-            found.findings[number] = replace(each, severity="torn", what=what, lost=0)
+            found.findings[number] = _repaired(each)
     damaged = {each.path for each in found.findings if each.severity == "damage"}
     for path, repair in unmended.items():
         if path not in damaged:
-            found.damage(path, repair.kept, repair.reason, repair.records or 0)
+            found.damage(repair.kind, path, repair.kept, repair.reason, repair.records or 0)
     found.limit_lost(lost)
+
+
+def _repaired(finding: Finding) -> Finding:
+    """Return damage as what it is where the next open repairs it without loss."""
+    kind, what = finding.kind, finding.what
+    if kind is RepairKind.LOST and finding.at is None and finding.offset is not None:
+        # The end of the log was looked for in the index.
+        kind = RepairKind.REBUILT
+        what = f"{_messages(finding.offset, finding.lost)} have no entries in the index"
+    return replace(finding, severity="torn", kind=kind, what=f"{what}{_REPAIRS}", lost=0)
+
+
+def _messages(offset: int, count: int) -> str:
+    return f"messages {offset} to {offset + count - 1}"
 
 
 class _StreamVerification:
@@ -207,18 +221,22 @@ class _StreamVerification:
         for trouble in troubles:
             is_unsynced = is_doubtful and (trouble.at or 0) >= self._synced(task, point, trouble.path)
             if noted and trouble.missing and len(trouble.missing) == noted:
-                report.note(trouble.path, trouble.at, f"{trouble.what}: a repair has left them out")
-            elif trouble.is_torn or is_unsynced:
-                report.torn(trouble.path, trouble.at, f"{trouble.what}{_REPAIRS}")
+                what = f"{trouble.what}: a repair has left them out"
+                report.note(trouble.kind, trouble.path, trouble.at, what, offset=trouble.missing.start)
+            elif trouble.kind is RepairKind.TORN or is_unsynced:
+                kind = RepairKind.UNSYNCED if is_unsynced else RepairKind.TORN
+                what = f"{trouble.what}{_REPAIRS}"
+                report.torn(kind, trouble.path, trouble.at, what, size=trouble.size)
             else:
-                report.damage(trouble.path, trouble.at, trouble.what, left)
+                report.damage(trouble.kind, trouble.path, trouble.at, trouble.what, left, size=trouble.size)
                 left = 0
         if task.next_base is None and point is not None:
             found_end = task.base + audit.records + audit.lost
             if found_end < point.next_offset:
-                what = f"messages {found_end} to {point.next_offset - 1} {_GONE}"
+                lost = point.next_offset - found_end
+                what = f"{_messages(found_end, lost)} were on stable storage, and are gone"
                 path = self._files.partition(task.partition).data(task.base)
-                report.damage(path, None, what, point.next_offset - found_end)
+                report.damage(RepairKind.LOST, path, None, what, lost, offset=found_end)
 
     def _noted(self, partition: int, troubles: list[Trouble]) -> int:
         """Return how many of the missing offsets are known to be gone for good."""
@@ -246,7 +264,7 @@ class _StreamVerification:
             for repair in group.repairs:
                 size = self._fs.size_of(repair.path) or 0
                 tell = report.torn if 0 < size < OFFSET_SIZE else report.damage
-                tell(repair.path, 0, repair.reason)
+                tell(repair.kind, repair.path, 0, repair.reason)
             wrong = {repair.path for repair in group.repairs}
             for partition, offset in group.offsets.items():
                 path = self._files.committed_offset(group.name, partition)
@@ -255,7 +273,7 @@ class _StreamVerification:
                 newest = self._next_offset(partition)
                 if newest is not None and offset >= newest:
                     what = f"it says {offset}, and {newest} is the next one: messages would be skipped"
-                    report.damage(path, 0, what)
+                    report.damage(RepairKind.REBUILT, path, 0, what, offset=offset)
 
     def _next_offset(self, partition: int) -> int | None:
         files = self._files.partition(partition)
@@ -269,11 +287,13 @@ class _StreamVerification:
         fs, files, report = self._fs, self._files, self._report
         report_cut_repair(fs, files.path, files.swap, report)
         if not points.is_readable:
-            report.note(files.points, 0, "it cannot be read: the next open looks at everything")
+            what = "it cannot be read: the next open looks at everything"
+            report.note(RepairKind.CORRUPT, files.points, 0, what)
         if fs.size_of(files.private) is not None:
             report_leftovers(fs, files.leftovers(), files.lock, report)
             if fs.size_of(files.intent) is not None:
-                report.note(files.intent, None, "a transaction is pending: the next open finishes it")
+                what = "a transaction is pending: the next open finishes it"
+                report.note(StateKind.PENDING, files.intent, None, what)
         for partition in files.partitions():
             self._report_partition(partition, points)
 
@@ -296,17 +316,16 @@ class _StreamVerification:
                 what = (
                     f"the segment is gone: messages {last} to {checksummed - 1}, of which there are checksums"
                 )
-                report.damage(files.data(last), None, what, max(0, checksummed - first))
+                lost = max(0, checksummed - first)
+                report.damage(RepairKind.LOST, files.data(last), None, what, lost)
         report_leftovers(fs, files.orphans(bases), self._files.lock, report, "its segment is gone")
         if fs.size_of(files.private) is None:
             return
         for name in sorted(fs.list_directory(files.private)):
             if ".bad" in name:
-                path = join(files.private, name)
-                report.note(
-                    path, None, f"{fs.size_of(path) or 0} bytes that an earlier open or repair kept aside"
-                )
+                report_kept_aside(fs, join(files.private, name), report)
         if (waiting := read_wal(fs, files.wal)) is not None:
             size = fs.size_of(files.data(waiting.file))
             if size is not None and waiting.start <= size < waiting.start + len(waiting.records):
-                report.note(files.wal, None, "messages wait here: the next open writes them")
+                what = "messages wait here: the next open writes them"
+                report.note(StateKind.WAITING, files.wal, None, what)

@@ -16,6 +16,7 @@ from diskq.storage.log_events import nothing_logged
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.redo_log import redo_path
 from diskq.storage.redo_view import LoggedFiles, RedoLook
+from diskq.storage.repairs import RepairKind
 from diskq.storage.write_ahead_log import (
     Replayed,
     holds_nothing,
@@ -24,6 +25,7 @@ from diskq.storage.write_ahead_log import (
     view_after_replay,
 )
 from diskq.storage.write_ahead_logs import was_restarted
+from diskq.tools.findings import StateKind
 from diskq.tools.report import Report
 
 __all__ = ["as_opened", "as_put_back", "count_displaced", "report_redo", "was_killed"]
@@ -42,25 +44,26 @@ def report_redo(
     """
     unfinished = redo_path(files.redo)
     if fs.size_of(unfinished) is not None and not may_be_open(fs, files.lock):
-        report.note(unfinished, None, "a crash left it: the next open removes it")
+        what = "a crash left it: the next open removes it"
+        report.note(StateKind.LEFTOVER, unfinished, None, what)
     if look is None:
         return fs
     for repair in look.redone.repairs:
         if repair.records == 0:
-            report.note(repair.path, None, repair.reason)
+            report.note(repair.kind, repair.path, None, repair.reason)
         else:
-            report.damage(repair.path, None, repair.reason, repair.records or 0)
+            report.damage(repair.kind, repair.path, None, repair.reason, repair.records or 0)
     for displaced in look.redone.displaced:
         count = counted(displaced.waiting.records)
         report.messages += count
         what = f"{count} messages of {displaced.path} are in the redo log"
         why = "another program may have written since: the next open appends them at the end"
-        report.note(files.redo, None, f"{what}, and {why}")
+        report.note(RepairKind.DISPLACED, files.redo, None, f"{what}, and {why}")
     for its in look.restored:
         if its.beside:
             count = counted(its.content) - counted(its.content[: len(its.content) - its.missing])
             what = f"{count} messages ({its.missing} bytes) are in the redo log, not yet in {its.path}"
-            report.note(files.redo, None, f"{what}: the next open puts them there")
+            report.note(StateKind.WAITING, files.redo, None, f"{what}: the next open puts them there")
     return look.fs
 
 
@@ -124,7 +127,7 @@ def as_put_back(
     try:
         if holder is not None and (since := holder.recovering_since) and not is_restarted:
             for repair in kept_aside_since(fs, since, stagings.values()):
-                report.damage(repair.path, None, f"{repair.reason}, as {repair.saved_as}")
+                report.damage(repair.kind, repair.path, None, f"{repair.reason}, as {repair.saved_as}")
         for number, done in replayed.items():
             _report_replayed(fs, stagings[number], done, counted, report)
         yield view
@@ -152,16 +155,17 @@ def _report_replayed(
     fs: FileSystem, staging: Staging, done: Replayed, counted: Callable[[bytes], int], report: Report
 ) -> None:
     for repair in done.repairs:
-        report.damage(repair.path, None, repair.reason, repair.records or 0)
+        report.damage(repair.kind, repair.path, None, repair.reason, repair.records or 0)
     if done.displaced is not None:
         count = counted(done.displaced.records)
         report.messages += count
         what = f"{count} messages wait here, but their place is taken: the next open appends them at the end"
-        report.note(staging.path, None, what)
+        report.note(RepairKind.DISPLACED, staging.path, None, what)
         return
     waiting = read_wal(fs, staging.path)
     size = None if waiting is None else fs.size_of(staging.data(waiting.file))
     if waiting is None or size is None or not waiting.start <= size < waiting.start + len(waiting.records):
         return
     count = counted(waiting.records[size - waiting.start :])
-    report.note(staging.path, None, f"{count} messages wait here: the next open writes them")
+    what = f"{count} messages wait here: the next open writes them"
+    report.note(StateKind.WAITING, staging.path, None, what)

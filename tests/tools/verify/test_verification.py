@@ -22,9 +22,10 @@ from diskq.engine.queue.ack_log import acked_row
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.stream.stream import Stream
 from diskq.options import JournalOptions, PriorityOptions, QueueOptions, StreamOptions
+from diskq.storage.repairs import RepairKind
 from diskq.storage.small_file import checked
 from diskq.tools import report
-from diskq.tools.findings import Verification
+from diskq.tools.findings import StateKind, Verification
 from diskq.tools.gaps import Gap, gaps_as
 from diskq.tools.info import info
 from diskq.tools.repair.repair import repair
@@ -137,6 +138,17 @@ def test_a_byte_that_changed_in_the_last_message_is_damage(make, tmp_path):
 
 
 @pytest.mark.parametrize("make", [a_queue, a_stream, a_journal], ids=["queue", "stream", "journal"])
+def test_a_changed_byte_is_of_the_kind_of_what_is_corrupt(make, tmp_path):
+    file = make(tmp_path)
+    flip(file, file.stat().st_size // 2)
+    (finding,) = [each for each in looked_at(tmp_path).findings if each.path == str(file)][:1]
+    assert finding.kind is RepairKind.CORRUPT
+    assert finding.size is not None
+    assert finding.at is not None
+    assert finding.at <= file.stat().st_size // 2 < finding.at + finding.size
+
+
+@pytest.mark.parametrize("make", [a_queue, a_stream, a_journal], ids=["queue", "stream", "journal"])
 def test_what_is_lost_is_counted(make, tmp_path):
     file = make(tmp_path)
     flip(file, file.stat().st_size // 2)
@@ -233,6 +245,7 @@ def test_the_beginning_of_a_message_at_the_end_is_torn(kind, tmp_path):
     found = looked_at(tmp_path)
     assert (found.verdict, found.messages) == ("torn", COUNT)
     assert [finding.at for finding in found.findings] == [len(content) - (4 if kind == "jobs" else 0)]
+    assert [finding.kind for finding in found.findings] == [RepairKind.TORN]
 
 
 @pytest.mark.parametrize("make", [a_queue, a_stream, a_journal, a_store], ids=list(MAKERS))
@@ -344,6 +357,7 @@ def test_a_repair_that_was_cut_short_is_noted(make, name, tmp_path):
     found = looked_at(tmp_path)
     assert found.verdict == "clean"
     assert ["repair that was cut short" in finding.what for finding in found.findings] == [True]
+    assert [finding.kind for finding in found.findings] == [StateKind.PENDING]
 
 
 def test_what_was_kept_aside_is_noted(tmp_path):
@@ -352,6 +366,7 @@ def test_what_was_kept_aside_is_noted(tmp_path):
     found = looked_at(tmp_path)
     assert found.verdict == "clean"
     assert ["14 bytes" in finding.what for finding in found.findings] == [True]
+    assert [finding.kind for finding in found.findings] == [RepairKind.KEPT_ASIDE]
 
 
 @pytest.mark.parametrize("make", [a_queue, a_stream, a_journal], ids=["queue", "stream", "journal"])
@@ -586,6 +601,7 @@ def test_rows_that_an_open_makes_again_are_torn_and_nothing_is_lost(size, how, s
     (store,) = stores_at(tmp_path)
     found = verify(store)
     assert (found.verdict, found.messages, found.lost) == ("torn", FEW, 0)
+    assert RepairKind.LOST not in {finding.kind for finding in found.findings}
     assert digest(tmp_path) == before
     with Stream(str(tmp_path)):
         pass
@@ -625,6 +641,7 @@ def test_a_log_whose_oldest_segment_is_gone_is_damage_and_the_open_says_it_once(
         file.unlink(missing_ok=True)
     found = verify(store)
     assert (found.verdict, found.messages, found.lost) == ("damaged", FEW - first, first)
+    assert RepairKind.LOST in {finding.kind for finding in found.findings if finding.severity == "damage"}
     opened = Stream if kind == "stream" else Journal
     with opened(store.path) as log:
         assert [(repair.path, repair.records) for repair in log.repairs] == [(str(gone), first)]
