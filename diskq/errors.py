@@ -187,10 +187,10 @@ class LockedError(DiskqError):
 
 
 class BusyError(DiskqError, RuntimeError):
-    """Another thread is inside a call: engines, which run without Trio, are for one thread at a time.
+    """The channel belongs to the thread of its Trio run, and another thread has called it.
 
-    The refused call did nothing. Threads can share an engine with a lock around each call, and a channel
-    with `from_threads`; a channel belongs to the thread of its Trio run. `path` names the engine or channel.
+    The refused call did nothing. Threads can send into a channel with `from_threads`. Engines, which run
+    without Trio, may be used by any threads, whose calls wait for each other. `path` names the channel.
     """
 
     def __init__(self, path: str, *, is_channel: bool = False) -> None:
@@ -198,7 +198,7 @@ class BusyError(DiskqError, RuntimeError):
             f"{path} belongs to the thread of its Trio run, and this is another one: send with "
             "diskq.from_threads, or have trio.from_thread.run make the call"
             if is_channel
-            else f"{path}: another thread is inside; hold a lock around each call, or use from_threads"
+            else f"{path}: another thread is inside a call"
         )
         self.path = path
 

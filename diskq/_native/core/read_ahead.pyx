@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 
 from diskq._native.core.file_calls cimport calls_of
 from diskq._native.core.framing cimport ANY_OFFSET, CORRUPT, END, TORN, Extent, Record, measured_columns
-from diskq._native.core.thread_guard cimport NOT_OURS, check_guard
+from diskq._native.core.thread_guard cimport NOT_OURS, check_guard, lets_in
 
 from diskq._native.core.framing import STOPS as _STOPS
 
@@ -174,8 +174,7 @@ cdef class ReadAhead:
     cdef object _take(self):
         cdef Record record
         cdef Py_ssize_t at = self.at
-        check_guard(self.gate.guard)
-        if at >= self.admitted or self._decode(&record) != END:
+        if not lets_in(self.gate.guard) or at >= self.admitted or self._decode(&record) != END:
             return None
         message = self._made(self.buffer + at, &record)
         self.at = at + record.size

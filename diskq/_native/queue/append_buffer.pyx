@@ -9,7 +9,7 @@ from diskq._native.core.append_buffer cimport FLUSH_AT, HELD, WRITTEN, AppendBuf
 from diskq._native.core.framing cimport Framing
 from diskq._native.core.gate cimport FORCED, Admission, Gate
 from diskq._native.core.send_batch cimport Gathering
-from diskq._native.core.thread_guard cimport check_guard
+from diskq._native.core.thread_guard cimport check_guard, lets_in
 
 
 cdef class NsqBuffer(AppendBuffer):
@@ -113,8 +113,7 @@ cdef class NsqAppender:
                 if buffer.written_in == buffer.gate.clock.slices:
                     return False
                 mode = WRITTEN
-        check_guard(buffer.gate.guard)
-        if not buffer._lay(body):
+        if not lets_in(buffer.gate.guard) or not buffer._lay(body):
             return False
         buffer._settle(used, records, mode)
         if mode != self.mode:

@@ -13,7 +13,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from diskq._native.core.gate cimport FORCED, Admission
-from diskq._native.core.thread_guard cimport check_guard
+from diskq._native.core.thread_guard cimport check_guard, lets_in
 
 cdef enum:
     PLACE = 64             # bytes of memory beyond a message's own: its object, its place in the ring
@@ -182,7 +182,8 @@ cdef class MemoryTier:
         size = PyBytes_GET_SIZE(body) + PLACE
         if self.size + size > self.limit:
             return False
-        check_guard(self.gate_in.guard)
+        if not lets_in(self.gate_in.guard):
+            return False
         if self.count == self.capacity:
             self._grow()
         Py_INCREF(body)
@@ -194,7 +195,8 @@ cdef class MemoryTier:
         return True
 
     cdef object _take(self):
-        check_guard(self.gate_out.guard)
+        if not lets_in(self.gate_out.guard):
+            return None
         if not self.is_next:
             return self.ahead._take()
         if self.count == 0:

@@ -21,9 +21,8 @@ __all__ = ["Item", "Journal", "Key", "Value", "When"]
 class Journal(LogEngine):
     """A journal open for writing: messages get offsets in the order in which they are appended.
 
-    For one process at a time, sej's writers are kept out as well; and for one thread at a time: a call while
-    another thread is inside raises BusyError, and does nothing.
-    `close` releases the lock, whose file stays.
+    For one process at a time, sej's writers are kept out as well. Threads may share it: a call waits while
+    another thread is inside one. `close` releases the lock, whose file stays.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Journal(LogEngine):
         Without a timestamp (an aware datetime, or nanoseconds since the Unix epoch) it gets the current time;
         with NULL_TIMESTAMP it has none. `type` is a number of 0 to 255. `offset`: the one that it must get.
         Returns when it is as durable as `durability` (else the options) says. Raises TypeError, ValueError,
-        MessageSizeError, KeySizeError, OffsetMismatchError, BusyError and DiskFullError, after which the
+        MessageSizeError, KeySizeError, OffsetMismatchError and DiskFullError, after which the
         message is not in the journal, and StorageFailedError, after which it may or may not be.
         """
         word = self.log.durability(durability)

@@ -1,5 +1,7 @@
-# One thread at a time. Law: a call that comes while another thread is inside raises BusyError, before
-# anything is changed; so what was acknowledged is stored, from whichever thread it was called.
+# One thread at a time. Law: a call that comes while another thread is inside waits before anything is read or
+# changed; so what was acknowledged is stored, from whichever thread it was called.
+#
+# So what a call looks at before it holds the guard may be changed when it does: it checks there again.
 #
 # Every call of an engine that changes something enters the thread guard: the hottest ones by hand, all
 # others through `exclusive`; the compiled fast paths check it themselves. Calls that only look (statistics),
@@ -30,7 +32,7 @@ R = TypeVar("R")
 
 
 def exclusive(call: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Hold the thread guard while the method runs; the same thread may enter again. Else raises BusyError."""
+    """Hold the thread guard while the method runs; the same thread may enter again, others wait."""
 
     @wraps(call)
     def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

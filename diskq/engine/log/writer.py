@@ -47,7 +47,7 @@ _POINT_EVERY = 16 * 1024 * 1024
 
 
 class LogWriter(Synced, Dropped):
-    """What all kinds do alike with their files. For one thread at a time: see exclusive.py."""
+    """What all kinds do alike with their files. One thread at a time is inside: see exclusive.py."""
 
     # A dict of more than 30 attributes takes as much memory as three gates and their buffers.
     __slots__ = (

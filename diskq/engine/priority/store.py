@@ -45,7 +45,7 @@ def _no_queue(given: object) -> TypeError:
 class PriorityStore(LogEngine):
     """Priority queues in TaskFlux's files.
 
-    For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
+    Threads may share it: a call waits while another thread is inside one.
     Delivery is at least once: messages in flight are back in their places after a crash, and after `close`.
     """
 
@@ -138,7 +138,7 @@ class PriorityStore(LogEngine):
         """Add one message; the smallest `priority` is received first. Returns its id.
 
         Returns when it is as durable as `durability` (else the options) says, and can be received by then.
-        Raises TypeError, QueueFullError, PriorityRangeError, MessageSizeError, QueueNotFoundError, BusyError
+        Raises TypeError, QueueFullError, PriorityRangeError, MessageSizeError, QueueNotFoundError
         and DiskFullError, after which it is not in the queue; and StorageFailedError, after which it may or
         may not be.
         """

@@ -24,7 +24,8 @@ __all__ = ["Body", "FifoQueue", "QueueStatistics"]
 class FifoQueue(LogEngine):
     """Messages in the order in which they were put, in NSQ's files.
 
-    For one thread at a time: a call while another thread is inside raises BusyError, and does nothing.
+    Threads may share it: a call waits while another thread is inside one. Calls that belong together, as
+    `peek` and `advance`, need a lock of the caller.
     Reading is at least once: the read position is durable with the next sync, so a crash may deliver again,
     and never skips. What is on the write-ahead log at the end, and does not fit on the disk, is written by
     the next open.
@@ -75,7 +76,7 @@ class FifoQueue(LogEngine):
         """Add one message at the end.
 
         Returns when it is as durable as `durability` (else the options) says. Raises TypeError,
-        MessageSizeError, BusyError and DiskFullError, after which the message is not in the queue, and
+        MessageSizeError and DiskFullError, after which the message is not in the queue, and
         StorageFailedError, after which it may or may not be.
         """
         word = durability or self.options.durability

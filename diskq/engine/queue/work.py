@@ -125,9 +125,9 @@ class WorkStatistics:
 class FifoWork(Closing):
     """The work on a `FifoQueue`: messages are handed out as leases, and acknowledged in any order.
 
-    One thread at a time may use the work and its queue: others get BusyError. Until `close` there is no other
-    reader of the queue. Delivery is at least once: after a crash what was in flight is handed out again, with
-    one attempt more.
+    Threads may share the work and its queue: a call waits while another thread is inside one. Until `close`
+    there is no other reader of the queue. Delivery is at least once: after a crash what was in flight is
+    handed out again, with one attempt more.
     """
 
     def __init__(

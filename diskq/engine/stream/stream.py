@@ -29,8 +29,8 @@ __all__ = ["Item", "Key", "Stream", "Value", "When", "key_maker"]
 class Stream(LogEngine):
     """A stream open for writing: messages go to its partitions, in the order in which they are appended.
 
-    For one process at a time, and one thread at a time: a call while another thread is inside raises
-    BusyError, and does nothing. `close` removes the owner file.
+    For one process at a time. Threads may share it: a call waits while another thread is inside one.
+    `close` removes the owner file.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Stream(LogEngine):
         Without a key it gets one of 32 random hex digits, as go-diskq makes them; without a timestamp
         (an aware datetime, or nanoseconds since the Unix epoch) the current time. Returns when it is as
         durable as `durability` (else the options) says. Raises TypeError, ValueError, MessageSizeError,
-        KeySizeError, BusyError and DiskFullError, after which the message is not in the stream, and
+        KeySizeError and DiskFullError, after which the message is not in the stream, and
         StorageFailedError, after which it may or may not be.
         """
         word = self.log.durability(durability)
