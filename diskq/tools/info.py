@@ -28,9 +28,9 @@ from diskq.errors import JournalNotFoundError, StreamNotFoundError
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import holder_of
 from diskq.tools.holders import owner_of, writer_of
+from diskq.tools.look import look_at
 from diskq.tools.redo_logs import RedoLogInfo, RedoLogs
 from diskq.tools.stores import Kind, Store
-from diskq.tools.view.killed import as_opened
 from diskq.tools.view.queue import QueueView, look, queue_names
 from diskq.tools.view.spool import look_at_spool
 
@@ -258,15 +258,17 @@ def _as_left(
 ) -> Iterator[FileSystem]:
     """Return the files of a stream or journal that was not closed as the next open leaves them.
 
-    The files themselves are returned if it was closed, or if the open would look at too many bytes.
+    The files themselves are returned if it was closed, diskq never had it, a process may have it open, the
+    open is refused, or would look at too many bytes.
     """
     points = read_points(fs, files)
     was_closed = points.is_closed and bool(points.partitions) and not fs.size_of(files.redo)
-    if was_closed or _unrecorded(fs, files, points) > _READ_UP_TO:
+    was_never_ours = fs.size_of(files.lock) is None
+    if was_closed or was_never_ours or _unrecorded(fs, files, points) > _READ_UP_TO:
         yield fs
         return
-    with as_opened(fs, files.lock, opened) as there:
-        yield there
+    with look_at(fs, files.lock, opened) as look:
+        yield fs if look is None else look.fs
 
 
 def _unrecorded(fs: FileSystem, files: StreamFiles | JournalFiles, points: RecoveryPoints) -> int:

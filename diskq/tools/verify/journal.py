@@ -20,17 +20,15 @@ from diskq.engine.log.committed_offset import OFFSET_SIZE
 from diskq.engine.log.missing_end import checksummed_end, checksums_reach
 from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery_points import RecoveryPoint, read_points
-from diskq.errors import DiskqError
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import may_be_open, read_holder
-from diskq.storage.log_events import nothing_logged
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import RepairKind
 from diskq.storage.write_ahead_log import read_wal
 from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.findings import StateKind
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
+from diskq.tools.look import look_at
 from diskq.tools.report import (
     Report,
     report_cut_repair,
@@ -64,7 +62,7 @@ def verify_journal(fs: FileSystem, store: Store, report: Report) -> None:
     staged = read_points(fs, files).staged
     with as_put_back(fs, files.lock, {0: files.staging}, _count, report, staged) as there:
         _look_over(there, JournalFiles(there, store.path), report)
-    if report.lost and not may_be_open(fs, files.lock):
+    if report.lost:
         _count_saved(below, files, report)
     count_displaced(look, _count, report)
 
@@ -76,13 +74,10 @@ def _count_saved(fs: FileSystem, files: JournalFiles, report: Report) -> None:
     after that record, the open cuts it there, and the records before it, which are whole, are read again.
     """
     behind = Report()
-    with OverlayFS(fs) as overlay:
-        try:
-            with nothing_logged(), Journal(files.path, fs=overlay):
-                pass
-        except (DiskqError, OSError):
+    with look_at(fs, files.lock, lambda there: Journal(files.path, fs=there)) as look:
+        if look is None:
             return  # the open is refused: nothing is saved
-        _look_over(overlay, JournalFiles(overlay, files.path), behind)
+        _look_over(look.fs, JournalFiles(look.fs, files.path), behind)
     if (saved := behind.messages - report.messages) > 0:
         report.messages += saved
         report.limit_lost(max(0, report.lost - saved))

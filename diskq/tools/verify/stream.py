@@ -20,12 +20,10 @@ from diskq.engine.stream.redo_source import look_at_stream
 from diskq.engine.stream.settings import StreamSettings, read_settings
 from diskq.engine.stream.start import read_first
 from diskq.engine.stream.stream import Stream
-from diskq.errors import DiskqError, StreamNotFoundError, UnsupportedFormatError
+from diskq.errors import StreamNotFoundError, UnsupportedFormatError
 from diskq.options import StreamOptions
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import may_be_open, read_holder
-from diskq.storage.log_events import nothing_logged
-from diskq.storage.overlay import OverlayFS
 from diskq.storage.redo_view import RedoLook
 from diskq.storage.repairs import RepairKind
 from diskq.storage.write_ahead_log import read_wal
@@ -33,6 +31,7 @@ from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.findings import Finding, StateKind
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.holders import writer_of
+from diskq.tools.look import look_at
 from diskq.tools.report import (
     Report,
     report_cut_repair,
@@ -128,13 +127,11 @@ def _compare_with_an_open(
     """
     behind = Report()
     options = StreamOptions(encoding=settings.encoding)
-    with OverlayFS(fs) as overlay:
-        try:
-            with nothing_logged(), Stream(files.path, options, fs=overlay) as stream:
-                repairs = stream.repairs
-        except (DiskqError, OSError):
+    with look_at(fs, files.lock, lambda there: Stream(files.path, options, fs=there)) as look:
+        if look is None:
             return  # the open is refused: the findings stay as they are
-        _StreamVerification(overlay, StreamFiles(overlay, files.path), settings, behind).run()
+        repairs = look.engine.repairs
+        _StreamVerification(look.fs, StreamFiles(look.fs, files.path), settings, behind).run()
     lost_by_repairs = sum(repair.records or 0 for repair in repairs)
     # A power cut may take what was not synced: that was never promised.
     is_restarted = _was_restarted(fs, files)

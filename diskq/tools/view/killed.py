@@ -5,15 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 
-from diskq.errors import DiskqError
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, may_be_open, read_holder
 from diskq.storage.log.entries import Staging
-from diskq.storage.log_events import nothing_logged
-from diskq.storage.overlay import OverlayFS
 from diskq.storage.redo_log import redo_path
 from diskq.storage.redo_view import LoggedFiles, RedoLook
 from diskq.storage.repairs import RepairKind
@@ -28,7 +25,7 @@ from diskq.storage.write_ahead_logs import was_restarted
 from diskq.tools.findings import StateKind
 from diskq.tools.report import Report
 
-__all__ = ["as_opened", "as_put_back", "count_displaced", "report_redo", "was_killed"]
+__all__ = ["as_put_back", "count_displaced", "report_redo", "was_killed"]
 
 
 def report_redo(
@@ -77,28 +74,6 @@ def count_displaced(look: RedoLook | None, counted: Callable[[bytes], int], repo
         for displaced in () if look is None else look.redone.displaced:
             lost = displaced.lost_without(finding.path, finding.at or 0, lost, counted)
         report.findings[number] = replace(finding, lost=lost)
-
-
-@contextmanager
-def as_opened(
-    fs: FileSystem, lock: str, opened: Callable[[FileSystem], AbstractContextManager[object]]
-) -> Iterator[FileSystem]:
-    """Return the files as the next open leaves them, which `opened` does, in memory.
-
-    The files themselves are returned if diskq never had them, a process may have them open, or the open is
-    refused. Raises OSError.
-    """
-    if fs.size_of(lock) is None or may_be_open(fs, lock):
-        yield fs
-        return
-    with OverlayFS(fs) as overlay:
-        try:
-            with nothing_logged(), opened(overlay):
-                pass
-            there: FileSystem = overlay
-        except (DiskqError, FileNotFoundError):  # its owner may have come meanwhile, and removed a file
-            there = fs
-        yield there
 
 
 @contextmanager

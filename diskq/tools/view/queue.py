@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from diskq._native.queue.codec import MAX_BODY
@@ -22,9 +23,8 @@ from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.listings import names_in
 from diskq.storage.lock import Holder, holder_of
-from diskq.storage.log_events import nothing_logged
-from diskq.storage.overlay import OverlayFS
 from diskq.storage.write_ahead_log import read_wal
+from diskq.tools.look import look_at
 
 __all__ = ["FirstMessages", "QueueView", "look", "look_at_first", "queue_names"]
 
@@ -144,16 +144,15 @@ def look_at_first(directory: str, name: str, count: int, *, fs: FileSystem | Non
 
 def _as_opened(fs: FileSystem, directory: str, view: QueueView) -> QueueView:
     """Return it with what the next open finds; as it is if a process has just opened it."""
-    try:
-        with (
-            OverlayFS(fs) as overlay,
-            nothing_logged(),
-            FifoQueue(directory, view.name, _ANY_SIZE, fs=overlay) as queue,
-        ):
-            found = replace(view, depth=queue.depth, is_exact=True, read=queue.head, write=queue.tail)
-    except FileNotFoundError:  # its owner has just removed it
-        return replace(view, is_exact=False)
-    return found if holder_of(fs, QueueFiles(fs, directory, view.name).lock)[1] is False else view
+    lock = QueueFiles(fs, directory, view.name).lock
+    opened = partial(FifoQueue, directory, view.name, _ANY_SIZE)
+    with look_at(fs, lock, lambda there: opened(fs=there)) as found:
+        if found is None:
+            return replace(view, is_exact=False)
+        queue = found.engine
+        if holder_of(fs, lock)[1] is not False:
+            return view
+        return replace(view, depth=queue.depth, is_exact=True, read=queue.head, write=queue.tail)
 
 
 def _add_what_waits(fs: FileSystem, wal: str, sizes: dict[int, int]) -> None:
