@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 # "a.b" is that module alone, "a.b.*" is it and everything below it; capitals are the groups below.
 TABLE = """
   layer             may import
-  diskq             STDLIB LEAVES diskq.channels.* diskq.engine.* diskq.storage.*
+  diskq             STDLIB LEAVES diskq.channels.* diskq.engine.* diskq.storage.* diskq.tables.*
   diskq.__main__    diskq.cli.*
   diskq.errors      PURE
   diskq.messages    PURE diskq._native.core.message
@@ -35,6 +35,7 @@ TABLE = """
   diskq.hub.*       STDLIB LEAVES trio.* grpc.* diskq.storage.* diskq.engine.* diskq.channels.* diskq.hub.*
   diskq.metrics.*   STDLIB LEAVES diskq.storage.durations diskq.storage.log_events diskq.metrics.*
   diskq.tools.*     STDLIB LEAVES diskq._native.* diskq.storage.* diskq.engine.* diskq.tools.*
+  diskq.tables.*    PURE LEAVES pyarrow.* diskq.storage.* diskq.engine.* diskq.tables.*
   diskq.cli.*       STDLIB LEAVES BELOW trio.* rich.* diskq diskq.cli.*
   diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq.spark.*
   diskq.testing.*   STDLIB LEAVES trio.* diskq.storage.* diskq.testing.*
@@ -132,7 +133,7 @@ GROUPS = {
     "PURE": {f"{name}.*" for name in sys.stdlib_module_names - {*SYSTEM.split()}},
     "LEAVES": {"diskq.errors", "diskq.messages", "diskq.options"},
     # What a command may be about.
-    "BELOW": {"diskq.engine.*", "diskq.channels.*", "diskq.hub.*", "diskq.tools.*"},
+    "BELOW": {"diskq.engine.*", "diskq.channels.*", "diskq.hub.*", "diskq.tables.*", "diskq.tools.*"},
     # The compiled objects that every message passes through; the codecs are their neighbours.
     "PATH": {
         f"diskq._native.core.{name}"
