@@ -5,8 +5,8 @@
 `open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` is the producer for
 synchronous programs. `Journal`, `JournalReader` and `JournalOffset` are sej's journals.
 `open_priority_store` keeps queues that deliver the smallest priority first, in TaskFlux's files;
-`PriorityStore` is the same for synchronous programs. Engines and channels are imported when they are first
-used.
+`PriorityStore` is the same for synchronous programs. `open_table` keeps a stream or a journal as Parquet
+files, and `read_arrow` reads it by column. Engines and channels are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -123,6 +123,8 @@ if TYPE_CHECKING:
         StagedError as StagedError,
         StorageFailedError as StorageFailedError,
         StreamNotFoundError as StreamNotFoundError,
+        TableGapError as TableGapError,
+        TableMismatchError as TableMismatchError,
         UnsupportedFormatError as UnsupportedFormatError,
     )
     from diskq.messages import (
@@ -142,6 +144,7 @@ if TYPE_CHECKING:
         ScannerOptions as ScannerOptions,
         SpoolOptions as SpoolOptions,
         StreamOptions as StreamOptions,
+        TableOptions as TableOptions,
         WorkOptions as WorkOptions,
     )
     from diskq.storage.budget import (
@@ -152,6 +155,14 @@ if TYPE_CHECKING:
     from diskq.storage.durations import Durations as Durations
     from diskq.storage.repairs import Repair as Repair
     from diskq.storage.repairs import RepairKind as RepairKind
+    from diskq.tables.names import TableFile as TableFile
+    from diskq.tables.reading import read_arrow as read_arrow
+    from diskq.tables.state import TableUpdate as TableUpdate
+    from diskq.tables.table import (
+        Table as Table,
+        TableStatistics as TableStatistics,
+        open_table as open_table,
+    )
 
     __version__: str
 
@@ -224,6 +235,8 @@ _HOMES = {
         "StagedError",
         "StorageFailedError",
         "StreamNotFoundError",
+        "TableGapError",
+        "TableMismatchError",
         "UnsupportedFormatError",
     ),
     "messages": ("NULL_TIMESTAMP", "Batch", "JournalMessage", "Message", "Position"),
@@ -237,11 +250,16 @@ _HOMES = {
         "ScannerOptions",
         "SpoolOptions",
         "StreamOptions",
+        "TableOptions",
         "WorkOptions",
     ),
     "storage.budget": ("BudgetMember", "BudgetStatistics", "DiskBudget"),
     "storage.durations": ("Durations",),
     "storage.repairs": ("Repair", "RepairKind"),
+    "tables.names": ("TableFile",),
+    "tables.reading": ("read_arrow",),
+    "tables.state": ("TableUpdate",),
+    "tables.table": ("Table", "TableStatistics", "open_table"),
 }
 
 __all__ = sorted(name for names in _HOMES.values() for name in names)

@@ -46,6 +46,8 @@ __all__ = [
     "StagedError",
     "StorageFailedError",
     "StreamNotFoundError",
+    "TableGapError",
+    "TableMismatchError",
     "UnsupportedFormatError",
 ]
 
@@ -153,13 +155,49 @@ class QueueMovedError(DiskqError, LookupError):
 
 
 class ForeignFilesError(DiskqError):
-    """A directory that belongs to a stream holds files that are not the stream's."""
+    """A directory that belongs to a stream, or a table, holds files that are not its own."""
 
-    def __init__(self, path: str, names: list[str]) -> None:
+    def __init__(
+        self,
+        path: str,
+        names: list[str],
+        reason: str = "is not a stream's file; move it elsewhere, go-diskq stops at it",
+    ) -> None:
         some = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
-        super().__init__(f"{path}: {some} is not a stream's file; move it elsewhere, go-diskq stops at it")
+        super().__init__(f"{path}: {some} {reason}")
         self.path = path
         self.names = names
+
+
+class TableMismatchError(DiskqError):
+    """The table has messages of another stream or journal, or of this one before it was made again.
+
+    Nothing was written. `path` is the table's directory, `source` that of the stream or journal.
+    """
+
+    def __init__(self, path: str, source: str, reason: str) -> None:
+        super().__init__(f"{path} is not a table of {source}: {reason}")
+        self.path = path
+        self.source = source
+        self.reason = reason
+
+
+class TableGapError(DiskqError, LookupError):
+    """Messages with offsets `first` to `next` - 1 are missing in a table, or would be.
+
+    Those before them are there, and nothing after them was written. `path` is the table's directory;
+    `partition` is 0 for a journal.
+    """
+
+    def __init__(self, path: str, partition: int, first: int, next_offset: int, reason: str) -> None:
+        super().__init__(
+            f"{path}, partition {partition}: offsets {first} to {next_offset - 1} are missing: {reason}"
+        )
+        self.path = path
+        self.partition = partition
+        self.first = first
+        self.next = next_offset
+        self.reason = reason
 
 
 class NotAFileError(DiskqError, OSError):

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 __all__ = [
+    "COMPRESSIONS",
     "DURABILITY_WORDS",
     "ENCODINGS",
+    "KEEPS",
     "LARGEST_PAYLOAD",
     "MIB",
     "MOST_PARTITIONS",
     "Budget",
+    "Compression",
     "Durability",
     "Encoding",
     "HubOptions",
     "JournalOptions",
+    "Keep",
     "OnFull",
     "PriorityOptions",
     "QueueOptions",
@@ -25,6 +29,7 @@ __all__ = [
     "SpoolOptions",
     "StreamOptions",
     "SyncTo",
+    "TableOptions",
     "WorkOptions",
     "checked_durability",
     "checked_options",
@@ -40,6 +45,8 @@ Commit = Literal["written", "synced"]
 SyncTo = Literal["log", "files"]
 StoreLayout = Literal["aligned", "document"]
 OnFullQueue = Literal["wait", "reject"]
+Compression = Literal["none", "snappy", "lz4", "zstd", "gzip"]
+Keep = Literal["all", "segments"]
 
 DURABILITY_WORDS: tuple[Durability, ...] = ("memory", "written", "synced")
 _ON_FULL: tuple[OnFull, ...] = ("wait", "reject", "drop_oldest")
@@ -49,6 +56,8 @@ _COMMITS: tuple[Commit, ...] = ("written", "synced")
 _SYNC_TO: tuple[SyncTo, ...] = ("log", "files")
 _STORE_LAYOUTS: tuple[StoreLayout, ...] = ("aligned", "document")
 _ON_FULL_QUEUE: tuple[OnFullQueue, ...] = ("wait", "reject")
+COMPRESSIONS: tuple[Compression, ...] = ("none", "snappy", "lz4", "zstd", "gzip")
+KEEPS: tuple[Keep, ...] = ("all", "segments")
 
 MIB = 1024 * 1024
 
@@ -510,6 +519,24 @@ class ReplicationOptions(_DeliveryOptions):
     def __post_init__(self) -> None:
         _check_delivery(self)
         _zero_or_more("linger", self.linger)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """How a stream or a journal is kept as a table of Parquet files."""
+
+    compression: Compression = "zstd"
+    """How the pages of the files are compressed."""
+    keep: Keep = "all"
+    """`all`: files stay when retention removes their segments, so that the table is an archive. `segments`:
+    a file goes once all messages in it are gone from the stream."""
+    allow_gaps: bool = False
+    """True: messages that cannot be read, or that retention has removed before they came into the table, are
+    left out, and their file says so. False: they are an error, and the table stays as it is."""
+
+    def __post_init__(self) -> None:
+        _one_of("compression", self.compression, COMPRESSIONS)
+        _one_of("keep", self.keep, KEEPS)
 
 
 def _check_syncing(options: _SyncedOptions) -> None:

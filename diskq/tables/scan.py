@@ -1,0 +1,223 @@
+# A stream or a journal as Arrow's record batches: the table's files first, then the tail from the log. Law:
+# each message of the range that there is when reading begins is handed out once, in the order of offsets,
+# whatever is appended, made into files, compacted or removed meanwhile.
+#
+# So each place is looked up when it is reached: a file of the table that has the offset, or else the log.
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+
+from diskq.errors import CorruptionError, OffsetOutOfRangeError, StreamNotFoundError, TableGapError
+from diskq.storage.fs import FileSystem
+from diskq.tables.arrow import NANOS, batches, schema_of, with_place
+from diskq.tables.names import Listing, TableFile, TableFiles
+from diskq.tables.parquet import footer_of, open_file
+from diskq.tables.sources import Reader, open_source, pieces
+from diskq.tables.state import TableState
+from diskq.tables.updating import check_source
+
+__all__ = ["TableScan", "dataset"]
+
+# Rows of a batch that comes from a file.
+_ROWS = 64 * 1024
+# How often the ends of a table and of a log are looked up if retention removes segments meanwhile.
+_TRIES = 3
+
+
+class _Range(NamedTuple):
+    """Messages of a partition: offsets `start` to `end` - 1."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class TableScan:
+    """One reading of a stream or a journal, with or without its table."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        table: TableState | None,
+        *,
+        columns: list[str] | None,
+        since: int | None,
+        until: int | None,
+        partitions: list[int] | None,
+        allow_gaps: bool,
+    ) -> None:
+        """Decide what is read. Raises as `read_arrow`."""
+        self._fs = fs
+        self._table = table
+        self._source = open_source(fs, path)
+        self._topic = table.names.topic if table is not None else path.rstrip("/").rpartition("/")[2]
+        self._since, self._until = since, until
+        self._allow_gaps = allow_gaps
+        self._files_schema = schema_of(self._source.kind)
+        full = with_place(self._files_schema)
+        names = full.names if columns is None else columns
+        if unknown := [name for name in names if name not in full.names]:
+            raise ValueError(f"no column {unknown[0]!r}: there are {', '.join(full.names)}")
+        if not names:
+            raise ValueError("at least one column is read: without any, no rows could be counted")
+        self._schema = pa.schema([full.field(name) for name in names])
+        # What has to be read besides, to choose rows.
+        needed = {*names, *([NANOS] if self._is_timed else [])}
+        kept = [field for field in self._files_schema if field.name in needed or field.name == "offset"]
+        self._read_schema = pa.schema(kept)
+        if table is not None:
+            table.names.partitions()  # raises for what does not belong there
+        there = self._source.partitions()
+        if partitions is not None and (missing := sorted(set(partitions) - set(there))):
+            raise StreamNotFoundError(path, f"there is no partition {missing[0]}: there are {there}")
+        self._ranges = [
+            self._range(partition) for partition in there if partitions is None or partition in partitions
+        ]
+
+    @property
+    def _is_timed(self) -> bool:
+        return self._since is not None or self._until is not None
+
+    def reader(self) -> Any:
+        """Return the `pyarrow.RecordBatchReader`."""
+        return pa.RecordBatchReader.from_batches(self._schema, self._batches())
+
+    def _range(self, partition: int) -> _Range:
+        """Return what there is of a partition now, in the table and in the log together."""
+        source = self._source
+        gap = (0, 0)
+        for _ in range(_TRIES):
+            end = source.next_offset(partition)
+            listing = self._listing(partition)
+            first = source.first_offset(partition)
+            if listing.end is None:
+                return _Range(partition, first, max(first, end))
+            assert self._table is not None
+            check_source(self._table, source, partition, listing)
+            if first <= listing.end or self._allow_gaps:
+                return _Range(partition, listing.files[0].first, max(listing.end, end))
+            gap = (listing.end, first)
+        assert self._table is not None
+        reason = "retention removed them before they came into the table"
+        raise TableGapError(self._table.names.directory, partition, *gap, reason)
+
+    def _listing(self, partition: int) -> Listing:
+        return Listing([], []) if self._table is None else self._table.names.listing(partition)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _batches(self) -> Iterator[Any]:
+        for its in self._ranges:
+            at = its.start
+            while at < its.end:
+                rest = its._replace(start=at)
+                file = self._file_at(rest)
+                if file is None:
+                    at = yield from self._from_log(rest)
+                    continue
+                rest = rest._replace(end=min(file.next, its.end))
+                try:
+                    yield from self._from_file(file, rest)
+                except FileNotFoundError:
+                    continue  # a compaction has removed it for a larger one, or retention for good
+                at = rest.end
+
+    def _file_at(self, its: _Range) -> TableFile | None:
+        """Return the file that has the first of these messages; None if the log has to have it."""
+        files = self._listing(its.partition).files
+        return next((file for file in files if file.first <= its.start < file.next), None)
+
+    def _from_file(self, file: TableFile, its: _Range) -> Iterator[Any]:
+        """Yield rows of a file. Raises FileNotFoundError before the first one, CorruptionError."""
+        with open_file(self._fs, file.path) as opened:
+            missing = [gap for gap in footer_of(file.path, opened).missing if gap[1] > its.start]
+            if missing and not self._allow_gaps:
+                reason = f"offsets {missing[0][0]} to {missing[0][1] - 1} were left out of this file"
+                raise CorruptionError(file.path, 0, reason)
+            for number in range(opened.num_row_groups):
+                if self._may_have(opened.metadata.row_group(number), its):
+                    rows = opened.read_row_group(number, columns=self._read_schema.names)
+                    for batch in rows.to_batches(max_chunksize=_ROWS):
+                        yield from self._chosen(batch, its)
+
+    def _may_have(self, group: Any, its: _Range) -> bool:
+        """True unless the statistics of a group of rows show that no row of it is wanted."""
+        bounds = {"offset": (its.start, its.end), NANOS: (self._since, self._until)}
+        columns = map(group.column, range(group.num_columns))
+        found = {column.path_in_schema: column.statistics for column in columns}
+        for name, (start, end) in bounds.items():
+            statistics = found.get(name)
+            if statistics is not None and statistics.has_min_max:
+                is_before = start is not None and statistics.max < start
+                if is_before or (end is not None and statistics.min >= end):
+                    return False
+        return True
+
+    def _from_log(self, its: _Range) -> Generator[Any, None, int]:
+        """Yield rows from the log. Returns the offset to go on with: `its.end`, if retention was slower.
+
+        Raises CorruptionError, OffsetOutOfRangeError, OSError.
+        """
+        at = its.start
+        with self._source.open(its.partition) as reader:
+            try:
+                for batch in batches(pieces(reader, at, its.end), at, its.end, self._read_schema):
+                    offsets = batch.column("offset")
+                    self._check(reader, at, offsets[0].as_py())
+                    yield from self._chosen(batch, its)
+                    at = offsets[-1].as_py() + 1
+            except OffsetOutOfRangeError as gone:
+                if self._file_at(its._replace(start=at)) is not None:
+                    return at  # they came into the table before they were removed
+                if not self._allow_gaps or gone.first <= at:
+                    raise
+                return min(gone.first, its.end)
+            self._check(reader, at, its.end)
+        return its.end
+
+    def _check(self, reader: Reader, at: int, offset: int) -> None:
+        """Raise CorruptionError if messages from `at` to before `offset` are missing, and may not be."""
+        if at == offset or self._allow_gaps:
+            return
+        loss = next((loss for loss in reader.losses if loss.count), None)
+        what = f"offsets {at} to {offset - 1} cannot be read"
+        if loss is None:
+            raise CorruptionError(self._source.path, 0, what)
+        raise CorruptionError(loss.path, loss.start, f"{loss.reason}: {what}")
+
+    def _chosen(self, batch: Any, its: _Range) -> Iterator[Any]:
+        """Yield the rows of the batch that are wanted, with the columns that are wanted."""
+        offsets = batch.column("offset")
+        if len(offsets) and (offsets[0].as_py() < its.start or offsets[-1].as_py() >= its.end):
+            in_range = pc.and_(pc.greater_equal(offsets, its.start), pc.less(offsets, its.end))
+            batch = batch.filter(in_range)
+        if self._since is not None:
+            batch = batch.filter(pc.greater_equal(batch.column(NANOS), self._since))
+        if self._until is not None:
+            batch = batch.filter(pc.less(batch.column(NANOS), self._until))
+        if not batch.num_rows:
+            return
+        place = {"topic": pa.scalar(self._topic), "partition": pa.scalar(its.partition, pa.int32())}
+        columns = [
+            pa.repeat(place[name], batch.num_rows) if name in place else batch.column(name)
+            for name in self._schema.names
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def dataset(names: TableFiles, schema: Any) -> Any:
+    """As `Table.dataset`. `schema` is that of the table."""
+    places = pa.schema([("topic", pa.string()), ("partition", pa.int32())])
+    return pyarrow.dataset.dataset(
+        [file.path for file in names.files()],
+        schema=schema,
+        format="parquet",
+        partitioning=pyarrow.dataset.partitioning(places, flavor="hive"),
+    )
