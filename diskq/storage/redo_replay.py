@@ -183,9 +183,9 @@ class _Replay:
         finally:
             self._files.close()
         done.repairs += repairs
-        for group, _, first in () if self._source.in_place else done.displaced:
-            done.voided[group, first.file] = first.start
-            void_rows(self._fs, self._source.stagings[group].checksum_file(first.file), first.start)
+        for _, (group, _, file, start, _) in () if self._source.in_place else done.displaced:
+            done.voided[group, file] = start
+            void_rows(self._fs, self._source.stagings[group].checksum_file(file), start)
 
     def _replay(self, entry: RedoEntry) -> None:
         checksums: dict[tuple[int, int], list[Part]] = {}

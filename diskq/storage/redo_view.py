@@ -72,7 +72,7 @@ class RedoLook:
     @property
     def waiting(self) -> int:
         """Bytes of messages that are in the redo log, and not in the files."""
-        displaced = sum(len(its.waiting.records) for its in self.redone.displaced)
+        displaced = sum(len(its.part.content) for its in self.redone.displaced)
         return displaced + sum(its.missing for its in self.restored if its.beside)
 
 

@@ -35,7 +35,7 @@ from diskq.storage.barrier import write_all
 from diskq.storage.checksums import ChecksumFile, Row, Rows, checksum
 from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, join
-from diskq.storage.log.entries import Staging, Waiting
+from diskq.storage.log.entries import DATA, Displaced, Part, Staging
 from diskq.storage.log.replay import LogReplay
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import Repair, RepairKind, keep_copy
@@ -102,9 +102,9 @@ _OLD_HEADER = struct.Struct("=8sqqq")
 class Replayed:
     """The result of replaying a write-ahead log."""
 
-    displaced: Waiting | None = None
+    displaced: Displaced | None = None
     """Accepted records whose place is used: they are to be appended again."""
-    restored: Waiting | None = None
+    restored: Part | None = None
     """Accepted records that are in their place now. Checksums need not cover them."""
     repairs: list[Repair] = field(default_factory=list)
     """Parts of it that were unreadable or missing."""
@@ -243,7 +243,7 @@ class _Content(NamedTuple):
     is_of_this_run: bool | None
     """True if it was made since the machine was started; None if its header is unreadable."""
     is_old: bool = False
-    waiting: Waiting | None = None
+    waiting: Part | None = None
     unreadable: int = 0
     """Bytes of waiting records that are unreadable, at most."""
     rows: tuple[tuple[int, Row], ...] = ()
@@ -293,11 +293,11 @@ def _load_old(fs: FileSystem, content: bytes) -> _Content:
     _, file, start, used = _OLD_HEADER.unpack_from(content, _BOOT)
     records = content[_BOOT + _OLD_HEADER.size :]
     has_entry = 0 < used <= len(records) and min(file, start) >= 0
-    waiting = Waiting(file, start, records[:used]) if has_entry else None
+    waiting = Part(0, DATA, file, start, records[:used]) if has_entry else None
     return _Content(content.startswith(_boot(fs)), True, waiting)
 
 
-def _entry_in(content: bytes) -> tuple[Waiting | None, int]:
+def _entry_in(content: bytes) -> tuple[Part | None, int]:
     """Return the accepted records that a write-ahead log with this `content` holds, and 0.
 
     If it holds none: None and 0. If they are unreadable: None and the most bytes that they can have.
@@ -309,7 +309,7 @@ def _entry_in(content: bytes) -> tuple[Waiting | None, int]:
     records = content[_RECORDS_AT : _RECORDS_AT + size]
     known = checksum(content[_ENTRY_AT : _ENTRY_AT + _CHECKED_ENTRY])
     if size == len(records) > 0 and check == checksum(records, known) and min(file, start) >= 0:
-        return Waiting(file, start, records), 0
+        return Part(0, DATA, file, start, records), 0
     if sum(map(bool, state)) == 1:
         return None, 0  # one corrupt byte in an empty entry
     return None, size if 0 < size <= SIZE - _RECORDS_AT else SIZE - _RECORDS_AT
@@ -324,7 +324,7 @@ def _rows_in(content: bytes) -> tuple[tuple[int, Row], ...]:
     return tuple(found)
 
 
-def read_wal(fs: FileSystem, path: str) -> Waiting | None:
+def read_wal(fs: FileSystem, path: str) -> Part | None:
     """Return the records that wait to be written by its owner, or, after a kill, by the next open.
 
     None if there are none, or they are unreadable. Raises OSError.
@@ -459,7 +459,7 @@ def replay(
 
 
 def _put(
-    fs: FileSystem, staging: Staging, waiting: Waiting, is_old: bool, in_place: bool, found: Replayed
+    fs: FileSystem, staging: Staging, waiting: Part, is_old: bool, in_place: bool, found: Replayed
 ) -> None:
     """Put the records into their place, and record in `found` what became of them."""
     if is_old and fs.size_of(staging.data(waiting.file)) is None:
@@ -471,10 +471,10 @@ def _put(
 
     files = LogReplay(fs, {0: staging}, in_place=in_place, are_synced=False, on_full=use_reserve)
     try:
-        if files.put(waiting.as_part(0)):
+        if files.put(waiting):
             found.restored = waiting
         displaced, repairs = files.finish()
-        found.displaced = displaced[0].waiting if displaced else None
+        found.displaced = displaced[0] if displaced else None
         found.repairs += repairs
     finally:
         files.close()

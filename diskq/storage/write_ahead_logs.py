@@ -11,7 +11,7 @@ from types import MappingProxyType
 from diskq._native.core.append_buffer import AppendBuffer
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
 from diskq.storage.lock import Holder, Lock
-from diskq.storage.log.entries import Displaced, Staging, Waiting
+from diskq.storage.log.entries import Displaced, Part, Staging
 from diskq.storage.repairs import Repair
 from diskq.storage.write_ahead_log import (
     RESERVE,
@@ -57,7 +57,7 @@ class WriteAheadLogs:
         self._in_use: dict[int, WriteAheadLog] = {}
         self._kept: list[int] = []  # empty ones that the disk was too full to give up
         self.displaced: list[Displaced] = []
-        self.restored: dict[int, Waiting] = {}
+        self.restored: dict[int, Part] = {}
         """By number of the write-ahead log: the accepted messages that are in their place after `replay`."""
         self.repairs: list[Repair] = []
         self.unreported: list[Repair] = []
@@ -125,8 +125,8 @@ class WriteAheadLogs:
             if done.restored is not None:
                 self.restored[number] = done.restored
             if done.displaced is not None:
-                path = staging.data(done.displaced.file)
-                self.displaced.append(Displaced(number, path, done.displaced))
+                path, part = done.displaced
+                self.displaced.append(Displaced(path, part._replace(group=number)))
                 # If this open is killed, the next one must not use the rows that this one gives up.
                 if done.has_added_rows:
                     clear_rows(self._fs, staging.path)
@@ -142,7 +142,7 @@ class WriteAheadLogs:
     def clear(self) -> None:
         """Clear the displaced messages, which were appended again and are durable. Raises OSError."""
         for displaced in self.displaced:
-            self._clear(displaced.number)
+            self._clear(displaced.part.group)
         self.displaced.clear()
 
     def _clear(self, number: int) -> None:

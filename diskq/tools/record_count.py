@@ -54,7 +54,7 @@ def count_between(fs: FileSystem, files: QueueFiles, start: QueuePosition, end: 
 def count_waiting(fs: FileSystem, files: QueueFiles, end: QueuePosition) -> int:
     """Count the messages that were accepted and are to be written after `end`. Raises OSError."""
     waiting = waiting_after(fs, files, read_wal(fs, files.wal), end)
-    return 0 if waiting is None else queue_codec.count(waiting.records).records
+    return 0 if waiting is None else queue_codec.count(waiting.content).records
 
 
 def _count(fs: FileSystem, path: str, checksum_file: str, position: int, end: int) -> tuple[int, int]:

@@ -373,7 +373,7 @@ def test_every_flipped_byte_of_the_wal_is_harmless_or_reported(kind: ChannelKind
     fs, sent = killed(kind)
     path = files(kind, fs)["wal"]
     content = fs.files()[path]
-    used = 1024 + len(read_wal(fs, path).records)  # type: ignore[union-attr]
+    used = 1024 + len(read_wal(fs, path).content)  # type: ignore[union-attr]
     for at in [*range(0, 180, 3), *range(1024, used, 7)]:
         after = fs.copy()
         after.write_durably(path, content[:at] + bytes([content[at] ^ 0x20]) + content[at + 1 :])

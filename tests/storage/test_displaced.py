@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from diskq.storage.log.entries import Displaced, Waiting, not_displaced
+from diskq.storage.log.entries import DATA, Displaced, Part, not_displaced
 from diskq.storage.repairs import Repair, RepairKind
 
 # Four messages of one byte each, which belong at byte 100.
-FOUR = Displaced(0, "/q/data", Waiting(1, 100, b"abcd"))
+FOUR = Displaced("/q/data", Part(0, DATA, 1, 100, b"abcd"))
 
 
 @pytest.mark.parametrize(

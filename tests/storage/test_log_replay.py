@@ -62,7 +62,7 @@ class AcceptedLog:
     @staticmethod
     def replay(fs: CrashFS | FaultFS[CrashFS], staging: Staging, in_place: bool) -> Outcome:
         done = replay(fs, staging, was_restarted=False, was_staging=True, in_place=in_place)
-        return outcome(fs, b"" if done.displaced is None else done.displaced.records, done.repairs)
+        return outcome(fs, b"" if done.displaced is None else done.displaced.part.content, done.repairs)
 
 
 class SyncedLog:
@@ -81,7 +81,7 @@ class SyncedLog:
     def replay(fs: CrashFS | FaultFS[CrashFS], staging: Staging, in_place: bool) -> Outcome:
         source = RedoSource({0: staging}, in_place=in_place, is_covered=lambda *_: False)
         done = replay_redo(fs, LOG, source, named=7, was_displaced=False)
-        return outcome(fs, b"".join(its.waiting.records for its in done.displaced), done.repairs)
+        return outcome(fs, b"".join(its.part.content for its in done.displaced), done.repairs)
 
 
 LOGS = [AcceptedLog, SyncedLog]

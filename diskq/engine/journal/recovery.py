@@ -23,7 +23,7 @@ from diskq.storage.barrier import PendingSyncs
 from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, rows_after, verified_prefix, zeros_in
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
-from diskq.storage.log.entries import Waiting
+from diskq.storage.log.entries import Part
 from diskq.storage.repairs import Repair, RepairKind, last_byte
 
 __all__ = ["judge_the_middle", "recover_journal"]
@@ -40,7 +40,7 @@ def recover_journal(
     trust: Trust,
     has_run_on: bool,
     strict: bool,
-    staged: Waiting | None = None,
+    staged: Part | None = None,
     has_wal: bool = True,
 ) -> FoundLog:
     """Repair the journal, and leave the syncs to the first barrier.
@@ -80,7 +80,7 @@ class _JournalJudge:
         files: JournalFiles,
         repairs: OpenRepairs,
         found: FoundLog,
-        staged: Waiting | None = None,
+        staged: Part | None = None,
         *,
         has_wal: bool = True,
     ) -> None:

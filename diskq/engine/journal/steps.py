@@ -147,10 +147,10 @@ class JournalSteps(DirectorySteps):
 
     def _append_again(self, displaced: Displaced) -> None:
         """Append accepted messages again, durably, if another writer has written in their place."""
-        path, waiting = displaced.path, displaced.waiting
-        messages = journal_codec.scan(waiting.records).messages
+        path, part = displaced
+        messages = journal_codec.scan(part.content).messages
         first, point = self.next_offset, self._segment.point
-        is_in_place = (point.base, point.end) == (waiting.file, waiting.start)
+        is_in_place = (point.base, point.end) == (part.file, part.position)
         again = ((its.key, its.timestamp_ns, its.type, its.value) for its in messages)
         self.accept_encoded(journal_codec.encode(again, first), is_held=False)
         self.log.sync()
@@ -158,10 +158,10 @@ class JournalSteps(DirectorySteps):
             return
         last = self.next_offset - 1
         which = f"messages {first} to {last}" if len(messages) > 1 else f"message {first}"
-        reason = f"its bytes from {waiting.start} on are another writer's: {len(messages)} accepted before "
+        reason = f"its bytes from {part.position} on are another writer's: {len(messages)} accepted before "
         reason += f"are appended again as {which}"
         self.log.repairs.append(
-            Repair(path=path, kind=RepairKind.DISPLACED, kept=waiting.start, dropped=0, reason=reason)
+            Repair(path=path, kind=RepairKind.DISPLACED, kept=part.position, dropped=0, reason=reason)
         )
 
     def _beginning(self) -> RecoveryPoint | None:

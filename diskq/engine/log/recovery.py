@@ -31,7 +31,7 @@ from diskq.storage.checksums import (
     unwritten_at,
 )
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored
-from diskq.storage.log.entries import Waiting
+from diskq.storage.log.entries import Part
 from diskq.storage.numbered_files import free_aside
 from diskq.storage.repairs import Repair, RepairKind, cut_tail, rewrite
 
@@ -170,7 +170,7 @@ class OpenRepairs:
         path: str,
         checksum_file: str | None,
         start: int,
-        staged: Waiting | None,
+        staged: Part | None,
         count: Callable[[bytes], Count],
         *,
         aside_base: str | None = None,
@@ -182,7 +182,7 @@ class OpenRepairs:
         messages of which there are checksums are reported by their offsets. Returns the new size; None if
         there is no such byte. Raises OSError.
         """
-        verified = (0, 0) if staged is None else (staged.start, staged.start + len(staged.records))
+        verified = (0, 0) if staged is None else (staged.position, staged.end)
         unwritten = unwritten_at(self._fs, path, checksum_file, start, verified)
         if unwritten is None:
             return None

@@ -23,7 +23,7 @@ from typing import Protocol
 from diskq.engine.log.recovery_points import RecoveryPoints
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder, read_holder
-from diskq.storage.log.entries import Waiting
+from diskq.storage.log.entries import Part
 from diskq.storage.write_ahead_log import holds_all, holds_nothing
 from diskq.storage.write_ahead_logs import WriteAheadLogs, was_restarted
 
@@ -97,7 +97,7 @@ class QueueUse:
     """True if diskq closed it, and then everything that it wrote was durable."""
     was_unlogged: bool = False
     """True if there was no space for a write-ahead log, so that the last messages may have no checksums."""
-    staged: Waiting | None = None
+    staged: Part | None = None
     """The staged messages that are already in their files, with or without checksums."""
 
     @classmethod

@@ -74,7 +74,7 @@ def is_of_another_program(fs: FileSystem, files: QueueFiles, displaced: Displace
     go-diskqueue that dies before its first sync of the metadata leaves no other sign. Its messages fill the
     file from there on, and no checksum is right. Raises OSError.
     """
-    file, start, records = displaced.waiting
+    _, _, file, start, records = displaced.part
     if (fs.size_of(displaced.path) or 0) <= start:
         return False
     with opened(fs, displaced.path) as handle:

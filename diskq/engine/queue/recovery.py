@@ -512,7 +512,7 @@ class FifoRecovery:
             if not is_ours and number == known.file:
                 end = max(end, known.byte)
             if staged is not None and staged.file == number:
-                end = max(end, staged.start + len(staged.records))
+                end = max(end, staged.end)
             if (is_ours and not end) or not end < size <= end + _CHUNK:
                 continue
             if number == known.file and size <= known.byte:

@@ -28,7 +28,7 @@ from diskq.storage.checksums import Row, checksum, replace_last_rows
 from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import holder_of
-from diskq.storage.log.entries import Waiting
+from diskq.storage.log.entries import DATA, Part
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import RepairKind
@@ -101,7 +101,9 @@ class FifoSnapshot:
         self._sizes = {number: size for number, size in left.items() if number not in found.moved}
         self._unchecked = found.unchecked
         self._added = found.added
-        self._in_memory = [Waiting(number, 0, found.moved[number]) for number in left.keys() & found.moved]
+        self._in_memory = [
+            Part(0, DATA, number, 0, found.moved[number]) for number in left.keys() & found.moved
+        ]
         rest = waiting_after(self._fs, self._files, waiting, self._end_of_file(found))
         self._in_memory += [] if rest is None else [rest]
         self.read = found.read
@@ -123,7 +125,7 @@ class FifoSnapshot:
     @property
     def size(self) -> int:
         """The size of its records, in bytes."""
-        waiting = sum(len(its.records) for its in self._in_memory)
+        waiting = sum(len(its.content) for its in self._in_memory)
         return sum(end - start for _, start, end in self._byte_ranges()) + waiting
 
     def plan(self, parts: int = 1) -> list[tuple[SnapshotRange, ...]]:
@@ -192,18 +194,18 @@ class FifoSnapshot:
             yield (its := self._range_of(waiting, first))
             first += its.records
 
-    def _range_of(self, waiting: Waiting, first: int) -> SnapshotRange:
+    def _range_of(self, waiting: Part, first: int) -> SnapshotRange:
         return SnapshotRange(
             file=waiting.file,
-            start=waiting.start,
-            end=waiting.start + len(waiting.records),
+            start=waiting.position,
+            end=waiting.end,
             first=first,
-            records=count(waiting.records).records,
+            records=count(waiting.content).records,
             head=0,
             is_checked=False,
             is_last=False,
             min_size=0,
-            waiting=waiting.records,
+            waiting=waiting.content,
         )
 
 
@@ -426,7 +428,7 @@ def steady_survey(fs: FileSystem, files: QueueFiles, min_size: int = 0) -> Recov
     raise QueueMovedError(files.directory, "messages are removed faster than the queue can be read")
 
 
-def steady_wal(fs: FileSystem, path: str) -> Waiting | None:
+def steady_wal(fs: FileSystem, path: str) -> Part | None:
     """Return what is on the write-ahead log; None also if its owner changes it all the time.
 
     Raises OSError.
@@ -450,20 +452,18 @@ def _holds(fs: FileSystem, path: str, start: int, content: bytes) -> bool:
         fs.close(handle)
 
 
-def waiting_after(
-    fs: FileSystem, files: QueueFiles, waiting: Waiting | None, end: QueuePosition
-) -> Waiting | None:
+def waiting_after(fs: FileSystem, files: QueueFiles, waiting: Part | None, end: QueuePosition) -> Part | None:
     """Return the messages on the write-ahead log that follow the end of the files.
 
     None also if another program's bytes are in their place: the next open appends them. Raises OSError.
     """
     if waiting is None or waiting.file != end.file:
         return None
-    known = end.byte - waiting.start
-    if not 0 <= known < len(waiting.records):
+    known = end.byte - waiting.position
+    if not 0 <= known < len(waiting.content):
         return None
-    records = waiting.records[known:]
-    if known and not _holds(fs, files.data(end.file), waiting.start, waiting.records[:known]):
+    records = waiting.content[known:]
+    if known and not _holds(fs, files.data(end.file), waiting.position, waiting.content[:known]):
         return None
     whole = count(records).valid_end
-    return Waiting(end.file, end.byte, records[:whole]) if whole else None
+    return waiting._replace(position=end.byte, content=records[:whole]) if whole else None

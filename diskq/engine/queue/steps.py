@@ -181,8 +181,8 @@ class FifoSteps(LogSteps):
         files = self._files
         for each in redone.displaced:
             if is_of_another_program(self._fs, files, each):
-                void_rows(self._fs, files.checksum_file(each.waiting.file), each.waiting.start)
-                redone.voided[0, each.waiting.file] = each.waiting.start
+                void_rows(self._fs, files.checksum_file(each.part.file), each.part.position)
+                redone.voided[0, each.part.file] = each.part.position
 
     def _take_wal(self) -> None:
         wals = self.log.wals
@@ -193,26 +193,26 @@ class FifoSteps(LogSteps):
 
     def _append_again(self, displaced: Displaced) -> None:
         """Append accepted messages again, durably: another program's bytes have taken their place."""
-        path, waiting = displaced.path, displaced.waiting
-        bodies = scan(waiting.records).bodies
+        path, part = displaced
+        bodies = scan(part.content).bodies
         least, most = self.options.min_message_size, self.options.max_message_size
         fitting = [body for body in bodies if least <= len(body) <= most]
         done = 0
         while done < len(fitting):
             done = self.tail.write_many(fitting, done, is_held=True)
         self.sync()
-        reason = f"its bytes from {waiting.start} on are not the accepted ones: "
+        reason = f"its bytes from {part.position} on are not the accepted ones: "
         reason += f"{len(fitting)} messages are appended again at the end"
         aside = None
         if others := len(bodies) - len(fitting):
-            aside = keep_content(self._fs, self._files.wal, waiting.records)
+            aside = keep_content(self._fs, self._files.wal, part.content)
             reason += f", {others} do not have a size that is allowed now"
         self.head.lost += others
         self.log.repairs.append(
             Repair(
                 path=path,
                 kind=RepairKind.DISPLACED,
-                kept=waiting.start,
+                kept=part.position,
                 dropped=0,
                 reason=reason,
                 records=others,

@@ -29,7 +29,7 @@ from diskq.storage.barrier import PendingSyncs
 from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, verified_prefix
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
-from diskq.storage.log.entries import Waiting
+from diskq.storage.log.entries import Part
 from diskq.storage.repairs import Repair, RepairKind, keep_content
 
 __all__ = ["recover_partition"]
@@ -49,7 +49,7 @@ def recover_partition(
     trust: Trust,
     strict: bool,
     refilled: range = range(0),
-    staged: Waiting | None = None,
+    staged: Part | None = None,
     has_wal: bool = True,
 ) -> FoundLog:
     """Repair the partition, and leave the syncs to the first barrier.
@@ -74,7 +74,7 @@ class _StreamJudge:
         repairs: OpenRepairs,
         found: FoundLog,
         refilled: range,
-        staged: Waiting | None,
+        staged: Part | None,
         *,
         has_wal: bool,
     ) -> None:

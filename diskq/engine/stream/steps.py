@@ -415,28 +415,29 @@ class StreamSteps(DirectorySteps):
 
     def _append_again(self, displaced: Displaced) -> None:
         """Append accepted messages again, durably, if another producer has written in their place."""
-        number, path, waiting = displaced
-        records = count(waiting.records, self._framing.varuint).records
-        reason = f"its bytes from {waiting.start} on are another producer's: {records} accepted before "
+        path, part = displaced
+        number = part.group
+        records = count(part.content, self._framing.varuint).records
+        reason = f"its bytes from {part.position} on are another producer's: {records} accepted before "
         dropped = lost = 0
         aside = None
         if number < len(self._partitions):
             first, point = self.next_offset(number), self._partitions[number].segment.point
-            self.accept_encoded(number, waiting.records)
+            self.accept_encoded(number, part.content)
             self.log.pending.directories[self.path] = None  # so that the barrier syncs the entries, too
             self.log.sync()
-            if (point.base, point.end) == (waiting.file, waiting.start):
+            if (point.base, point.end) == (part.file, part.position):
                 return  # in their place
             reason += f"are appended again from offset {first} on"
         else:
             reason += "are kept aside, as this partition is no longer written to"
-            aside = keep_content(self._fs, self.files.partition(number).wal, waiting.records)
-            dropped, lost = len(waiting.records), records
+            aside = keep_content(self._fs, self.files.partition(number).wal, part.content)
+            dropped, lost = len(part.content), records
         self.log.repairs.append(
             Repair(
                 path=path,
                 kind=RepairKind.DISPLACED,
-                kept=waiting.start,
+                kept=part.position,
                 dropped=dropped,
                 reason=reason,
                 records=lost,

@@ -1,5 +1,5 @@
-# What the logs of a store hold, and where it belongs. Law: an entry is bytes of a file, and the byte where
-# they belong; it needs no format, and means the same in each log.
+# What the logs of a store hold, and where it belongs. Law: an entry is made of parts, and a part is bytes of
+# a file and the byte where they belong; it needs no format, and means the same in each log.
 #
 # There are two: the write-ahead log has records that were accepted and may not be written yet
 # (storage/write_ahead_log.py), the redo log those that were synced in it alone (storage/redo_log.py). One
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from diskq.storage.repairs import Repair
 
-__all__ = ["CHECKSUMS", "DATA", "Displaced", "Part", "Staging", "Waiting", "not_displaced"]
+__all__ = ["CHECKSUMS", "DATA", "Displaced", "Part", "Staging", "not_displaced"]
 
 DATA, CHECKSUMS = 0, 1
 """What a part is of: a data file, or its checksum file."""
@@ -35,18 +35,6 @@ class Part(NamedTuple):
     def end(self) -> int:
         """The byte after the last one."""
         return self.position + len(self.content)
-
-
-class Waiting(NamedTuple):
-    """Records that may not have been written yet: bytes of file number `file` from `start` on."""
-
-    file: int
-    start: int
-    records: bytes
-
-    def as_part(self, group: int) -> Part:
-        """Return them as a part of this partition."""
-        return Part(group, DATA, self.file, self.start, self.records)
 
 
 class Staging(NamedTuple):
@@ -75,11 +63,9 @@ class Staging(NamedTuple):
 class Displaced(NamedTuple):
     """Accepted messages whose place is used: to be appended again before the logs are cleared."""
 
-    number: int
-    """The number of the partition, or 0."""
     path: str
     """The file to which they belonged."""
-    waiting: Waiting
+    part: Part
 
     def lost_without(
         self, path: str, start: int, lost: int, counted: Callable[[bytes], int], size: int = 0
@@ -89,9 +75,9 @@ class Displaced(NamedTuple):
         `counted` returns how many messages some records are. `size`: how many bytes were dropped with the
         messages; 0: they were gone before.
         """
-        if path != self.path or not lost or (size and start + size <= self.waiting.start):
+        if path != self.path or not lost or (size and start + size <= self.part.position):
             return lost
-        return max(0, lost - counted(self.waiting.records[max(0, start - self.waiting.start) :]))
+        return max(0, lost - counted(self.part.content[max(0, start - self.part.position) :]))
 
 
 def not_displaced(

@@ -33,7 +33,7 @@ from dataclasses import replace
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.closing import opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
-from diskq.storage.log.entries import Displaced, Part, Staging, Waiting
+from diskq.storage.log.entries import Displaced, Part, Staging
 from diskq.storage.repairs import Repair, RepairKind, keep_content
 
 __all__ = ["LogReplay", "is_part_of"]
@@ -127,7 +127,7 @@ class LogReplay:
             records = b"".join(part.content for part in parts)
             size = self._fs.size_of(path)
             if not self._in_place or (size is not None and size >= first.position):
-                displaced.append(Displaced(group, path, Waiting(file, first.position, records)))
+                displaced.append(Displaced(path, first._replace(content=records)))
             else:
                 lost.setdefault(group, []).append((self._lost(path, size, first, len(records)), records))
         return displaced, [repair for group, its in lost.items() for repair in self._kept_aside(group, its)]

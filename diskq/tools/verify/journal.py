@@ -272,8 +272,8 @@ def _report_rest(
         report.note(RepairKind.CORRUPT, files.points, 0, what)
     if (waiting := read_wal(fs, files.wal)) is not None:
         size = fs.size_of(files.data(waiting.file))
-        if size is not None and waiting.start <= size < waiting.start + len(waiting.records):
-            whole = journal_codec.count(waiting.records[size - waiting.start :]).records
+        if size is not None and waiting.position <= size < waiting.end:
+            whole = journal_codec.count(waiting.content[size - waiting.position :]).records
             report.messages += whole
             what = f"{whole} messages wait here: the next open writes them"
             report.note(StateKind.WAITING, files.wal, None, what)

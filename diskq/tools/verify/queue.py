@@ -98,7 +98,7 @@ class _QueueVerification:
                 f"{behind} messages were written after what it says: the next open counts them",
             )
         if (rest := waiting_after(self._fs, self._files, waiting, found.write)) is not None:
-            whole = count(rest.records).records
+            whole = count(rest.content).records
             self._report.messages += whole
             what = f"{whole} messages wait here: the next open writes them"
             self._report.note(StateKind.WAITING, self._files.wal, None, what)

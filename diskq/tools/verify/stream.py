@@ -323,6 +323,6 @@ class _StreamVerification:
                 report_kept_aside(fs, join(files.private, name), report)
         if (waiting := read_wal(fs, files.wal)) is not None:
             size = fs.size_of(files.data(waiting.file))
-            if size is not None and waiting.start <= size < waiting.start + len(waiting.records):
+            if size is not None and waiting.position <= size < waiting.end:
                 what = "messages wait here: the next open writes them"
                 report.note(StateKind.WAITING, files.wal, None, what)

@@ -51,7 +51,7 @@ def report_redo(
         else:
             report.damage(repair.kind, repair.path, None, repair.reason, repair.records or 0)
     for displaced in look.redone.displaced:
-        count = counted(displaced.waiting.records)
+        count = counted(displaced.part.content)
         report.messages += count
         what = f"{count} messages of {displaced.path} are in the redo log"
         why = "another program may have written since: the next open appends them at the end"
@@ -132,15 +132,15 @@ def _report_replayed(
     for repair in done.repairs:
         report.damage(repair.kind, repair.path, None, repair.reason, repair.records or 0)
     if done.displaced is not None:
-        count = counted(done.displaced.records)
+        count = counted(done.displaced.part.content)
         report.messages += count
         what = f"{count} messages wait here, but their place is taken: the next open appends them at the end"
         report.note(RepairKind.DISPLACED, staging.path, None, what)
         return
     waiting = read_wal(fs, staging.path)
     size = None if waiting is None else fs.size_of(staging.data(waiting.file))
-    if waiting is None or size is None or not waiting.start <= size < waiting.start + len(waiting.records):
+    if waiting is None or size is None or not waiting.position <= size < waiting.end:
         return
-    count = counted(waiting.records[size - waiting.start :])
+    count = counted(waiting.content[size - waiting.position :])
     what = f"{count} messages wait here: the next open writes them"
     report.note(StateKind.WAITING, staging.path, None, what)

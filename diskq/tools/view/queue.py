@@ -158,8 +158,8 @@ def _as_opened(fs: FileSystem, directory: str, view: QueueView) -> QueueView:
 def _add_what_waits(fs: FileSystem, wal: str, sizes: dict[int, int]) -> None:
     """Count what was accepted and not yet written as if it were: the next open would write it."""
     waiting = read_wal(fs, wal)
-    if waiting is not None and waiting.start <= sizes.get(waiting.file, -1):
-        sizes[waiting.file] = max(sizes[waiting.file], waiting.start + len(waiting.records))
+    if waiting is not None and waiting.position <= sizes.get(waiting.file, -1):
+        sizes[waiting.file] = max(sizes[waiting.file], waiting.end)
 
 
 def _bytes_between(sizes: dict[int, int], start: QueuePosition, end: QueuePosition) -> int:

@@ -164,7 +164,7 @@ def size_of_waiting(fs: CrashFS, index: int) -> int:
     waiting = read_wal(fs, files.wal)
     if waiting is None:
         return 0
-    return waiting.start + len(waiting.records) - (fs.size_of(files.data(waiting.file)) or 0)
+    return waiting.end - (fs.size_of(files.data(waiting.file)) or 0)
 
 
 async def test_without_amortised_schedule_points_no_message_waits_on_a_wal() -> None:
