@@ -123,6 +123,17 @@ class LogSource(ABC):
     def _is_as_left(self) -> bool:
         """True if no peer can have written since diskq did. Raises OSError."""
 
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Return what changes when a segment may come into a table, by partition. Raises as `bases`."""
+        points = self._points().partitions
+        return {
+            partition: (
+                max(self.bases(partition), default=0),
+                points[partition].base if partition in points else 0,
+            )
+            for partition in self.partitions()
+        }
+
     def sealed(self, partition: int) -> list[Segment]:
         """Return the complete segments, ascending: all but the active one. Raises as `bases`."""
         return [Segment(*pair) for pair in pairwise(self.bases(partition))]

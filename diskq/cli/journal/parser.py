@@ -10,6 +10,7 @@ from diskq.cli.journal import inspect as journal_inspect
 from diskq.cli.journal import verbs as journal_verbs
 from diskq.cli.journal.view import check_journal
 from diskq.cli.replay.replay import add_replay
+from diskq.cli.table import add_table
 from diskq.errors import LockedError
 from diskq.tools.json_lines import JOURNAL
 
@@ -72,6 +73,8 @@ def add_parser(nouns: Commands) -> None:
     tail.set_defaults(run=journal_inspect.tail)
 
     add_replay(verbs, "journal", "journals/web", "DIR")
+
+    add_table(verbs, "journal", "journals/web", "DIR")
 
     add_info(verbs, "journal", "journals/web", "DIR", check_journal)
 

@@ -13,6 +13,7 @@ from diskq.cli.stream import read as stream_read
 from diskq.cli.stream import retention as stream_retention
 from diskq.cli.stream import send as stream_send
 from diskq.cli.stream.view import StreamView
+from diskq.cli.table import add_table
 from diskq.errors import DiskFullError, LockedError, MessageSizeError, OffsetOutOfRangeError
 from diskq.options import ENCODINGS, StreamOptions
 from diskq.tools.json_lines import STREAM
@@ -32,6 +33,7 @@ EXAMPLES = """
   diskq stream read clicks --at -1h
   diskq stream tail clicks -f
   diskq stream replay clicks --speed 10 --since -1h
+  diskq stream table clicks --into /lake
   diskq stream stats clicks
 """
 
@@ -184,6 +186,8 @@ def add_parser(nouns: Commands) -> None:
     tail.set_defaults(run=stream_read.tail)
 
     add_replay(verbs, "stream", "clicks", "PATH")
+
+    add_table(verbs, "stream", "clicks", "PATH")
 
     add_info(verbs, "stream", "clicks", "PATH", StreamView)
 
