@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from diskq.errors import DiskqError, NotAFileError, StorageFailedError, UnsupportedFormatError
+from diskq.options import Durability
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.redo_log import read_redo
 from diskq.testing import CrashFS, FaultFS
 from diskq.tools.verify.verification import verify
-from tests.contract.kinds import ENGINES, Kind, bodies
+from tests.contract.kinds import ENGINES, Kind, bodies, body
 from tests.sampling import IS_EXHAUSTIVE
 from tests.tools import power_cuts
 from tests.tools.power_cuts import PATH, Lost, as_another, as_version_2, content, log_of, overwrite
@@ -390,6 +391,29 @@ def test_a_log_that_cannot_grow_is_used_as_it_is(name: str, refusal: str) -> Non
         if number % 6 == 0:
             assert kind.read(PATH, fs=fs.inner.crash()) == sent[: number + 1]
     assert {fs.inner.size_of(path) for path in fs.inner.files() if path.endswith("redo")} == {65536}
+    store.close()
+    assert kind.read(PATH, fs=fs.inner.crash()) == sent
+
+
+@each_kind
+@pytest.mark.parametrize("word", ["written", "synced"])
+def test_after_a_message_that_passes_the_log_the_next_sync_is_one_of_the_files(
+    name: str, word: Durability
+) -> None:
+    """Too large for an entry, it is in the files alone, and those after it mean nothing without it."""
+    kind, fs, _ = fresh(name)
+    store = kind.open(PATH, fs=fs, sync_every=10**6, sync_timeout=10.0**6)
+    sent = [*bodies(3), body(3, size=200 * 1024), *bodies(3, start=4)]
+    of_files = []
+    for number, one in enumerate(sent):
+        before = len(fs.calls)
+        store.put(one, word if number == 3 else "synced")
+        synced = [call.path for call in fs.calls[before:] if call.verb == "sync_files"]
+        if any("/.diskq/" not in path for path in synced):
+            of_files.append(number)
+        if synced:
+            assert kind.read(PATH, fs=fs.inner.crash()) == sent[: number + 1]
+    assert [number for number in of_files if number > 1] == [3 if word == "synced" else 4]
     store.close()
     assert kind.read(PATH, fs=fs.inner.crash()) == sent
 
