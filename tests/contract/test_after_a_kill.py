@@ -329,6 +329,27 @@ def test_messages_whose_file_goes_are_reported(kind: ChannelKind, damage: str) -
     assert told == ("damaged", gone)
 
 
+@pytest.mark.parametrize("kind", named("stream", "journal"), ids=str)
+@pytest.mark.parametrize("damage", ["removed", "emptied", "cut"])
+def test_messages_that_waited_for_a_file_that_a_peer_has_removed_are_appended(
+    kind: ChannelKind, damage: str
+) -> None:
+    fs, sent = killed(kind)
+    its = files(kind, fs)
+    if damage == "removed":
+        fs.unlink(its["data"])
+    else:
+        fs.write_durably(its["data"], fs.files()[its["data"]][: 500 if damage == "cut" else 0])
+    if kind.name == "stream":
+        fs.unlink(f"{PATH}/owner")
+    else:
+        fs.write_durably(its["lock"], b"")
+    found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
+    assert found[-ON_WAL:] == sent[-ON_WAL:]
+    assert any("again" in repair.reason and not repair.records for repair in repairs)
+    assert kind.read(PATH, fs=fs) == found
+
+
 @kinds
 @pytest.mark.parametrize("damage", ["removed", "emptied"])
 def test_a_wal_that_goes_is_reported_also_where_another_program_has_written(
