@@ -28,6 +28,7 @@ TABLE = """
   diskq.errors      PURE
   diskq.messages    PURE diskq._native.core.message
   diskq.options     PURE
+  diskq.keywords    PURE diskq.options
   diskq._native.*   PURE C diskq._native.*
   diskq.storage.*   PURE LEAVES PATH diskq.storage.*
   diskq.engine.*    PURE LEAVES diskq._native.* diskq.storage.* diskq.engine.*
@@ -131,7 +132,7 @@ SYSTEM = """
 GROUPS = {
     "STDLIB": {f"{name}.*" for name in sys.stdlib_module_names - {"asyncio"}},
     "PURE": {f"{name}.*" for name in sys.stdlib_module_names - {*SYSTEM.split()}},
-    "LEAVES": {"diskq.errors", "diskq.messages", "diskq.options"},
+    "LEAVES": {"diskq.errors", "diskq.keywords", "diskq.messages", "diskq.options"},
     # What a command may be about.
     "BELOW": {"diskq.engine.*", "diskq.channels.*", "diskq.hub.*", "diskq.tables.*", "diskq.tools.*"},
     # The compiled objects that every message passes through; the codecs are their neighbours.
