@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 __all__ = [
     "COMPRESSIONS",
@@ -32,10 +33,15 @@ __all__ = [
     "TableOptions",
     "WorkOptions",
     "checked_durability",
-    "checked_options",
+    "chosen_options",
 ]
 
-Options = TypeVar("Options")
+
+class _AnyOptions(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Options = TypeVar("Options", bound=_AnyOptions)
 
 Durability = Literal["memory", "written", "synced"]
 OnFull = Literal["wait", "reject", "drop_oldest"]
@@ -574,13 +580,24 @@ def checked_durability(word: Durability) -> Durability:
     return word
 
 
-def checked_options(options: Options | None, kind: type[Options]) -> Options:
-    """Return the options that an engine was given, or the defaults of its kind. Raises TypeError."""
+def chosen_options(
+    called: Callable[..., Any], options: Options | None, kind: type[Options], changes: Mapping[str, Any]
+) -> Options:
+    """Return the options that a call was given, or the defaults of its kind, with the changes to them.
+
+    `called` is the opener or engine that takes them. Raises TypeError.
+    """
     if options is None:
-        return kind()
-    if not isinstance(options, kind):
+        options = kind()
+    elif not isinstance(options, kind):
         raise TypeError(f"options are {kind.__name__}, not {type(options).__name__}")
-    return options
+    if not changes:
+        return options
+    names = [each.name for each in fields(kind)]
+    for name in changes:
+        if name not in names:
+            raise TypeError(f"{called.__qualname__}() has no option {name!r}")
+    return replace(options, **changes)
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -3,16 +3,54 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 
+import diskq
+import diskq.hub
 import diskq.keywords
 import diskq.options
 from scripts.option_keywords import option_classes, wanted
 
 ROOT = Path(__file__).parent.parent
+
+# Each opener and engine, with its class of options, and a call of it but for the options.
+CALLS = {
+    "open_queue": ("QueueOptions", 'diskq.open_queue("d", "n", {})'),
+    "DiskQueue.working": ("WorkOptions", "queue.working({})"),
+    "FifoQueue": ("QueueOptions", 'diskq.FifoQueue("d", "n", {})'),
+    "FifoWork": ("WorkOptions", "diskq.FifoWork(engine, {})"),
+    "open_spool": ("SpoolOptions", 'diskq.open_spool("d", deliver, {})'),
+    "open_producer": ("StreamOptions", 'diskq.open_producer("d", {})'),
+    "open_consumer": ("ConsumerOptions", 'diskq.open_consumer("d", {})'),
+    "Stream": ("StreamOptions", 'diskq.Stream("d", {})'),
+    "open_journal": ("JournalOptions", 'diskq.open_journal("d", {})'),
+    "JournalWriter.scan": ("ScannerOptions", "journal.scan({})"),
+    "open_scanner": ("ScannerOptions", 'diskq.open_scanner("d", {})'),
+    "open_shards": ("JournalOptions", 'diskq.open_shards("d", {})'),
+    "scan_shards": ("ScannerOptions", 'diskq.scan_shards("d", {})'),
+    "Journal": ("JournalOptions", 'diskq.Journal("d", {})'),
+    "open_priority_store": ("PriorityOptions", 'diskq.open_priority_store("d", {})'),
+    "PriorityStore": ("PriorityOptions", 'diskq.PriorityStore("d", {})'),
+    "open_table": ("TableOptions", 'diskq.open_table("d", "into", {})'),
+    "Table": ("TableOptions", 'diskq.Table("d", "into", {})'),
+    "open_hub": ("HubOptions", 'diskq.hub.open_hub("d", {})'),
+    "replicate": ("ReplicationOptions", 'await diskq.hub.replicate("d", client, "j", {})'),
+}
+
+
+def option_names(kind: str) -> list[str]:
+    return [field.name for field in dataclasses.fields(vars(diskq.options)[kind])]
+
+
+def misspelt(name: str) -> str:
+    return name[:-2] + name[-1]
 
 
 def test_what_is_made_of_the_options_is_up_to_date() -> None:
@@ -30,3 +68,62 @@ def test_a_typed_dictionary_has_the_options_of_its_class_with_their_types(kind: 
     types = get_type_hints(kind)
     assert get_type_hints(keywords) == {field.name: types[field.name] for field in dataclasses.fields(kind)}
     assert not keywords.__required_keys__
+
+
+# --- when it runs -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["JournalOptions", "PriorityOptions", "QueueOptions", "StreamOptions"])
+def test_an_engine_takes_options_one_by_one(kind: str, tmp_path: Path) -> None:
+    engines: dict[str, Any] = {
+        "JournalOptions": diskq.Journal,
+        "PriorityOptions": diskq.PriorityStore,
+        "QueueOptions": functools.partial(diskq.FifoQueue, name="q"),
+        "StreamOptions": diskq.Stream,
+    }
+    given = vars(diskq.options)[kind](sync_every=3, durability="synced")
+    with engines[kind](tmp_path, options=given, sync_every=7) as opened:
+        assert opened.options == dataclasses.replace(given, sync_every=7)
+
+
+# --- for type checkers --------------------------------------------------------------------------------
+
+
+def program() -> str:
+    """Each opener with all its options, with one of them misspelt, and with one that is of another type."""
+    lines = [
+        "import diskq",
+        "import diskq.hub",
+        "",
+        "async def deliver(batch: diskq.Batch) -> None: ...",
+        "",
+        "async def run(",
+        "    queue: diskq.DiskQueue, engine: diskq.FifoQueue,",
+        "    journal: diskq.JournalWriter, client: diskq.hub.HubClient,",
+        ") -> None:",
+        *(f"    {name} = diskq.options.{name}()" for name in option_classes()),
+    ]
+    for kind, text in CALLS.values():
+        given = [f"{option}={kind}.{option}" for option in option_names(kind)]
+        first = option_names(kind)[0]
+        lines += [
+            f"    {text.format(', '.join(given))}",
+            f"    {text.format(f'{misspelt(first)}={kind}.{first}')}  # refused",
+            f"    {text.format(f'{first}=deliver')}  # refused",
+        ]
+    return "\n".join([*lines, ""])
+
+
+def refused_lines(text: str) -> list[int]:
+    return [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# refused")]
+
+
+@pytest.mark.slow
+def test_mypy_refuses_a_misspelt_option_and_takes_each_right_one(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(program(), encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context"]
+    command += ["--config-file", "", "--cache-dir", str(tmp_path), "--output", "json", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["line"] for each in found if each["severity"] == "error"] == refused_lines(program()), done

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 import trio
 
@@ -24,8 +24,9 @@ from diskq.engine.journal.reader import JournalReader
 from diskq.errors import HubError, OffsetOutOfRangeError
 from diskq.hub.client import HubClient
 from diskq.hub.store import Range
+from diskq.keywords import ReplicationKeywords
 from diskq.messages import Message
-from diskq.options import ReplicationOptions, checked_options
+from diskq.options import ReplicationOptions, chosen_options
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
@@ -91,7 +92,7 @@ async def replicate(
     options: ReplicationOptions | None = None,
     on_progress: OnProgress | None = None,
     fs: FileSystem | None = None,
-    **changes: Any,
+    **changes: Unpack[ReplicationKeywords],
 ) -> ReplicationStatistics:
     """Copy `source` into the hub's `journal`: without end, or, with `follow=False`, all present messages.
 
@@ -106,7 +107,7 @@ async def replicate(
     source (see `from_oldest`), HubError if the hub refuses permanently, or has messages that the source does
     not have; JournalNotFoundError, OSError.
     """
-    settings = replace(checked_options(options, ReplicationOptions), **changes)
+    settings = chosen_options(replicate, options, ReplicationOptions, changes)
     copy = _Copy(client, journal, settings, on_progress)
     if isinstance(source, (str, os.PathLike)):
         with JournalReader(source, fs=fs) as reader:

@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import grpc
 import trio
@@ -20,7 +19,8 @@ from diskq.channels.core.opening import Opening
 from diskq.hub.access import Tls, Tokens, is_loopback
 from diskq.hub.service import Patience, handlers
 from diskq.hub.store import HubJournal, HubStatistics, HubStore
-from diskq.options import HubOptions, checked_options
+from diskq.keywords import HubKeywords
+from diskq.options import HubOptions, chosen_options
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.log_events import Log
@@ -130,13 +130,13 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
         insecure: bool = False,
         options: HubOptions | None = None,
         fs: FileSystem | None = None,
-        **changes: Any,
+        **changes: Unpack[HubKeywords],
     ) -> None:
         self._root = as_path(root)
         self._listen = listen
         self._tls = tls
         self._tokens = tokens
-        self._options = dataclasses.replace(checked_options(options, HubOptions), **changes)
+        self._options = chosen_options(open_hub, options, HubOptions, changes)
         self._fs = fs or OsFileSystem()
         if tls is not None and tls.certificate is None:
             raise ValueError("a hub's tls needs a certificate and its key")

@@ -9,11 +9,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.errors import DiskFullError, StreamNotFoundError
-from diskq.options import TableOptions, checked_options
+from diskq.keywords import TableKeywords
+from diskq.options import TableOptions, chosen_options
 from diskq.storage.arguments import check_is, whole_number
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, base_name
 from diskq.tables.names import TableFile, TableFiles
@@ -61,12 +62,13 @@ class Table:
         *,
         topic: str | None = None,
         fs: FileSystem | None = None,
+        **changes: Unpack[TableKeywords],
     ) -> None:
         """As `open_table`."""
         fs = fs or OsFileSystem()
         text = as_path(path)
         names = TableFiles(fs, as_path(into), _checked_topic(text, topic))
-        self._state = TableState(fs, text, names, checked_options(options, TableOptions))
+        self._state = TableState(fs, text, names, chosen_options(Table, options, TableOptions, changes))
 
     @property
     def path(self) -> str:
@@ -223,6 +225,7 @@ def open_table(
     *,
     topic: str | None = None,
     fs: FileSystem | None = None,
+    **changes: Unpack[TableKeywords],
 ) -> Table:
     """Return the table of the stream or journal at `path`, in the directory `into`: `update` fills it.
 
@@ -230,7 +233,8 @@ def open_table(
     of the stream's directory, unless it is given. Nothing is opened or made yet: a table can be read when its
     stream is gone. Raises TypeError, ValueError.
     """
-    return Table(path, into, options, topic=topic, fs=fs)
+    checked = chosen_options(open_table, options, TableOptions, changes)
+    return Table(path, into, checked, topic=topic, fs=fs)
 
 
 def _checked_topic(path: str, topic: str | None) -> str:

@@ -12,6 +12,7 @@ import sys
 import trio
 
 import diskq
+from diskq.options import OnFull
 
 KIB = 1024
 SIZE = 1024 * KIB
@@ -66,7 +67,7 @@ async def within_the_budget(directory: str) -> None:
 async def healing(directory: str) -> None:
     """Another program fills the disk: every sender gets the error, nothing is partial, and all go on."""
     budget = diskq.DiskBudget(64 * SIZE)
-    sent: dict[str, list[bytes]] = {"wait": [], "reject": [], "drop_oldest": []}
+    sent: dict[OnFull, list[bytes]] = {"wait": [], "reject": [], "drop_oldest": []}
     async with contextlib.AsyncExitStack() as stack:
         queues = {
             on_full: await stack.enter_async_context(

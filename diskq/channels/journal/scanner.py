@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -26,8 +25,9 @@ from diskq.engine.journal.files import checked_offset_name
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offsets import ReaderOffsets
 from diskq.engine.journal.starts import JournalStart, checked_journal_start, open_reader, seek_start
+from diskq.keywords import ScannerKeywords
 from diskq.messages import JournalMessage
-from diskq.options import ScannerOptions, checked_options
+from diskq.options import ScannerOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.repairs import Repair
 
@@ -168,12 +168,12 @@ class OpeningScanner(OpeningReceiver[S]):
         reader: str | None,
         options: ScannerOptions | None,
         fs: FileSystem | None,
-        changes: dict[str, Any],
+        changes: ScannerKeywords,
     ) -> None:
         self._start = checked_journal_start(start)
         self._end = checked_end(end)
         self._reader = None if reader is None else checked_offset_name(reader)
-        self._options = dataclasses.replace(checked_options(options, ScannerOptions), **changes)
+        self._options = chosen_options(type(self), options, ScannerOptions, changes)
         if reader is None and self._options.autocommit:
             raise ValueError("autocommit is for a named reader: open it with reader=...")
         if reader is not None and start not in ("oldest", "newest"):
@@ -233,7 +233,7 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
         reader: str | None = None,
         options: ScannerOptions | None = None,
         fs: FileSystem | None = None,
-        **changes: Any,
+        **changes: Unpack[ScannerKeywords],
     ) -> None:
         super().__init__(start, end, reader, options, fs, changes)
         self._path = path

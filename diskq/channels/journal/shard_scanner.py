@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Unpack
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -19,6 +19,7 @@ from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.shards import Shard, ShardSet
 from diskq.engine.journal.starts import JournalStart, open_reader
 from diskq.errors import JournalNotFoundError
+from diskq.keywords import ScannerKeywords
 from diskq.options import ScannerOptions
 from diskq.storage.fs import AnyPath, FileSystem, as_path
 
@@ -74,7 +75,7 @@ class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a 
         reader: str | None = None,
         options: ScannerOptions | None = None,
         fs: FileSystem | None = None,
-        **changes: Any,
+        **changes: Unpack[ScannerKeywords],
     ) -> None:
         self._shards = ShardSet(as_path(root), prefix, bits)
         super().__init__(start, end, reader, options, fs, changes)

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -20,8 +19,9 @@ from diskq.channels.core.own_thread import OwnThread
 from diskq.channels.journal.writer import JournalStatistics, JournalWriter, open_journal
 from diskq.engine.journal.journal import Item, Key, Value, When
 from diskq.engine.journal.shards import ShardSet, key_hash
+from diskq.keywords import JournalKeywords
 from diskq.messages import Position
-from diskq.options import Durability, JournalOptions, checked_options
+from diskq.options import Durability, JournalOptions, chosen_options
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import AnyPath, FileSystem, as_path
 from diskq.storage.log_events import Log
@@ -278,14 +278,14 @@ class open_shards(Opening[ShardWriter]):  # noqa: N801 (it is used as a function
         max_open: int = 64,
         options: JournalOptions | None = None,
         fs: FileSystem | None = None,
-        **changes: Any,
+        **changes: Unpack[JournalKeywords],
     ) -> None:
         if max_open < 1:
             raise ValueError(f"max_open is at least 1, got {max_open}")
         self._shards = ShardSet(as_path(root), prefix, bits)
         self._hash = check_plain("hash", hash)
         self._max_open = max_open
-        checked = dataclasses.replace(checked_options(options, JournalOptions), **changes)
+        checked = chosen_options(open_shards, options, JournalOptions, changes)
         self._opened = partial(open_journal, options=checked, fs=fs)
 
     async def _open(self) -> tuple[ShardLoop, ShardWriter]:

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from trio.lowlevel import enable_ki_protection
 
@@ -29,7 +28,8 @@ from diskq.engine.journal.segment import JournalSegment
 from diskq.engine.journal.starts import JournalStart
 from diskq.engine.journal.steps import JournalSteps
 from diskq.engine.log.append_mode import Admission, Mode
-from diskq.options import Durability, JournalOptions, checked_options
+from diskq.keywords import JournalKeywords, ScannerKeywords
+from diskq.options import Durability, JournalOptions, ScannerOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem
 
 __all__ = ["JournalStatistics", "JournalWriter", "open_journal"]
@@ -185,11 +185,18 @@ class JournalWriter(Sender[int]):
     # --- the journal as a whole -------------------------------------------------------------------
 
     def scan(
-        self, start: JournalStart = "oldest", end: End = "wait", *, reader: str | None = None, **changes: Any
+        self,
+        start: JournalStart = "oldest",
+        end: End = "wait",
+        *,
+        reader: str | None = None,
+        options: ScannerOptions | None = None,
+        **changes: Unpack[ScannerKeywords],
     ) -> open_scanner:
         """Open a scanner of this journal, as `open_scanner`; this writer notifies it without the files."""
+        checked = chosen_options(JournalWriter.scan, options, ScannerOptions, changes)
         return open_scanner(
-            self._engine.path, start=start, end=end, reader=reader, fs=self._loop.fs, **changes
+            self._engine.path, start=start, end=end, reader=reader, options=checked, fs=self._loop.fs
         )
 
     @property
@@ -225,9 +232,9 @@ class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is 
         options: JournalOptions | None = None,
         *,
         fs: FileSystem | None = None,
-        **changes: Any,
+        **changes: Unpack[JournalKeywords],
     ) -> None:
-        checked = dataclasses.replace(checked_options(options, JournalOptions), **changes)
+        checked = chosen_options(open_journal, options, JournalOptions, changes)
         time_slice = checked.checkpoint_slice
         super().__init__(partial(Journal, path, checked, uses_wal=time_slice > 0), time_slice, fs)
 

@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 from trio.lowlevel import enable_ki_protection
 
@@ -19,7 +18,8 @@ from diskq.channels.priority.loop import PriorityLoop
 from diskq.channels.priority.queue import DiskPriorityQueue
 from diskq.engine.priority.state import DEFAULT, KeyRange, StoredQueue
 from diskq.engine.priority.store import Implementation, PriorityStore, QueueInfo, StoreStatistics
-from diskq.options import Durability, PriorityOptions, checked_options
+from diskq.keywords import PriorityKeywords
+from diskq.options import Durability, PriorityOptions, chosen_options
 from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.repairs import Repair
@@ -185,9 +185,9 @@ class open_priority_store(OpeningEngine[DiskPriorityStore, PriorityStore]):  # n
         options: PriorityOptions | None = None,
         *,
         fs: FileSystem | None = None,
-        **changes: Any,
+        **changes: Unpack[PriorityKeywords],
     ) -> None:
-        checked = dataclasses.replace(checked_options(options, PriorityOptions), **changes)
+        checked = chosen_options(open_priority_store, options, PriorityOptions, changes)
         engine = partial(PriorityStore, path, checked, takes_snapshots=False)
         super().__init__(engine, checked.checkpoint_slice, fs)
 

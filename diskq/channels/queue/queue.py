@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -25,7 +24,8 @@ from diskq.channels.queue.io_loop import Fetch, QueueLoop
 from diskq.channels.queue.work import DiskWork
 from diskq.engine.queue.fifo_queue import Body, FifoQueue, QueueStatistics
 from diskq.engine.queue.work import Exhausted, FifoWork
-from diskq.options import Durability, QueueOptions, WorkOptions, checked_options
+from diskq.keywords import QueueKeywords, WorkKeywords
+from diskq.options import Durability, QueueOptions, WorkOptions, chosen_options
 from diskq.storage.callbacks import check_plain
 from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem
@@ -259,7 +259,11 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     @asynccontextmanager
     @enable_ki_protection
     async def working(
-        self, options: WorkOptions | None = None, *, exhausted: Exhausted | None = None, **changes: Any
+        self,
+        options: WorkOptions | None = None,
+        *,
+        exhausted: Exhausted | None = None,
+        **changes: Unpack[WorkKeywords],
     ) -> AsyncIterator[DiskWork]:
         """Let several tasks take messages and acknowledge them in any order: gives a `DiskWork` for a block.
 
@@ -272,7 +276,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         receives. Raises ValueError with `memory_size`: a message in memory has no position in the files.
         """
         await self._begin()
-        chosen = dataclasses.replace(checked_options(options, WorkOptions), **changes)
+        chosen = chosen_options(DiskQueue.working, options, WorkOptions, changes)
         engine = self._loop.begin_work(lambda queue: FifoWork(queue, chosen, exhausted=exhausted))
         work = DiskWork(self._loop, engine)
         try:
@@ -379,9 +383,9 @@ class open_queue(OpeningEngine[DiskQueue, FifoQueue]):  # noqa: N801 (it is used
         options: QueueOptions | None = None,
         *,
         fs: FileSystem | None = None,
-        **changes: Any,
+        **changes: Unpack[QueueKeywords],
     ) -> None:
-        checked = dataclasses.replace(checked_options(options, QueueOptions), **changes)
+        checked = chosen_options(open_queue, options, QueueOptions, changes)
         uses_wal = checked.checkpoint_slice > 0 and not checked.memory_size
         engine = partial(FifoQueue, directory, name, checked, uses_wal=uses_wal)
         super().__init__(engine, checked.checkpoint_slice, fs)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -31,7 +31,8 @@ from diskq.engine.spool.dead_letters import DeadLetters
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.files import SPOOL, SpoolStatus
 from diskq.errors import StorageFailedError
-from diskq.options import Durability, SpoolOptions, checked_options
+from diskq.keywords import SpoolKeywords
+from diskq.options import Durability, SpoolOptions, chosen_options
 from diskq.storage.callbacks import check_async, text_of
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
@@ -329,12 +330,12 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         options: SpoolOptions | None = None,
         *,
         fs: FileSystem | None = None,
-        **changes: Any,
+        **changes: Unpack[SpoolKeywords],
     ) -> None:
         self._path = as_path(path)
         check_async("deliver", deliver)
         self._deliver = deliver
-        self._options = dataclasses.replace(checked_options(options, SpoolOptions), **changes)
+        self._options = chosen_options(open_spool, options, SpoolOptions, changes)
         self._fs = fs or OsFileSystem()
 
     async def _open(self) -> tuple[QueueLoop, Spool]:

@@ -5,13 +5,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -28,8 +27,9 @@ from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.membership import Membership
 from diskq.engine.stream.reader import StreamReader
 from diskq.errors import DiskqError
+from diskq.keywords import ConsumerKeywords
 from diskq.messages import Message
-from diskq.options import ConsumerOptions, checked_options
+from diskq.options import ConsumerOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
 __all__ = ["ConsumerStatistics", "End", "PartitionLag", "StreamConsumer", "open_consumer"]
@@ -168,7 +168,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         end: End = "wait",
         options: ConsumerOptions | None = None,
         fs: FileSystem | None = None,
-        **changes: Any,
+        **changes: Unpack[ConsumerKeywords],
     ) -> None:
         self._path = path
         self._partitions = None if partitions is None else tuple(dict.fromkeys(partitions))
@@ -180,7 +180,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         else:
             self._start = checked_start(start)
         self._end = checked_end(end)
-        self._options = dataclasses.replace(checked_options(options, ConsumerOptions), **changes)
+        self._options = chosen_options(open_consumer, options, ConsumerOptions, changes)
         if self._options.autocommit and group is None:
             raise ValueError("autocommit is for a group: open it with group=...")
         self._fs = fs or OsFileSystem()

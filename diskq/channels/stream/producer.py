@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -23,8 +22,9 @@ from diskq.channels.stream.loop import StreamLoop
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.stream.retention import RetentionReport
 from diskq.engine.stream.stream import Item, Key, Stream, Value, When
+from diskq.keywords import StreamKeywords
 from diskq.messages import Position
-from diskq.options import Durability, StreamOptions, checked_options
+from diskq.options import Durability, StreamOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem
 
 __all__ = ["ProducerStatistics", "StreamProducer", "open_producer"]
@@ -175,9 +175,9 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
         *,
         take_over: bool = False,
         fs: FileSystem | None = None,
-        **changes: Any,
+        **changes: Unpack[StreamKeywords],
     ) -> None:
-        checked = dataclasses.replace(checked_options(options, StreamOptions), **changes)
+        checked = chosen_options(open_producer, options, StreamOptions, changes)
         time_slice = checked.checkpoint_slice
         engine = partial(Stream, path, checked, take_over=take_over, uses_wal=time_slice > 0)
         super().__init__(engine, time_slice, fs)

@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Unpack
 
 from diskq._native.journal import codec as journal_codec
 from diskq.engine.journal.steps import Item, JournalSteps, Key, Value, When
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.exclusive import exclusive
-from diskq.options import Durability, JournalOptions
+from diskq.keywords import JournalKeywords
+from diskq.options import Durability, JournalOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem
 
 __all__ = ["Item", "Journal", "Key", "Value", "When"]
@@ -35,6 +37,7 @@ class Journal(LogEngine):
         time_slice: float | None = None,
         uses_wal: bool = False,
         first_offset: int = 0,
+        **changes: Unpack[JournalKeywords],
     ) -> None:
         """Open the journal in the directory `path`, which is made, with its parents, if it does not exist.
 
@@ -47,7 +50,8 @@ class Journal(LogEngine):
         Raises LockedError if another process writes to it, DiskFullError, OSError, and CorruptionError if
         `options.strict`.
         """
-        self.steps = JournalSteps(path, options, fs, clock, time_slice, uses_wal, first_offset)
+        checked = chosen_options(Journal, options, JournalOptions, changes)
+        self.steps = JournalSteps(path, checked, fs, clock, time_slice, uses_wal, first_offset)
         super().__init__(self.steps.log)
         self.options = self.steps.options
         self.path = self.name = self.steps.path

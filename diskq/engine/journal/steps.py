@@ -26,7 +26,7 @@ from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.log.trust import trust_of_points
 from diskq.errors import DiskFullError, MessageSizeError, OffsetMismatchError
-from diskq.options import JournalOptions, checked_options
+from diskq.options import JournalOptions
 from diskq.storage.barrier import Replacement, keep_path
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
@@ -59,14 +59,14 @@ class JournalSteps(DirectorySteps):
     def __init__(
         self,
         path: AnyPath,
-        options: JournalOptions | None,
+        options: JournalOptions,
         fs: FileSystem | None,
         clock: Callable[[], float] | None,
         time_slice: float | None,
         uses_wal: bool,
         first_offset: int,
     ) -> None:
-        self.options = checked_options(options, JournalOptions)
+        self.options = options
         fs = fs or OsFileSystem()
         super().__init__(fs, path, self.options, log, "journal", clock, time_slice)
         self.files = JournalFiles(fs, self.path)

@@ -33,7 +33,7 @@ from diskq.errors import (
     QueueNotFoundError,
     UnsupportedFormatError,
 )
-from diskq.options import Durability, PriorityOptions, checked_options
+from diskq.options import Durability, PriorityOptions
 from diskq.storage.arguments import whole_number
 from diskq.storage.barrier import Barrier, Replacement
 from diskq.storage.directories import make_directories
@@ -163,13 +163,13 @@ class PrioritySteps(DirectorySteps):
     def __init__(
         self,
         path: AnyPath,
-        options: PriorityOptions | None,
+        options: PriorityOptions,
         fs: FileSystem,
         clock: Callable[[], float] | None,
         time_slice: float | None,
         repairs_damage: bool,
     ) -> None:
-        self.options = checked_options(options, PriorityOptions)
+        self.options = options
         super().__init__(
             fs, path, self.options, log, "the store in", clock, time_slice, most_waiting=_MOST_WAITING
         )

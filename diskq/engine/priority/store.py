@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Unpack
 
 from diskq._native.priority.record_table import PriorityRecord
 from diskq.engine.log.engine import LogEngine
@@ -22,7 +23,8 @@ from diskq.engine.priority.steps import (
     StoreStatistics,
 )
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
-from diskq.options import Durability, PriorityOptions
+from diskq.keywords import PriorityKeywords
+from diskq.options import Durability, PriorityOptions, chosen_options
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.log_events import Log
 
@@ -59,6 +61,7 @@ class PriorityStore(LogEngine):
         time_slice: float | None = None,
         takes_snapshots: bool = True,
         repairs_damage: bool = False,
+        **changes: Unpack[PriorityKeywords],
     ) -> None:
         """Open the store in the directory `path`, which is made, with its parents, if it does not exist.
 
@@ -74,7 +77,8 @@ class PriorityStore(LogEngine):
         `options.strict`, for a torn tail.
         """
         self._fs = fs or OsFileSystem()
-        self.steps = PrioritySteps(path, options, self._fs, clock, time_slice, repairs_damage)
+        checked = chosen_options(PriorityStore, options, PriorityOptions, changes)
+        self.steps = PrioritySteps(path, checked, self._fs, clock, time_slice, repairs_damage)
         super().__init__(self.steps.log)
         self.options = self.steps.options
         self.path = self.name = self.steps.path

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Unpack
 
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.exclusive import exclusive
@@ -14,7 +15,8 @@ from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.steps import FifoSteps, QueueStatistics
 from diskq.engine.queue.tail import Body
 from diskq.errors import DiskFullError
-from diskq.options import Durability, QueueOptions
+from diskq.keywords import QueueKeywords
+from diskq.options import Durability, QueueOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
@@ -42,6 +44,7 @@ class FifoQueue(LogEngine):
         time_slice: float | None = None,
         uses_wal: bool = False,
         never_empty: bool = False,
+        **changes: Unpack[QueueKeywords],
     ) -> None:
         """Open the queue `name` in `directory`, which must exist; a missing queue is made, empty.
 
@@ -54,7 +57,8 @@ class FifoQueue(LogEngine):
         Raises QueueNameError, LockedError if another process has it, DiskFullError, OSError, and
         CorruptionError if `options.strict`.
         """
-        self.steps = FifoSteps(directory, name, options, fs, clock, time_slice, uses_wal, never_empty)
+        checked = chosen_options(FifoQueue, options, QueueOptions, changes)
+        self.steps = FifoSteps(directory, name, checked, fs, clock, time_slice, uses_wal, never_empty)
         super().__init__(self.steps.log)
         self.options = self.steps.options
         self.name = name

@@ -28,7 +28,7 @@ from diskq.engine.queue.recovery import FifoRecovery
 from diskq.engine.queue.redo_source import redo_source
 from diskq.engine.queue.tail import FifoTail
 from diskq.errors import DiskFullError
-from diskq.options import Durability, QueueOptions, checked_options
+from diskq.options import Durability, QueueOptions
 from diskq.storage.barrier import Replacement
 from diskq.storage.checksums import void_rows
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
@@ -87,14 +87,14 @@ class FifoSteps(LogSteps):
         self,
         directory: AnyPath,
         name: str,
-        options: QueueOptions | None,
+        options: QueueOptions,
         fs: FileSystem | None,
         clock: Callable[[], float] | None,
         time_slice: float | None,
         uses_wal: bool,
         never_empty: bool,
     ) -> None:
-        self.options = checked_options(options, QueueOptions)
+        self.options = options
         self._fs: FileSystem = fs or OsFileSystem()
         self._files = QueueFiles(self._fs, as_path(directory), name)
         self.name = name

@@ -23,7 +23,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.queue.ack_log import (
@@ -39,7 +39,8 @@ from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.steps import FifoSteps
 from diskq.errors import DiskFullError, DiskqError, LeaseError
-from diskq.options import WorkOptions, checked_options
+from diskq.keywords import WorkKeywords
+from diskq.options import WorkOptions, chosen_options
 from diskq.storage.arguments import check_is
 from diskq.storage.callbacks import check_plain, check_result
 from diskq.storage.closing import Closing
@@ -136,6 +137,7 @@ class FifoWork(Closing):
         options: WorkOptions | None = None,
         *,
         exhausted: Exhausted | None = None,
+        **changes: Unpack[WorkKeywords],
     ) -> None:
         """Begin at the queue's head, with what is known from the work before.
 
@@ -143,7 +145,7 @@ class FifoWork(Closing):
         worker, is closed, or has a memory tier; TypeError if `exhausted` is async; OSError.
         """
         check_is("queue", queue, (FifoQueue, FifoSteps), "a FifoQueue")
-        self.options = checked_options(options, WorkOptions)
+        self.options = chosen_options(FifoWork, options, WorkOptions, changes)
         self._exhausted = None if exhausted is None else check_plain("exhausted", exhausted)
         self._queue = queue.steps if isinstance(queue, FifoQueue) else queue
         self._head = self._queue.head

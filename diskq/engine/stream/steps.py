@@ -39,7 +39,7 @@ from diskq.engine.stream.time_summary import forget_from, forget_removed
 from diskq.engine.stream.transactions import roll_forward as rollforward
 from diskq.engine.stream.transactions.transaction import Intent, Transaction, pending
 from diskq.errors import DiskFullError, DiskqError, MessageSizeError, StorageFailedError
-from diskq.options import StreamOptions, checked_options
+from diskq.options import StreamOptions
 from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import Barrier, Replacement, keep_path
 from diskq.storage.budget import BLOCK, WALS_IN_A_BUDGET, BudgetShare
@@ -152,13 +152,13 @@ class StreamSteps(DirectorySteps):
     def __init__(
         self,
         path: AnyPath,
-        options: StreamOptions | None,
+        options: StreamOptions,
         fs: FileSystem,
         clock: Callable[[], float] | None,
         time_slice: float | None,
         uses_wal: bool,
     ) -> None:
-        self.options = checked_options(options, StreamOptions)
+        self.options = options
         super().__init__(fs, path, self.options, log, "stream", clock, time_slice)
         self.files = StreamFiles(fs, self.path)
         self._gate = self.log.new_gate()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
+from typing import Unpack
 
 from diskq._native.core.message import Position
 from diskq.engine.log.engine import LogEngine
@@ -19,7 +20,8 @@ from diskq.engine.stream.steps import Item, Key, StreamSteps, Value, When, key_m
 from diskq.engine.stream.transactions import roll_forward as rollforward
 from diskq.engine.stream.transactions.transaction import Committed, Transaction
 from diskq.errors import DiskFullError
-from diskq.options import Durability, StreamOptions
+from diskq.keywords import StreamKeywords
+from diskq.options import Durability, StreamOptions, chosen_options
 from diskq.storage.arguments import check_is
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
@@ -43,6 +45,7 @@ class Stream(LogEngine):
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,
         uses_wal: bool = False,
+        **changes: Unpack[StreamKeywords],
     ) -> None:
         """Open the stream in the directory `path`, which is made, with its parents, if it does not exist.
 
@@ -56,7 +59,8 @@ class Stream(LogEngine):
         DiskFullError, OSError, and CorruptionError if `options.strict`.
         """
         self._fs = fs or OsFileSystem()
-        self.steps = StreamSteps(path, options, self._fs, clock, time_slice, uses_wal)
+        checked = chosen_options(Stream, options, StreamOptions, changes)
+        self.steps = StreamSteps(path, checked, self._fs, clock, time_slice, uses_wal)
         super().__init__(self.steps.log)
         self.options = self.steps.options
         self.path = self.name = self.steps.path

@@ -928,7 +928,7 @@ def test_an_option_of_the_wrong_kind_is_refused_at_once(value):
 
 def test_an_option_that_does_not_exist_is_refused_at_once():
     with pytest.raises(TypeError, match="retries"):
-        diskq.open_queue(DIRECTORY, NAME, retries=3)
+        diskq.open_queue(DIRECTORY, NAME, retries=3)  # type: ignore[call-arg]
 
 
 # --- how the block may end --------------------------------------------------------------------------
