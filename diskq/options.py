@@ -585,7 +585,8 @@ def chosen_options(
 ) -> Options:
     """Return the options that a call was given, or the defaults of its kind, with the changes to them.
 
-    `called` is the opener or engine that takes them. Raises TypeError.
+    `called` is the opener or engine that takes them. Raises TypeError; if there is no such option, it says
+    which one may be meant.
     """
     if options is None:
         options = kind()
@@ -596,8 +597,18 @@ def chosen_options(
     names = [each.name for each in fields(kind)]
     for name in changes:
         if name not in names:
-            raise TypeError(f"{called.__qualname__}() has no option {name!r}")
+            raise TypeError(_no_option(called, name, names))
     return replace(options, **changes)
+
+
+def _no_option(called: Callable[..., Any], name: str, names: list[str]) -> str:
+    import difflib
+    import inspect
+
+    others = [each for each in inspect.signature(called).parameters if each not in ("self", "changes")]
+    meant = difflib.get_close_matches(name, [*names, *others], n=1)
+    rest = f": did you mean {meant[0]!r}?" if meant else f"; it has {', '.join(sorted(names))}"
+    return f"{called.__qualname__}() has no option {name!r}{rest}"
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import json
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -71,6 +73,60 @@ def test_a_typed_dictionary_has_the_options_of_its_class_with_their_types(kind: 
 
 
 # --- when it runs -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def names(tmp_path: Path) -> AsyncIterator[dict[str, Any]]:
+    """What the calls name; nothing of it is asked for anything, as the options are checked first."""
+    async with diskq.open_queue(tmp_path, "q") as queue, diskq.open_journal(tmp_path / "j") as journal:
+        with diskq.FifoQueue(tmp_path, "e") as engine:
+            others = {"client": None, "deliver": deliver, "diskq": diskq}
+            yield {"queue": queue, "journal": journal, "engine": engine, **others}
+
+
+async def deliver(batch: diskq.Batch) -> None: ...
+
+
+async def call(name: str, option: str, names: dict[str, Any]) -> None:
+    _, text = CALLS[name]
+    called = eval(text.removeprefix("await ").format(f"{option}=None"), names)
+    if inspect.isawaitable(called):
+        await called
+    if name == "DiskQueue.working":
+        async with called:
+            pass
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_misspelt_option_is_refused_with_the_one_that_was_meant(
+    name: str, names: dict[str, Any]
+) -> None:
+    kind, _ = CALLS[name]
+    for option in option_names(kind):
+        with pytest.raises(TypeError) as refused:
+            await call(name, misspelt(option), names)
+        expected = f"{name}() has no option {misspelt(option)!r}: did you mean {option!r}?"
+        assert str(refused.value) == expected
+
+
+def test_a_misspelt_argument_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(
+        TypeError, match=r"^open_producer\(\) has no option 'takeover': did you mean 'take_over'"
+    ):
+        diskq.open_producer("d", takeover=True)  # type: ignore[call-arg]
+
+
+def test_what_resembles_no_option_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(TypeError) as refused:
+        diskq.open_scanner("d", colour="red")  # type: ignore[call-arg]
+    assert str(refused.value) == (
+        "open_scanner() has no option 'colour'; it has autocommit, checkpoint_slice, sync_every, sync_timeout"
+    )
+
+
+def test_an_option_of_another_kind_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^open_queue\(\) has no option 'segment_size'"):
+        diskq.open_queue("d", "n", segment_size=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("kind", ["JournalOptions", "PriorityOptions", "QueueOptions", "StreamOptions"])
