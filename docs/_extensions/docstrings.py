@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from docutils import nodes
-from sphinx.addnodes import desc_signature, pending_xref
+from sphinx.addnodes import desc_annotation, desc_signature, pending_xref
 from sphinx.application import Sphinx
 
 __all__ = ["setup"]
@@ -28,18 +28,20 @@ _LINKED = (nodes.reference, pending_xref, nodes.title, nodes.literal_block, desc
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", as_markup)
     app.connect("doctree-read", leave_builtins)
+    app.connect("doctree-read", show_openers)
     app.connect("doctree-read", show_values)
     app.connect("doctree-read", link_errors)
     return {"parallel_read_safe": True}
 
 
 def as_markup(app: Sphinx, what: str, name: str, of: Any, options: Any, lines: list[str]) -> None:
-    """One pair of backticks is code, an indented stretch is shown as it stands."""
+    """One pair of backticks is code, an indented stretch is shown as it stands, except in a list."""
     done: list[str] = []
-    is_block = False
+    is_block = is_list = False
     for number, line in enumerate(lines):
         before = lines[number - 1] if number else ""
-        is_indented = line.startswith(" ")
+        is_list = line.startswith("- ") or (is_list and (line.startswith("  ") or not line.strip()))
+        is_indented = line.startswith(" ") and not is_list
         if is_indented and not is_block:
             if before.strip():
                 done.append("")
@@ -80,6 +82,14 @@ def leave_builtins(app: Sphinx, document: nodes.document) -> None:
     for reference in list(document.findall(pending_xref)):
         if reference.get("refdomain") == "py" and hasattr(builtins, reference["reftarget"]):
             reference.replace_self(reference.children)
+
+
+def show_openers(app: Sphinx, document: nodes.document) -> None:
+    """A class in small letters is used as a function, and is shown as one."""
+    for signature in document.findall(desc_signature):
+        shown = signature.next_node(desc_annotation)
+        if shown is not None and shown.astext().strip() == "class" and signature["fullname"].islower():
+            shown.parent.remove(shown)
 
 
 # --- default values ---------------------------------------------------------------------------

@@ -39,6 +39,9 @@ def _directive(module: str, name: str, of: Any) -> list[str]:
     if issubclass(of, BaseException):
         return [f".. autoexception:: {module}.{name}", "   :show-inheritance:", ""]
     head = [f".. autoclass:: {module}.{name}", f"   :inherited-members: {_OTHERS}"]
+    constructor = vars(of).get("__init__")
+    if inspect.isfunction(constructor) and constructor.__doc__:
+        head.append("   :class-doc-from: both")  # what an engine's options are is said by its constructor
     is_compiled = of.__module__.startswith("diskq._native.")  # what is handed over: fields, and no methods
     is_data = dataclasses.is_dataclass(of) or issubclass(of, tuple) or is_compiled
     return [*head, "   :undoc-members:", ""] if is_data else [*head, ""]  # a field's name may say it all
