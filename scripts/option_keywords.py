@@ -1,9 +1,11 @@
-"""What type checkers and editors know of the options, made of diskq/options.py.
+"""What type checkers, editors and `help` know of the options, made of diskq/options.py.
 
     python -m scripts.option_keywords        writes it
 
-That is diskq/keywords.py, with a typed dictionary for each class of options. A test compares the file with
-what this script would write.
+That is diskq/keywords.py, with a typed dictionary for each class of options; and the last part of the
+docstring of each opener and engine, which lists its options. An opener here is any function that takes
+`**changes: Unpack[QueueKeywords]`; it lists the options in its own docstring, or, if it is a constructor
+without one, in the docstring of its class. A test compares the files with what this script would write.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import NamedTuple
 
 from diskq import options
 
-__all__ = ["option_classes", "options_of", "wanted"]
+__all__ = ["Opener", "openers", "option_classes", "options_of", "wanted"]
 
 ROOT = Path(__file__).parent.parent
 OPTIONS = ROOT / "diskq" / "options.py"
@@ -33,6 +35,8 @@ _HEADER = """\
 # Written by `python -m scripts.option_keywords` from options.py: an option is changed there.
 
 """
+_UNPACKED = re.compile(r"Unpack\[(\w+)Keywords\]")
+_LIST = re.compile(r"\n *Options \(`\w+`\)\..*\Z", re.DOTALL)
 _CODE = re.compile(r"`[^`]+`")
 
 
@@ -41,6 +45,18 @@ class Option(NamedTuple):
     type: str
     default: str
     text: str
+
+
+class Opener(NamedTuple):
+    """A function that takes options as keywords."""
+
+    path: Path
+    name: str
+    """Its qualified name; a class stands for its constructor."""
+    options: str
+    """The name of its class of options."""
+    docstring: ast.Constant
+    """The docstring that lists them."""
 
 
 # --- reading options.py ---------------------------------------------------------------------------
@@ -124,6 +140,83 @@ def _keywords_of(name: str) -> str:
     return f"{name.removesuffix('Options')}Keywords"
 
 
+# --- docstrings -----------------------------------------------------------------------------------
+
+
+def openers() -> list[Opener]:
+    """All that take options as keywords."""
+    paths = sorted((ROOT / "diskq").rglob("*.py"))
+    return [opener for path in paths for opener in _openers_in(path)]
+
+
+def _openers_in(path: Path) -> Iterator[Opener]:
+    text = path.read_text(encoding="utf-8")
+    if _UNPACKED.search(text) is None:
+        return
+    for node in ast.parse(text).body:
+        if isinstance(node, _FUNCTIONS) and (kind := _kind_taken_by(node)):
+            yield Opener(path, node.name, kind, _docstring(node))
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for member in node.body:
+            if isinstance(member, _FUNCTIONS) and (kind := _kind_taken_by(member)):
+                if member.name == "__init__":
+                    yield Opener(
+                        path, node.name, kind, _docstring(member if ast.get_docstring(member) else node)
+                    )
+                else:
+                    yield Opener(path, f"{node.name}.{member.name}", kind, _docstring(member))
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _kind_taken_by(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+    annotation = function.args.kwarg and function.args.kwarg.annotation
+    taken = _UNPACKED.search(ast.unparse(annotation)) if annotation else None
+    return f"{taken[1]}Options" if taken else None
+
+
+def _docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> ast.Constant:
+    first = node.body[0]
+    assert isinstance(first, ast.Expr), f"{node.name} has no docstring"
+    assert isinstance(first.value, ast.Constant), f"{node.name} has no docstring"
+    return first.value
+
+
+def wanted() -> dict[Path, str]:
+    """Each file that this script writes, or a part of it, with the text that it is to have."""
+    texts = {KEYWORDS: keywords()}
+    # From the end of each file: what is written moves the lines below it.
+    for opener in sorted(openers(), key=lambda opener: -opener.docstring.lineno):
+        text = texts.get(opener.path) or opener.path.read_text(encoding="utf-8")
+        texts[opener.path] = _with_list(text, opener)
+    return texts
+
+
+def _with_list(text: str, opener: Opener) -> str:
+    """The text of the opener's file, with its docstring as it is to be."""
+    node = opener.docstring
+    assert node.end_lineno is not None
+    lines = text.splitlines(keepends=True)
+    source = "".join(lines[node.lineno - 1 : node.end_lineno])
+    indent = " " * node.col_offset
+    own = _LIST.sub("", source.strip().removeprefix('"""').removesuffix('"""')).rstrip()
+    shown = textwrap.indent("\n".join(_option_list(opener.options, WIDTH - len(indent))), indent)
+    lines[node.lineno - 1 : node.end_lineno] = [f'{indent}"""{own}\n\n{shown}\n{indent}"""\n']
+    return "".join(lines)
+
+
+def _option_list(name: str, width: int) -> Iterator[str]:
+    """The lines about the options of a class: how they are measured, and each with its default."""
+    kind = option_classes()[name]
+    about = " ".join(str(kind.__doc__).split()).partition(". ")[2]  # after what the options are about
+    yield from _wrapped(f"Options (`{name}`). {about}", width)
+    yield ""
+    for option in options_of(kind):
+        yield from _wrapped(f"- `{option.name}={option.default}`: {option.text}", width)
+
+
 def _wrapped(text: str, width: int) -> list[str]:
     """Lines of at most `width` characters; none begins within code."""
     whole = _CODE.sub(lambda code: code[0].replace(" ", "\0"), text.strip())
@@ -132,11 +225,6 @@ def _wrapped(text: str, width: int) -> list[str]:
         whole, width, subsequent_indent=under, break_long_words=False, break_on_hyphens=False
     )
     return [line.replace("\0", " ") for line in lines]
-
-
-def wanted() -> dict[Path, str]:
-    """The file that this script writes, with the text that it is to have."""
-    return {KEYWORDS: keywords()}
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ import diskq
 import diskq.hub
 import diskq.keywords
 import diskq.options
-from scripts.option_keywords import option_classes, wanted
+from scripts.option_keywords import openers, option_classes, options_of, wanted
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,6 +54,12 @@ def option_names(kind: str) -> list[str]:
 
 def misspelt(name: str) -> str:
     return name[:-2] + name[-1]
+
+
+def test_all_that_take_options_are_tried_here() -> None:
+    assert {opener.name: opener.options for opener in openers()} == {
+        name: kind for name, (kind, _) in CALLS.items()
+    }
 
 
 def test_what_is_made_of_the_options_is_up_to_date() -> None:
@@ -140,6 +147,37 @@ def test_an_engine_takes_options_one_by_one(kind: str, tmp_path: Path) -> None:
     given = vars(diskq.options)[kind](sync_every=3, durability="synced")
     with engines[kind](tmp_path, options=given, sync_every=7) as opened:
         assert opened.options == dataclasses.replace(given, sync_every=7)
+
+
+# --- for people ---------------------------------------------------------------------------------------
+
+
+def documentation(name: str) -> str:
+    """What `help` and editors show for a call: the docstring of the constructor, or else of the class.
+
+    An editor takes that of a base's constructor before that of the class.
+    """
+    home: Any = diskq.hub if name in diskq.hub.__all__ else diskq
+    called = functools.reduce(getattr, name.split("."), home)
+    if not inspect.isclass(called):
+        return str(called.__doc__)
+    constructors = [
+        vars(base).get("__init__") for base in called.__mro__ if base.__module__.startswith("diskq.")
+    ]
+    return next((each.__doc__ for each in constructors if each and each.__doc__), str(called.__doc__))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_help_and_editors_show_each_option_with_its_default_and_its_sentence(name: str) -> None:
+    text = " ".join(documentation(name).split())
+    shown = re.findall(r"- `(\w+)=([^`]+)`: ", text)
+    kind = vars(diskq.options)[CALLS[name][0]]
+    # Defaults are as anybody can write them, with no name that only options.py has.
+    assert {option: eval(default, {**vars(diskq)}) for option, default in shown} == {
+        field.name: getattr(kind(), field.name) for field in dataclasses.fields(kind)
+    }
+    for option in options_of(kind):
+        assert f"`: {option.text}" in text
 
 
 # --- for type checkers --------------------------------------------------------------------------------

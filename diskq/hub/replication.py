@@ -106,6 +106,21 @@ async def replicate(
     was not completed. Raises OffsetOutOfRangeError if the hub expects messages that were removed from the
     source (see `from_oldest`), HubError if the hub refuses permanently, or has messages that the source does
     not have; JournalNotFoundError, OSError.
+
+    Options (`ReplicationOptions`). Sizes in bytes, durations in seconds.
+
+    - `max_items=10_000`: A batch, which the hub syncs, has at most this many messages.
+    - `max_bytes=1024 * 1024`: A batch has at most this many bytes of messages; a single larger message is a
+      batch of its own.
+    - `backoff_initial=0.1`: The second try comes after this time; each later one waits twice as long as the
+      one before.
+    - `backoff_max=10.0`: No try waits longer than this.
+    - `backoff_jitter=1.0`: A random time of up to this much is added, so that many processes do not retry at
+      the same moment.
+    - `linger=0.0`: From a queue or a stream: a batch that is not full waits this long for more messages.
+    - `from_oldest=False`: Copy a journal whose oldest messages were removed from its first remaining one on,
+      if the hub has nothing of it yet. Without this option that is an error, as removed messages cannot be
+      copied.
     """
     settings = chosen_options(replicate, options, ReplicationOptions, changes)
     copy = _Copy(client, journal, settings, on_progress)

@@ -118,6 +118,34 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
     Leaving the block accepts no new requests, waits up to `stop_timeout` for those under way, and closes the
     journals, also when the block was cancelled. Entering it raises ValueError, and OSError if the address
     cannot be used.
+
+    Options (`HubOptions`). Sizes in bytes, durations in seconds.
+
+    - `max_batch_size=64 * 1024 * 1024`: Larger requests are refused; an answer is at most this large.
+    - `max_batch_messages=100_000`: Requests with more messages are refused; an answer has at most this many.
+    - `max_get_size=1024 * 1024`: An answer holds up to this many bytes of a journal, or one larger message.
+    - `max_open_journals=256`: Up to this many journals are open at a time; the least recently used one is
+      closed for another.
+    - `idle_timeout=60.0`: A journal that is not used for this long is closed.
+    - `max_requests=256`: Up to this many requests are in progress at a time; others are refused, to be
+      repeated later.
+    - `max_streams=100`: Up to this many requests are in progress at a time on one connection.
+    - `threads=16`: Up to this many requests are worked on at a time, each in a thread.
+    - `request_timeout=30.0`: The longest time in which a request must arrive completely, and for which it
+      waits for a thread.
+    - `max_client_requests=32`: Up to this many requests of one client are in progress at a time, arriving or
+      worked on; others are refused, to be repeated later. A client is a token; without tokens a certificate,
+      or else a connection.
+    - `max_connections=500`: Up to this many connections are open at a time; one more is closed at once. Each
+      takes a descriptor.
+    - `handshake_timeout=10.0`: A connection is closed if its client has not begun to speak gRPC (and TLS)
+      after this time.
+    - `idle_connection_timeout=60.0`: A connection without a request for this long is closed; a client opens
+      another one when it needs it.
+    - `stop_timeout=10.0`: When the hub stops, it waits up to this long for requests in progress.
+    - `quota=None`: Up to this many bytes of journals for each client. None: only the disk's size bounds them.
+    - `journal=JournalOptions()`: How journals are kept, and how large a value may be. Each batch is synced,
+      whatever `durability` is.
     """
 
     def __init__(

@@ -64,7 +64,17 @@ class Table:
         fs: FileSystem | None = None,
         **changes: Unpack[TableKeywords],
     ) -> None:
-        """As `open_table`."""
+        """As `open_table`.
+
+        Options (`TableOptions`).
+
+        - `compression="zstd"`: How the pages of the files are compressed.
+        - `keep="all"`: `all`: files stay when retention removes their segments, so that the table is an
+          archive. `segments`: a file goes once all messages in it are gone from the stream.
+        - `allow_gaps=False`: True: messages that cannot be read, or that retention has removed before they
+          came into the table, are left out, and their file says so. False: they are an error, and the table
+          stays as it is.
+        """
         fs = fs or OsFileSystem()
         text = as_path(path)
         names = TableFiles(fs, as_path(into), _checked_topic(text, topic))
@@ -232,6 +242,15 @@ def open_table(
     Its files are in `into/topic=.../partition=.../`; several tables may have one `into`. `topic` is the name
     of the stream's directory, unless it is given. Nothing is opened or made yet: a table can be read when its
     stream is gone. Raises TypeError, ValueError.
+
+    Options (`TableOptions`).
+
+    - `compression="zstd"`: How the pages of the files are compressed.
+    - `keep="all"`: `all`: files stay when retention removes their segments, so that the table is an archive.
+      `segments`: a file goes once all messages in it are gone from the stream.
+    - `allow_gaps=False`: True: messages that cannot be read, or that retention has removed before they came
+      into the table, are left out, and their file says so. False: they are an error, and the table stays as
+      it is.
     """
     checked = chosen_options(open_table, options, TableOptions, changes)
     return Table(path, into, checked, topic=topic, fs=fs)

@@ -104,10 +104,12 @@ class Opening(ABC, Generic[H]):
 
 
 class OpeningEngine(Opening[H], Generic[H, E]):
-    """The async context manager of a channel on one engine."""
+    """The async context manager of a channel on one engine.
+
+    `engine` opens the engine, given `fs`, `clock` (Trio's) and `time_slice` (seconds).
+    """
 
     def __init__(self, engine: Callable[..., E], time_slice: float, fs: FileSystem | None) -> None:
-        """`engine` opens the engine, given `fs`, `clock` (Trio's) and `time_slice` (seconds)."""
         self._open_engine = engine
         self._time_slice = time_slice
         self._fs = fs or os_file_system()

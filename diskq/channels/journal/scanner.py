@@ -222,6 +222,17 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
     has that name, TypeError or ValueError (a naive datetime), OSError. Only a `reader` makes files. Leaving
     it syncs what was committed, and raises trio.BrokenResourceError or DiskFullError if that fails; an
     exception of the block is raised instead.
+
+    Options (`ScannerOptions`). Durations in seconds.
+
+    - `sync_every=2500`: Sync after this many messages were written, consumed, or (of one partition)
+      committed; in a priority store, after this many commands. 1: each time. (nsqd's default.)
+    - `sync_timeout=2.0`: Sync this many seconds after the first unsynced message, commit or command at the
+      latest (nsqd's default).
+    - `checkpoint_slice=100e-6`: A task whose calls never have to wait yields to others after this many
+      seconds; 0: in every call.
+    - `autocommit=False`: A named reader: the next receive, and the end of the block, commit what was received
+      before.
     """
 
     def __init__(

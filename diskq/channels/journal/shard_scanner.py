@@ -62,6 +62,17 @@ class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a 
     It reads the present shards and, if `end` is "wait", those made later, from their beginning. `bits` must
     be the value that they were made with. Otherwise as `open_scanner`: `start` and `end` apply to each shard,
     and a `reader` has an offset in each. Two files are open for each shard.
+
+    Options (`ScannerOptions`). Durations in seconds.
+
+    - `sync_every=2500`: Sync after this many messages were written, consumed, or (of one partition)
+      committed; in a priority store, after this many commands. 1: each time. (nsqd's default.)
+    - `sync_timeout=2.0`: Sync this many seconds after the first unsynced message, commit or command at the
+      latest (nsqd's default).
+    - `checkpoint_slice=100e-6`: A task whose calls never have to wait yields to others after this many
+      seconds; 0: in every call.
+    - `autocommit=False`: A named reader: the next receive, and the end of the block, commit what was received
+      before.
     """
 
     def __init__(

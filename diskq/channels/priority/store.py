@@ -177,6 +177,35 @@ class open_priority_store(OpeningEngine[DiskPriorityStore, PriorityStore]):  # n
     unreadable settings; leaving it raises trio.BrokenResourceError if the storage failed, and DiskFullError
     if there was no space for `memory` messages until the end. An exception of the block itself is raised
     instead.
+
+    Options (`PriorityOptions`). Sizes in bytes, durations in seconds. `soft_limit`, `hard_limit` and
+    `snapshot_segments` are TaskFlux's settings; None means the value in `taskflux.settings.json`, or
+    TaskFlux's default. Only `layout` is part of the format.
+
+    - `sync_every=2500`: Sync after this many messages were written, consumed, or (of one partition)
+      committed; in a priority store, after this many commands. 1: each time. (nsqd's default.)
+    - `sync_timeout=2.0`: Sync this many seconds after the first unsynced message, commit or command at the
+      latest (nsqd's default).
+    - `checkpoint_slice=100e-6`: A task whose calls never have to wait yields to others after this many
+      seconds; 0: in every call.
+    - `durability="written"`: What a call that writes (`send`, `put`, `append`, `ack` of a priority store)
+      waits for: the process's memory, the page cache, or the disk.
+    - `max_unsynced=64 * 1024 * 1024`: Senders wait while this many bytes are not synced. A channel begins a
+      sync at half of it.
+    - `memory_flush=0.01`: `memory` messages are written to the page cache after this many seconds at the
+      latest; in a queue only if it has no `memory_size`.
+    - `soft_limit=None`: A new segment of the log starts after one that is larger than this (16 MiB).
+    - `hard_limit=None`: A new segment also starts in the middle of a batch when the current one reaches this
+      (32 MiB).
+    - `snapshot_segments=None`: When this many segments are complete, a snapshot is taken and the log before
+      it is removed (5).
+    - `layout=None`: How records are laid out: "aligned", as TaskFlux reads them, or as in its "document".
+      None: as the store has them, and "aligned" in a new store.
+    - `preallocate=True`: Write zeros ahead of the log, which makes a sync cheaper.
+    - `max_message_size=16 * 1024 * 1024`: Larger messages are refused, whatever their queue allows.
+    - `on_full="wait"`: In a channel, when a queue holds `max_size` messages: let senders wait, or refuse
+      (`QueueFullError`), as the engine and TaskFlux do.
+    - `strict=False`: Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting.
     """
 
     def __init__(

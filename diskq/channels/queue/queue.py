@@ -274,6 +274,17 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 
         Other receivers get trio.BusyResourceError meanwhile; it is also raised here if another task already
         receives. Raises ValueError with `memory_size`: a message in memory has no position in the files.
+
+        Options (`WorkOptions`). Sizes in bytes.
+
+        - `max_in_flight=1000`: Up to this many messages are leased and not yet acknowledged; then workers
+          wait for the next one.
+        - `max_attempts=None`: After this many attempts a message is not delivered again, but given to
+          `exhausted`; without an `exhausted`, and with None, it is delivered again without limit.
+        - `max_ahead=100_000`: Up to this many messages after the oldest unacknowledged one are read,
+          acknowledged or not.
+        - `max_ahead_bytes=64 * 1024 * 1024`: The same in bytes, plus one message: the most that is held in
+          memory.
         """
         await self._begin()
         chosen = chosen_options(DiskQueue.working, options, WorkOptions, changes)
@@ -374,6 +385,39 @@ class open_queue(OpeningEngine[DiskQueue, FifoQueue]):  # noqa: N801 (it is used
     Entering it raises LockedError if another process has the queue, QueueNameError and OSError;
     leaving it raises trio.BrokenResourceError if the queue's storage failed, and DiskFullError if there
     was no space for `memory` messages until the end. An exception of the block itself is raised instead.
+
+    Options (`QueueOptions`). Sizes in bytes, durations in seconds. No option is part of the format: a queue
+    may be reopened with other options at any time.
+
+    - `sync_every=2500`: Sync after this many messages were written, consumed, or (of one partition)
+      committed; in a priority store, after this many commands. 1: each time. (nsqd's default.)
+    - `sync_timeout=2.0`: Sync this many seconds after the first unsynced message, commit or command at the
+      latest (nsqd's default).
+    - `checkpoint_slice=100e-6`: A task whose calls never have to wait yields to others after this many
+      seconds; 0: in every call.
+    - `durability="written"`: What a call that writes (`send`, `put`, `append`, `ack` of a priority store)
+      waits for: the process's memory, the page cache, or the disk.
+    - `max_unsynced=64 * 1024 * 1024`: Senders wait while this many bytes are not synced. A channel begins a
+      sync at half of it.
+    - `memory_flush=0.01`: `memory` messages are written to the page cache after this many seconds at the
+      latest; in a queue only if it has no `memory_size`.
+    - `sync_to="log"`: Where `synced` messages are on stable storage when the call returns: in the redo `log`,
+      by one sync, and in their files by the sync policy; or in their `files`, by two. After a power cut
+      another program finds what is in the log alone only after diskq has opened the store.
+    - `redo_log_size=4 * 1024 * 1024`: The redo log grows up to this size; it begins with 64 KiB.
+    - `max_bytes_per_file=100 * 1024 * 1024`: The queue starts a new file before the current one would grow
+      past this (nsqd's default).
+    - `min_message_size=0`: Smaller messages are refused; set 1 to forbid empty ones.
+    - `max_message_size=16 * 1024 * 1024`: Larger messages are refused. Larger ones that are already in the
+      files are delivered.
+    - `max_bytes=None`: The queue's bound on disk, checksums and its logs included. None: only the disk's size
+      bounds it.
+    - `on_full="wait"`: At the bound: let senders wait, refuse (`DiskFullError`), or drop the oldest file.
+    - `budget=None`: A `DiskBudget`: a bound that this queue shares with others, in addition to its own.
+    - `memory_size=0`: With `durability="memory"`: up to this many bytes of messages stay in memory, and those
+      received while they are there are never written. 0: `memory` messages are written soon.
+    - `strict=False`: Raise `CorruptionError` at damage, at open and when reading, instead of reporting it and
+      going on.
     """
 
     def __init__(

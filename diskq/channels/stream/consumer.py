@@ -156,6 +156,19 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
     or ValueError (a naive datetime), UnsupportedFormatError, OSError. Leaving it syncs a group's commits,
     and raises trio.BrokenResourceError or DiskFullError if that fails; an exception of the block is raised
     instead.
+
+    Options (`ConsumerOptions`). Durations in seconds.
+
+    - `sync_every=2500`: Sync after this many messages were written, consumed, or (of one partition)
+      committed; in a priority store, after this many commands. 1: each time. (nsqd's default.)
+    - `sync_timeout=2.0`: Sync this many seconds after the first unsynced message, commit or command at the
+      latest (nsqd's default).
+    - `checkpoint_slice=100e-6`: A task whose calls never have to wait yields to others after this many
+      seconds; 0: in every call.
+    - `autocommit=False`: In a group: the next receive, and the end of the block, commit what was received
+      before.
+    - `claim_interval=1.0`: In a group: seconds between two attempts to claim partitions that other members
+      have.
     """
 
     def __init__(

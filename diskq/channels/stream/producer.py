@@ -166,6 +166,48 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
     ForeignFilesError and OSError; leaving it raises trio.BrokenResourceError if the storage failed, and
     DiskFullError if there was no space for `memory` messages until the end. An exception of the block itself
     is raised instead.
+
+    Options (`StreamOptions`). Sizes in bytes, durations in seconds. `partition_count`, `segment_size`,
+    `retention_max_bytes`, `retention_max_age` and `encoding` are the stream's settings, kept in its
+    settings.json; None means the value there or the default in parentheses, and is not written down. The
+    others are the producer's, and may differ at each open.
+
+    - `sync_every=2500`: Sync after this many messages were written, consumed, or (of one partition)
+      committed; in a priority store, after this many commands. 1: each time. (nsqd's default.)
+    - `sync_timeout=2.0`: Sync this many seconds after the first unsynced message, commit or command at the
+      latest (nsqd's default).
+    - `checkpoint_slice=100e-6`: A task whose calls never have to wait yields to others after this many
+      seconds; 0: in every call.
+    - `durability="written"`: What a call that writes (`send`, `put`, `append`, `ack` of a priority store)
+      waits for: the process's memory, the page cache, or the disk.
+    - `max_unsynced=64 * 1024 * 1024`: Senders wait while this many bytes are not synced. A channel begins a
+      sync at half of it.
+    - `memory_flush=0.01`: `memory` messages are written to the page cache after this many seconds at the
+      latest; in a queue only if it has no `memory_size`.
+    - `sync_to="log"`: Where `synced` messages are on stable storage when the call returns: in the redo `log`,
+      by one sync, and in their files by the sync policy; or in their `files`, by two. After a power cut
+      another program finds what is in the log alone only after diskq has opened the store.
+    - `redo_log_size=4 * 1024 * 1024`: The redo log grows up to this size; it begins with 64 KiB.
+    - `partition_count=None`: Number of partitions that are written to (3). If the stream has more, it keeps
+      them.
+    - `segment_size=None`: A new segment starts after the one whose data has reached this many bytes (32 MiB).
+    - `retention_max_bytes=None`: The oldest complete segments of a partition are removed while all of them
+      are larger (no bound).
+    - `retention_max_age=None`: Complete segments that are older are removed (no bound).
+    - `encoding=None`: How records store their lengths: `fixed` as in go-diskq's code, `varuint` as in its
+      README (fixed).
+    - `min_message_size=0`: Smaller values are refused; set 1 where Go programs read: they cannot read empty
+      ones.
+    - `max_message_size=16 * 1024 * 1024`: Larger values are refused.
+    - `max_key_size=64 * 1024`: Longer keys are refused.
+    - `budget=None`: A `DiskBudget`: a bound on the disk that this stream shares with others.
+    - `on_full="wait"`: When the budget is used up: let senders wait, refuse (`DiskFullError`), or drop old
+      segments.
+    - `age_rule="newest"`: The message of a segment that must be older than `retention_max_age`: its `newest`,
+      as go-diskq promises, or its `oldest`, as go-diskq does.
+    - `keep_for_groups=False`: Retention, and `on_full="drop_oldest"`, keep what the slowest consumer group
+      has not committed yet.
+    - `strict=False`: Raise `CorruptionError` at damage, at open, instead of reporting it and going on.
     """
 
     def __init__(

@@ -49,6 +49,33 @@ class Journal(LogEngine):
 
         Raises LockedError if another process writes to it, DiskFullError, OSError, and CorruptionError if
         `options.strict`.
+
+        Options (`JournalOptions`). Sizes in bytes, durations in seconds. No option is part of the format: a
+        journal may be reopened with other options at any time.
+
+        - `sync_every=2500`: Sync after this many messages were written, consumed, or (of one partition)
+          committed; in a priority store, after this many commands. 1: each time. (nsqd's default.)
+        - `sync_timeout=2.0`: Sync this many seconds after the first unsynced message, commit or command at
+          the latest (nsqd's default).
+        - `checkpoint_slice=100e-6`: A task whose calls never have to wait yields to others after this many
+          seconds; 0: in every call.
+        - `durability="written"`: What a call that writes (`send`, `put`, `append`, `ack` of a priority store)
+          waits for: the process's memory, the page cache, or the disk.
+        - `max_unsynced=64 * 1024 * 1024`: Senders wait while this many bytes are not synced. A channel begins
+          a sync at half of it.
+        - `memory_flush=0.01`: `memory` messages are written to the page cache after this many seconds at the
+          latest; in a queue only if it has no `memory_size`.
+        - `sync_to="log"`: Where `synced` messages are on stable storage when the call returns: in the redo
+          `log`, by one sync, and in their files by the sync policy; or in their `files`, by two. After a
+          power cut another program finds what is in the log alone only after diskq has opened the store.
+        - `redo_log_size=4 * 1024 * 1024`: The redo log grows up to this size; it begins with 64 KiB.
+        - `segment_size=1024 * 1024 * 1024`: A new file starts after the message with which the current one
+          reaches this size (sej's default).
+        - `min_message_size=0`: Smaller values are refused.
+        - `max_message_size=16 * 1024 * 1024`: Larger values are refused. Larger ones that are already in the
+          files are delivered.
+        - `max_key_size=127`: Longer keys are refused; the format allows up to 127 bytes.
+        - `strict=False`: Raise `CorruptionError` at damage, at open, instead of reporting it and going on.
         """
         checked = chosen_options(Journal, options, JournalOptions, changes)
         self.steps = JournalSteps(path, checked, fs, clock, time_slice, uses_wal, first_offset)

@@ -56,6 +56,39 @@ class FifoQueue(LogEngine):
 
         Raises QueueNameError, LockedError if another process has it, DiskFullError, OSError, and
         CorruptionError if `options.strict`.
+
+        Options (`QueueOptions`). Sizes in bytes, durations in seconds. No option is part of the format: a
+        queue may be reopened with other options at any time.
+
+        - `sync_every=2500`: Sync after this many messages were written, consumed, or (of one partition)
+          committed; in a priority store, after this many commands. 1: each time. (nsqd's default.)
+        - `sync_timeout=2.0`: Sync this many seconds after the first unsynced message, commit or command at
+          the latest (nsqd's default).
+        - `checkpoint_slice=100e-6`: A task whose calls never have to wait yields to others after this many
+          seconds; 0: in every call.
+        - `durability="written"`: What a call that writes (`send`, `put`, `append`, `ack` of a priority store)
+          waits for: the process's memory, the page cache, or the disk.
+        - `max_unsynced=64 * 1024 * 1024`: Senders wait while this many bytes are not synced. A channel begins
+          a sync at half of it.
+        - `memory_flush=0.01`: `memory` messages are written to the page cache after this many seconds at the
+          latest; in a queue only if it has no `memory_size`.
+        - `sync_to="log"`: Where `synced` messages are on stable storage when the call returns: in the redo
+          `log`, by one sync, and in their files by the sync policy; or in their `files`, by two. After a
+          power cut another program finds what is in the log alone only after diskq has opened the store.
+        - `redo_log_size=4 * 1024 * 1024`: The redo log grows up to this size; it begins with 64 KiB.
+        - `max_bytes_per_file=100 * 1024 * 1024`: The queue starts a new file before the current one would
+          grow past this (nsqd's default).
+        - `min_message_size=0`: Smaller messages are refused; set 1 to forbid empty ones.
+        - `max_message_size=16 * 1024 * 1024`: Larger messages are refused. Larger ones that are already in
+          the files are delivered.
+        - `max_bytes=None`: The queue's bound on disk, checksums and its logs included. None: only the disk's
+          size bounds it.
+        - `on_full="wait"`: At the bound: let senders wait, refuse (`DiskFullError`), or drop the oldest file.
+        - `budget=None`: A `DiskBudget`: a bound that this queue shares with others, in addition to its own.
+        - `memory_size=0`: With `durability="memory"`: up to this many bytes of messages stay in memory, and
+          those received while they are there are never written. 0: `memory` messages are written soon.
+        - `strict=False`: Raise `CorruptionError` at damage, at open and when reading, instead of reporting it
+          and going on.
         """
         checked = chosen_options(FifoQueue, options, QueueOptions, changes)
         self.steps = FifoSteps(directory, name, checked, fs, clock, time_slice, uses_wal, never_empty)

@@ -143,6 +143,17 @@ class FifoWork(Closing):
 
         `exhausted` receives messages after `options.max_attempts`. Raises ValueError if the queue has another
         worker, is closed, or has a memory tier; TypeError if `exhausted` is async; OSError.
+
+        Options (`WorkOptions`). Sizes in bytes.
+
+        - `max_in_flight=1000`: Up to this many messages are leased and not yet acknowledged; then workers
+          wait for the next one.
+        - `max_attempts=None`: After this many attempts a message is not delivered again, but given to
+          `exhausted`; without an `exhausted`, and with None, it is delivered again without limit.
+        - `max_ahead=100_000`: Up to this many messages after the oldest unacknowledged one are read,
+          acknowledged or not.
+        - `max_ahead_bytes=64 * 1024 * 1024`: The same in bytes, plus one message: the most that is held in
+          memory.
         """
         check_is("queue", queue, (FifoQueue, FifoSteps), "a FifoQueue")
         self.options = chosen_options(FifoWork, options, WorkOptions, changes)
