@@ -221,3 +221,16 @@ def test_mypy_refuses_a_misspelt_option_and_takes_each_right_one(tmp_path: Path)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["line"] for each in found if each["severity"] == "error"] == refused_lines(program()), done
+
+
+@pytest.mark.slow
+def test_pyright_refuses_a_misspelt_option_and_takes_each_right_one(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(program(), encoding="utf-8")
+    settings = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT)], "include": [path.name]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--project", str(tmp_path)]
+    command += ["--pythonpath", sys.executable]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    assert [each["range"]["start"]["line"] + 1 for each in found] == refused_lines(program()), done.stdout
