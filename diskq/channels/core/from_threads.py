@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from itertools import islice
 from queue import Full
 from typing import Any, Generic, Protocol, TypeVar
@@ -39,7 +39,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 class SendsMany(Protocol[T_contra]):
     """A disk queue, a stream's producer, or anything with the same `send_many`."""
 
-    async def send_many(self, messages: Iterable[T_contra], /) -> object: ...
+    def send_many(self, messages: Iterable[T_contra], /) -> Awaitable[object]: ...
 
 
 class ThreadSender(Generic[T_contra]):
