@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import json
 import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -20,6 +17,7 @@ import diskq.hub
 import diskq.keywords
 import diskq.options
 from scripts.option_keywords import openers, option_classes, options_of, wanted
+from tests.type_checkers import mypy, pyright
 
 ROOT = Path(__file__).parent.parent
 
@@ -213,24 +211,11 @@ def refused_lines(text: str) -> list[int]:
 
 
 @pytest.mark.slow
-def test_mypy_refuses_a_misspelt_option_and_takes_each_right_one(tmp_path: Path) -> None:
-    path = tmp_path / "program.py"
-    path.write_text(program(), encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context"]
-    command += ["--config-file", "", "--cache-dir", str(tmp_path), "--output", "json", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [each["line"] for each in found if each["severity"] == "error"] == refused_lines(program()), done
-
-
-@pytest.mark.slow
-def test_pyright_refuses_a_misspelt_option_and_takes_each_right_one(tmp_path: Path) -> None:
-    path = tmp_path / "program.py"
-    path.write_text(program(), encoding="utf-8")
-    settings = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT)], "include": [path.name]}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
-    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--project", str(tmp_path)]
-    command += ["--pythonpath", sys.executable]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    found = json.loads(done.stdout)["generalDiagnostics"]
-    assert [each["range"]["start"]["line"] + 1 for each in found] == refused_lines(program()), done.stdout
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_a_type_checker_refuses_a_misspelt_option_and_takes_each_right_one(
+    checker: str, tmp_path: Path
+) -> None:
+    text = program()
+    (tmp_path / "program.py").write_text(text, encoding="utf-8")
+    found = mypy(tmp_path, "--strict") if checker == "mypy" else pyright(tmp_path, "strict")
+    assert [complaint.line for complaint in found] == refused_lines(text), found

@@ -1,0 +1,61 @@
+# What type checkers say of programs that use diskq from outside. They run in processes of their own.
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Complaint", "mypy", "pyright"]
+
+ROOT = Path(__file__).parent.parent
+
+
+class Complaint(NamedTuple):
+    file: str
+    line: int
+    text: str
+
+
+def mypy(directory: Path, *settings: str) -> list[Complaint]:
+    """The errors in the programs of a directory; the cache is beside them."""
+    command = [sys.executable, "-m", "mypy", "--config-file", "", "--cache-dir", str(directory / "cache")]
+    command += [
+        "--no-error-summary",
+        "--output",
+        "json",
+        *settings,
+        *map(str, sorted(directory.glob("*.py"))),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return [
+        Complaint(Path(each["file"]).name, each["line"], each["message"])
+        for each in found
+        if each["severity"] == "error"
+    ]
+
+
+def pyright(directory: Path, mode: str, programs: Iterable[Path] = ()) -> list[Complaint]:
+    """The errors and warnings in the programs of a directory, and in others, in one of pyright's modes.
+
+    Its settings are written into the directory.
+    """
+    settings = {
+        "typeCheckingMode": mode,
+        "extraPaths": [str(ROOT), *sorted({str(program.parent) for program in programs})],
+        "include": [".", *map(str, programs)],
+    }
+    (directory / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--project", str(directory)]
+    command += ["--pythonpath", sys.executable]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return [
+        Complaint(Path(each["file"]).name, each["range"]["start"]["line"] + 1, each["message"])
+        for each in json.loads(done.stdout)["generalDiagnostics"]
+    ]
