@@ -55,6 +55,7 @@ TABLE = """
   diskq.storage.file_watch          diskq._native.core.inotify
   diskq.storage.forks               os.* diskq._native.core.thread_guard
   diskq.storage.budget              threading
+  diskq.engine.log.shared_sync      threading
   diskq.storage.checksums           crc32c
   diskq.hub.client                  diskq._native.hub.wire diskq._native.journal.codec
   diskq.hub.replication             diskq._native.journal.codec
