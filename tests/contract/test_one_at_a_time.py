@@ -186,9 +186,9 @@ def switching_often() -> Iterator[None]:
 
 @each_kind
 def test_a_call_after_the_other_has_ended_is_admitted(kind: Kind, place: Place) -> None:
-    assert place.visited(place.store.sync, place.store.sync) is None
-    assert Visit(lambda: place.store.put(body(2))).end() is None
-    assert place.store.accepted() == 3
+    assert place.visited(lambda: place.store.put(body(2)), place.store.sync) is None
+    assert Visit(lambda: place.store.put(body(3))).end() is None
+    assert place.store.accepted() == 4
 
 
 @each_kind

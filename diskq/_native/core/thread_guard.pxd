@@ -18,7 +18,7 @@ cdef struct Waiter:
 
 cdef class ThreadGuard:
     cdef long owner                        # the thread that holds it; 0: none
-    cdef int depth                         # how often that thread has taken it
+    cdef readonly int depth                         # how often that thread has taken it
     cdef Waiter* first                     # the threads that wait, in order of arrival; NULL: none
     cdef object busy
     cdef object unbound                    # what `busy` was before, while it is bound

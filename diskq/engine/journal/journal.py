@@ -109,15 +109,18 @@ class Journal(LogEngine):
         word = self.log.durability(durability)
         if not isinstance(value, bytes) or timestamp is not None:
             value, key, timestamp, type = self.steps.checked(value, key, timestamp, type)
+        call = None
         try:
             self.guard.take()
             while self.steps.obstacle(len(value)):
                 self.log.sync()
             self.steps.check_offset(offset)
             given = self.steps.accept(value, key, timestamp, type, is_held=word == "memory")
-            self.log.after_append(word)
+            if not self.log.after_append() and word == "synced":
+                call = self.log.join_sync()
         finally:
             self.guard.give()
+        self.log.end_sync(call)
         return given
 
     def append_many(
@@ -131,12 +134,15 @@ class Journal(LogEngine):
         """
         word = self.log.durability(durability)
         batch = self.steps.checked_many(items)
+        call = None
         with self.guard:
             while self.steps.obstacle(self.steps.buffer.size_of(batch)):
                 self.log.sync()
             self.steps.check_offset(offset)
             offsets = self.steps.accept_many(batch, is_held=word == "memory")
-            self.log.after_append(word)
+            if not self.log.after_append() and word == "synced":
+                call = self.log.join_sync()
+        self.log.end_sync(call)
         return offsets
 
     @exclusive

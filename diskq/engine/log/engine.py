@@ -35,7 +35,7 @@ class LogEngine(Closing):
         Raises DiskFullError if there is no space for messages held in memory; all others are durable then.
         Raises StorageFailedError, after which only `close` is allowed.
         """
-        self.log.sync()
+        self.log.share_sync()
 
     @property
     def unsynced_bytes(self) -> int:

@@ -21,6 +21,7 @@ from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.format import Format, SyncOptions
 from diskq.engine.log.redo import Redo
 from diskq.engine.log.segment import SegmentedLog
+from diskq.engine.log.shared_sync import SharedCall, SharedSyncs
 from diskq.engine.log.sync import Sync, Synced
 from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError
 from diskq.options import DURABILITY_WORDS, Durability, checked_durability
@@ -60,6 +61,7 @@ class LogWriter(Synced, Dropped):
         "_max_unsynced",
         "_most_waiting",
         "_pointed_bytes",
+        "_shared",
         "_synced_bytes",
         "_time_slice",
         "gates",
@@ -130,6 +132,7 @@ class LogWriter(Synced, Dropped):
         self._pointed_bytes = 0  # bytes accepted since the open that recovery need not look at
         self._has_old_metadata = False  # that of the writer before is on the disk
         self._held: list[Callable[[], object]] = []
+        self._shared: SharedSyncs | None = None  # until a call asks for one
 
     def new_gate(self) -> Gate:
         """Make one more gate, for the compiled calls of the format. All of them have one clock."""
@@ -215,6 +218,7 @@ class LogWriter(Synced, Dropped):
         """
         if not self.is_behind:
             return
+        self._end_shared()
         self.lock.write()
         metadata = self._format.metadata() if self._has_old_metadata else ()
         if metadata and self._in_flight is not None:
@@ -242,6 +246,7 @@ class LogWriter(Synced, Dropped):
         if self.is_closed:
             return
         try:
+            self._end_shared()
             if self.failure is None:
                 self.is_closing = True
                 if self.wals is not None:
@@ -284,6 +289,8 @@ class LogWriter(Synced, Dropped):
         """Make every call from now on raise `failure`."""
         super().refuse(failure)
         self.shut()
+        if self._shared is not None:
+            self._shared.failed()
 
     # --- around a message -------------------------------------------------------------------------
 
@@ -430,6 +437,52 @@ class LogWriter(Synced, Dropped):
         self.run(sync)
         self.raise_left_out(sync)
 
+    # --- syncs that threads share -----------------------------------------------------------------
+
+    def join_sync(self, *, full: bool = False) -> SharedCall | None:
+        """Have all that was accepted made durable, as `prepare` says. With the guard held.
+
+        Give that back, and `end_sync` what this returns. None: the guard is held more than once, since a call
+        of the engine has made this one, and the sync is complete. Raises StorageFailedError.
+        """
+        if self.guard.depth > 1:
+            self.run((None if full else self.prepare_log()) or self.prepare(full=full))
+            return None
+        if self._shared is None:
+            self._shared = SharedSyncs(self, self._fs)
+        return self._shared.join(is_full=full)
+
+    def end_sync(self, call: SharedCall | None) -> None:
+        """Return when a sync has covered the call. Without the guard. Raises StorageFailedError."""
+        if call is not None:
+            assert self._shared is not None
+            self._shared.wait(call)
+
+    def share_sync(self) -> None:
+        """Do as `sync`, by a sync that threads share."""
+        with self.guard:
+            self.check_usable()
+            if self.guard.depth > 1:
+                self.sync()
+                return
+            call = self.join_sync(full=True)
+        self.end_sync(call)
+        if call is not None and call.sync is not None:
+            self.raise_left_out(call.sync)
+
+    def _end_shared(self) -> None:
+        """Complete the sync that a thread executes outside the guard, if there is one."""
+        if self._shared is not None:
+            self._shared.end_flight()
+
+    def end_failed(self, failure: BaseException) -> None:
+        """Fail, since a sync did. Raises StorageFailedError, except for an interrupted one."""
+        if isinstance(failure, OSError):
+            self.fail(failure)
+        self.refuse(self._failed_by(failure))
+
+    # --- its parts --------------------------------------------------------------------------------
+
     def raise_left_out(self, sync: Sync) -> None:
         """Raise DiskFullError if there was no space for messages.
 
@@ -443,6 +496,7 @@ class LogWriter(Synced, Dropped):
 
     def commit(self, handles: tuple[int, ...] = (), metadata: Sequence[Replacement] = ()) -> bool:
         """Sync the pending files and the given ones at once. Returns and raises as `run`."""
+        self._end_shared()
         return self.run(self._freeze(handles, tuple(metadata), None))
 
     @property
@@ -470,6 +524,7 @@ class LogWriter(Synced, Dropped):
         files must be synced; this one may be in flight beside such a sync. What recovery can make again may
         still have to be written: `flush` while it is executed. Raises StorageFailedError.
         """
+        self._end_shared()
         self.check_usable()
         redo = self.redo
         if redo is not None:
@@ -502,6 +557,8 @@ class LogWriter(Synced, Dropped):
             state=self._format.state(),
             is_of_log=True,
         )
+        if self._shared is not None:
+            self._shared.cover(self._log_in_flight, is_full=False)
         return self._log_in_flight
 
     @exclusive
@@ -511,6 +568,7 @@ class LogWriter(Synced, Dropped):
         One that is not `full` is enough for messages to be found again; a full one covers all that the
         policy counts. Raises StorageFailedError.
         """
+        self._end_shared()
         self.check_usable()
         left_out = None
         try:
@@ -528,7 +586,10 @@ class LogWriter(Synced, Dropped):
             self.note()
             self.policy.prepared()
             self.note()
-        return self._freeze(handles, self._format.metadata() if has_metadata else (), left_out)
+        sync = self._freeze(handles, self._format.metadata() if has_metadata else (), left_out)
+        if self._shared is not None:
+            self._shared.cover(sync, is_full=full)
+        return sync
 
     def is_point_due(self, full: bool) -> bool:
         """True if a recovery point is worth its syncs: more is pending, or much was written."""
@@ -559,6 +620,7 @@ class LogWriter(Synced, Dropped):
         self.syncs += 1
         if sync.is_of_log:
             self._format.logged(sync.state)
+            self._end_covered(sync, is_replaced)
             return
         if self.redo is not None and sync.redo is not None:
             try:
@@ -570,3 +632,8 @@ class LogWriter(Synced, Dropped):
             self.was_refused = True
             self._note_not_replaced(sync.barrier.replacements[-1].path)
         self._format.completed(sync.state, is_replaced)
+        self._end_covered(sync, is_replaced)
+
+    def _end_covered(self, sync: Sync, is_replaced: bool) -> None:
+        if self._shared is not None:
+            self._shared.completed(sync, is_replaced)

@@ -14,6 +14,7 @@ from typing import Unpack
 from diskq._native.priority.record_table import PriorityRecord
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.exclusive import exclusive
+from diskq.engine.log.shared_sync import SharedCall
 from diskq.engine.priority.state import DEFAULT, KeyRange, StoredQueue
 from diskq.engine.priority.steps import (
     Implementation,
@@ -193,6 +194,7 @@ class PriorityStore(LogEngine):
             raise _no_queue(queue)
         payloads = list(payloads)
         word = self.log.durability(durability)
+        call = None
         try:
             self.guard.take()
             self.steps.check_there(queue)
@@ -201,9 +203,10 @@ class PriorityStore(LogEngine):
             while self.steps.obstacle(sum(map(len, batch))):
                 self.log.sync()
             ids = self.steps.add(queue, batch, keys, word)
-            self._sync_if_due(word)
+            call = self._join_sync(word)
         finally:
             self.guard.give()
+        self.log.end_sync(call)
         return ids
 
     # --- getting ----------------------------------------------------------------------------------
@@ -248,12 +251,14 @@ class PriorityStore(LogEngine):
             raise _no_queue(queue)
         word = self.log.durability(durability)
         batch = list(records)
+        call = None
         try:
             self.guard.take()
             self.steps.remove(queue, batch, word)
-            self._sync_if_due(word)
+            call = self._join_sync(word)
         finally:
             self.guard.give()
+        self.log.end_sync(call)
 
     def nack(self, queue: StoredQueue, record: PriorityRecord) -> None:
         """Make the message ready again, in its place: before later messages of its priority.
@@ -269,6 +274,13 @@ class PriorityStore(LogEngine):
         self.steps.nack_many(queue, records)
 
     # --- syncing ----------------------------------------------------------------------------------
+
+    def _join_sync(self, word: Durability) -> SharedCall | None:
+        """Sync if that is due; else begin what `word` wants, to be ended outside the guard."""
+        is_due = self.log.after_append()
+        if self._takes_snapshots and self.steps.wants_snapshot:
+            self._try_snapshot()
+        return self.log.join_sync() if word == "synced" and not is_due else None
 
     def _sync_if_due(self, word: Durability) -> None:
         self.log.after_append(word)

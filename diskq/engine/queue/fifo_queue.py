@@ -11,6 +11,7 @@ from typing import Unpack
 
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.exclusive import exclusive
+from diskq.engine.log.shared_sync import SharedCall
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.steps import FifoSteps, QueueStatistics
 from diskq.engine.queue.tail import Body
@@ -124,6 +125,7 @@ class FifoQueue(LogEngine):
             with self.guard:
                 self.log.append_failed(failure)
         try:
+            call = None
             self.guard.take()
             self.log.check_usable()
             body = self.steps.tail.checked(body)
@@ -131,9 +133,11 @@ class FifoQueue(LogEngine):
             while self._remove_obstacle(len(body) + self.steps.tail.overhead_of(is_held), is_held):
                 pass
             self.steps.tail.accept(body, is_held=is_held)
-            self.steps.sync_if_due(word)
+            if not self.steps.sync_if_due() and word == "synced":
+                call = self.log.join_sync()
         finally:
             self.guard.give()
+        self.log.end_sync(call)
 
     def put_many(self, bodies: Iterable[Body], durability: Durability | None = None) -> int:
         """Add messages at the end, in order, with as few system calls as they allow. Returns how many.
@@ -143,11 +147,11 @@ class FifoQueue(LogEngine):
         """
         self.log.check_usable()
         batch = [self.steps.tail.checked(body) for body in bodies]
-        self._put_all(batch, self.log.durability(durability))
+        self.log.end_sync(self._put_all(batch, self.log.durability(durability)))
         return len(batch)
 
     @exclusive
-    def _put_all(self, batch: list[bytes], word: Durability) -> None:
+    def _put_all(self, batch: list[bytes], word: Durability) -> SharedCall | None:
         self.log.check_usable()
         is_held = word == "memory"
         overhead = self.steps.tail.overhead_of(is_held)
@@ -160,7 +164,9 @@ class FifoQueue(LogEngine):
             except DiskFullError as full:
                 full.accepted += done
                 raise
-        self.steps.sync_if_due(word)
+        if not self.steps.sync_if_due() and word == "synced":
+            return self.log.join_sync()
+        return None
 
     def _remove_obstacle(self, size: int, is_held: bool) -> bool:
         """Remove what keeps `size` bytes from being accepted. True if something was: look again."""
@@ -216,7 +222,7 @@ class FifoQueue(LogEngine):
         Raises DiskFullError if there is no space for messages held in memory; all others are durable then.
         Raises StorageFailedError, after which only `close` is allowed.
         """
-        self.steps.sync()
+        self.steps.share_sync()
 
     # --- where it is ------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from diskq._native.queue.codec import count, scan
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.opening import LogOpening
 from diskq.engine.log.recovery import OpenRepairs
+from diskq.engine.log.shared_sync import SharedCall
 from diskq.engine.log.steps import LogSteps
 from diskq.engine.log.trust import QueueUse
 from diskq.engine.log.writer import LogWriter
@@ -28,7 +29,7 @@ from diskq.engine.queue.recovery import FifoRecovery
 from diskq.engine.queue.redo_source import redo_source
 from diskq.engine.queue.tail import FifoTail
 from diskq.errors import DiskFullError
-from diskq.options import Durability, QueueOptions
+from diskq.options import QueueOptions
 from diskq.storage.barrier import Replacement
 from diskq.storage.checksums import void_rows
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
@@ -296,6 +297,25 @@ class FifoSteps(LogSteps):
         self.include_memory()
         self.sync_without_memory()
 
+    def share_sync(self) -> None:
+        """Do as `sync`, by a sync that threads share."""
+        call = self._join_sync()
+        self.log.end_sync(call)
+        if call is not None and not call.is_replaced and self.tail.can_end_consumed_file:
+            call = self._join_sync()
+            self.log.end_sync(call)
+        if call is not None and (left_out := call.left_out) is not None:
+            raise left_out
+
+    @exclusive
+    def _join_sync(self) -> SharedCall | None:
+        self.log.check_usable()
+        self.include_memory()
+        if self.guard.depth > 1:
+            self.sync_without_memory()
+            return None
+        return self.log.join_sync(full=True)
+
     def include_memory(self) -> None:
         """Let the next barrier cover the messages in the memory tier, too: it writes them."""
         self._is_spill_due = True
@@ -310,17 +330,19 @@ class FifoSteps(LogSteps):
             raise sync.left_out
 
     @exclusive
-    def sync_if_due(self, word: Durability = "written") -> None:
-        """Sync, if it is due or the `word` wants it; and free what other members of the budget want.
+    def sync_if_due(self) -> bool:
+        """Sync, if it is due; and free what other members of the budget want. True if it was due.
 
         It is for what is accepted already: what waits in memory for disk space still waits. Raises
         StorageFailedError.
         """
-        if self.log.after_append(word) and (share := self.quota.share) is not None and share.is_contended:
+        is_due = self.log.after_append()
+        if is_due and (share := self.quota.share) is not None and share.is_contended:
             with contextlib.suppress(DiskFullError):
                 self.tail.relieve()
             if self._sealed.leaving:
                 self.log.run(self.log.prepare(full=True))
+        return is_due
 
     # --- the format of its writer: see format.py --------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Unpack
 from diskq._native.core.message import Position
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.exclusive import exclusive
+from diskq.engine.log.shared_sync import SharedCall
 from diskq.engine.stream.disk_share import size_on_disk
 from diskq.engine.stream.retention import RetentionReport
 from diskq.engine.stream.steps import Item, Key, StreamSteps, Value, When, key_maker
@@ -128,14 +129,16 @@ class Stream(LogEngine):
         word = self.log.durability(durability)
         if type(value) is not bytes:
             key, value, timestamp = self.steps.checked(value, key, timestamp)
+        call = None
         try:
             self.guard.take()
             self._clear_way(self.steps.size_of(value, key))
             position = self.steps.accept(value, key, timestamp, is_held=word == "memory")
             self._show(word)
-            self._sync_if_due(word)
+            call = self._sync_if_due(word)
         finally:
             self.guard.give()
+        self.log.end_sync(call)
         return position
 
     def append_many(
@@ -157,7 +160,8 @@ class Stream(LogEngine):
             self._clear_way(self.steps.size_of_many(batch, key))
             offsets = self.steps.accept_many(batch, key, timestamp, is_held=word == "memory")
             self._show(word)
-            self._sync_if_due(word)
+            call = self._sync_if_due(word)
+        self.log.end_sync(call)
         return offsets
 
     @exclusive
@@ -220,9 +224,13 @@ class Stream(LogEngine):
     def _drop(self) -> None:
         self.steps.dropped(self.steps.make_room(self.steps.missing))
 
-    def _sync_if_due(self, word: Durability) -> None:
-        if self.log.after_append(word) and self.steps.is_contended:
+    def _sync_if_due(self, word: Durability) -> SharedCall | None:
+        """Sync if that is due; else begin what `word` wants, to be ended outside the guard."""
+        if not self.log.after_append():
+            return self.log.join_sync() if word == "synced" else None
+        if self.steps.is_contended:
             self._drop()
+        return None
 
     # --- retention --------------------------------------------------------------------------------
 

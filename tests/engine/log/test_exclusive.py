@@ -38,8 +38,8 @@ STEPS = {
     PriorityStore: "close flush peek sync",
     FifoWork: "abandon",
     LogWriter: "after_append append_failed begin bound_waiting catch_up catch_up_before clear_redo commit"
-    " fail hold make_directories new_gate note on_release refuse release roll run shut sign_lock"
-    " raise_left_out use_redo use_wals",
+    " end_failed end_sync fail hold join_sync make_directories new_gate note on_release refuse release roll"
+    " run share_sync shut sign_lock raise_left_out use_redo use_wals",
 }
 """True for calls of a channel, in Trio's thread; and for calls that only call others."""
 
