@@ -23,6 +23,7 @@ from benchmarks import (
     bench_spool,
     bench_stream,
     bench_sweep,
+    bench_threads,
     bench_top,
     bench_verify,
     harness,
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "spark": bench_spark,
     "durable": bench_durable,
     "fsync": bench_fsync,
+    "threads": bench_threads,
     "top": bench_top,
 }
 FULL, QUICK = harness.Scale("full", 1.0), harness.Scale("quick", 0.03)

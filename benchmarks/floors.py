@@ -21,6 +21,7 @@ __all__ = [
     "SPARK",
     "SPOOL",
     "STREAM",
+    "THREADS",
     "TOP",
     "VERIFIED",
     "VERIFY",
@@ -346,6 +347,27 @@ FSYNC = (
             ),
         ),
     ),
+)
+
+THREADS = tuple(
+    Section(
+        f"Threads that share a {name}: synced puts of 100 B",
+        tuple(
+            Row(
+                f"threads: {count}",
+                f"{kind}: shared, {count}",
+                f"{kind}: lock, {count}",
+                at_least=8.0 if count == 64 else None,
+            )
+            for count in (1, 16, 64)
+        ),
+    )
+    for kind, name in (
+        ("queue", "queue"),
+        ("stream", "stream"),
+        ("journal", "journal"),
+        ("priority", "priority store"),
+    )
 )
 
 # --- streams: go-diskq is not measured here; beside them stand its system calls alone --------------------
@@ -832,7 +854,7 @@ SPARK = (
 
 # --- why a floor is missed -------------------------------------------------------------------------------
 
-_TABLES = (QUEUE, DURABLE, FSYNC, STREAM, JOURNAL, HUB, VERIFY, SPOOL, TOP, CONVERT, PRIORITY, SPARK)
+_TABLES = (QUEUE, DURABLE, FSYNC, THREADS, STREAM, JOURNAL, HUB, VERIFY, SPOOL, TOP, CONVERT, PRIORITY, SPARK)
 _REASONS = {
     (section.title, row.name, row.peer): row.reason
     for table in _TABLES

@@ -22,6 +22,7 @@ from benchmarks import (
     bench_spool,
     bench_stream,
     bench_sweep,
+    bench_threads,
     bench_top,
     bench_verify,
     harness,
@@ -37,6 +38,7 @@ from benchmarks.floors import (
     QUEUE,
     SPOOL,
     STREAM,
+    THREADS,
     TOP,
     VERIFY,
     Row,
@@ -58,9 +60,10 @@ BENCHMARKS = (
     bench_verify,
     bench_durable,
     bench_fsync,
+    bench_threads,
     bench_top,
 )
-TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, CONVERT, VERIFY, DURABLE, FSYNC, TOP)
+TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, CONVERT, VERIFY, DURABLE, FSYNC, THREADS, TOP)
 # What next to nothing of it may not be seen of.
 UNCERTAIN = ("rss_mib", "record_bytes", "cpu_ms", "core_percent")
 ROWS = [row for table in TABLES for section in table for row in section.rows]
