@@ -504,7 +504,7 @@ MUTATIONS = [
     Mutation(OPENING, "wals.replay(in_place=in_place, voided=redone.voided)", "pass", by=killed_with_a_wal),
     Mutation(OPENING, "append_again(each)", "pass", by=a_wal_of_long_ago),
     Mutation(JOURNAL, "is_held=False)\n        self.log.sync()", "is_held=False)", by=a_wal_of_long_ago),
-    Mutation(REPLAY, "else part.content.startswith(there)", "else True", by=a_wal_of_long_ago),
+    Mutation(REPLAY, "part.content.startswith(there) and ", "", by=a_wal_of_long_ago),
 ]
 
 

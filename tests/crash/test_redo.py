@@ -101,7 +101,7 @@ MUTATIONS = [
     Mutation(WRITER, "barrier=Barrier(files=handles)", "barrier=Barrier()"),
     Mutation(REDO, "return (self._lock.handle, log.handle)", "return (log.handle,)"),
     Mutation(REPLAY, "Barrier(files=tuple(self._handles.values())).execute(self._fs)", "pass"),
-    Mutation(REPLAY, "elif not self._are_synced:", "else:", by=("queue", 126)),
+    Mutation(REPLAY, "            if self._are_synced:", "            if False:", by=("queue", 126)),
     Mutation(REDO, "        pending.files.append(new.handle)\n", ""),
     # The order of clearing it: the lock forgets it first, durably.
     Mutation(

@@ -49,12 +49,12 @@ class LogReplay:
         *,
         in_place: bool,
         are_synced: bool,
-        on_full: Callable[[Part, bool], object],
+        on_full: Callable[[Part, bool], bool],
     ) -> None:
         """`in_place`: False if another program may have written since.
 
-        `on_full` is called when the disk is too full to write a part, with True if it is there already. It
-        frees space, and the part is written once more; or returns True, and it is left as it is; or raises.
+        `on_full` is called with a part for which the disk is too full, and True if it is there already.
+        True: the part is left as it is. False: it is written once more, perhaps into space that was freed.
         """
         self._fs = fs
         self._stagings = stagings
@@ -73,18 +73,24 @@ class LogReplay:
         return True
 
     def _is_put(self, part: Part) -> bool:
-        staging = self._stagings[part.group]
+        path = self._stagings[part.group].data(part.file)
         there = self.there(part)
         if there is None:
             return False
-        if there != part.content:
-            is_free = is_part_of(there, part.content) if self._are_synced else part.content.startswith(there)
-            if not (self._in_place and is_free and (self._are_synced or staging.is_last(part.file))):
-                return False
-        elif not self._are_synced:
+        if there == part.content:
+            if self._are_synced:
+                self.write(path, part)
             return True
-        self.write(staging.data(part.file), part)
-        return True
+        if self._in_place and self._is_free(part, there):
+            self.write(path, part)
+            return True
+        return False
+
+    def _is_free(self, part: Part, there: bytes) -> bool:
+        """True if no other program has written in the place of the records, where these bytes are."""
+        if self._are_synced:
+            return is_part_of(there, part.content)
+        return part.content.startswith(there) and self._stagings[part.group].is_last(part.file)
 
     def there(self, part: Part) -> bytes | None:
         """Return the bytes in the place of the records; None if the file is gone, or ends before them."""
@@ -119,9 +125,7 @@ class LogReplay:
         if self._are_synced:
             Barrier(files=tuple(self._handles.values())).execute(self._fs)
         displaced: list[Displaced] = []
-        lost: dict[
-            int, list[tuple[Repair, bytes]]
-        ] = {}  # by group: one file keeps the records of all its files
+        lost: dict[int, list[tuple[Repair, bytes]]] = {}  # by group: one file keeps all its records
         for (group, file), parts in self._displaced.items():
             path, first = self._stagings[group].data(file), parts[0]
             records = b"".join(part.content for part in parts)
