@@ -5,7 +5,7 @@
 # `synced` messages would need two syncs, of the data file, which grows, and of its checksum file. Instead,
 # the bytes that were written to both since the last time are written once more, as one entry, over the
 # preallocated bytes of this file, and only it is synced. The files follow with the next full sync. After a
-# power cut the next open writes to the files what they may lack (redo_replay.py).
+# power cut the next open writes to the files what they may lack (log/replay.py).
 #
 # The file has a header in its first 4 KiB, twice, and two halves. An entry is written after the one before
 # it, once that one is durable; when a half is full, the other one is used. Sequence numbers tell the order,

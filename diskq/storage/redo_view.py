@@ -17,9 +17,8 @@ from diskq.storage.file_watch import FileWatch
 from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
 from diskq.storage.listings import names_in
 from diskq.storage.lock import Holder, may_be_open, read_holder, redo_named_by
-from diskq.storage.log.replay import is_part_of
+from diskq.storage.log.replay import Redone, RedoSource, is_part_of, replay_redo
 from diskq.storage.overlay import OverlayFS
-from diskq.storage.redo_replay import Redone, RedoSource, replay_redo
 
 __all__ = [
     "Complete",

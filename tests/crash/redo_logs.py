@@ -25,7 +25,7 @@ from diskq.engine.stream.stream import Stream
 from diskq.errors import StorageFailedError
 from diskq.options import JournalOptions, QueueOptions, StreamOptions
 from diskq.storage.fs import FileSystem
-from diskq.storage.redo_replay import LAST_NOT_WHOLE
+from diskq.storage.log.replay import LAST_NOT_WHOLE
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.testing import CrashFS
 from tests.crash import peers

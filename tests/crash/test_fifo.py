@@ -14,7 +14,7 @@ import pytest
 
 import diskq
 from diskq.options import Durability
-from diskq.storage.redo_replay import LAST_NOT_WHOLE
+from diskq.storage.log.replay import LAST_NOT_WHOLE
 from diskq.testing import CrashFS
 from tests.crash.barriers import APPENDFILE, BARRIER, WEAKER
 from tests.crash.harness import ANOTHER, PromiseBroken, Report, enumerate_cuts, repeat, run_cuts

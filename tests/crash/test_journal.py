@@ -23,7 +23,7 @@ from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
 from diskq.storage import checksums
 from diskq.storage.log import replay
-from diskq.storage.redo_replay import LAST_NOT_WHOLE
+from diskq.storage.log.replay import LAST_NOT_WHOLE
 from diskq.testing import CrashFS, FaultFS
 from tests.crash.barriers import APPENDFILE, WEAKER
 from tests.crash.harness import ANOTHER, KILL, PromiseBroken, Report, enumerate_cuts, run_cuts

@@ -17,7 +17,7 @@ import pytest
 from diskq.engine.log import redo, writer
 from diskq.engine.queue import recovery as queue_recovery
 from diskq.errors import DiskqError
-from diskq.storage import append_file, redo_replay
+from diskq.storage import append_file
 from diskq.storage.log import replay
 from diskq.testing import CrashFS
 from tests.crash import test_priority as priority
@@ -93,7 +93,7 @@ def after_a_peer() -> None:
 
 QUEUE = queue_recovery.__name__
 WRITER, REDO = writer.__name__, redo.__name__
-REPLAY, REDO_REPLAY, APPENDFILE = replay.__name__, redo_replay.__name__, append_file.__name__
+REPLAY, APPENDFILE = replay.__name__, append_file.__name__
 
 # What only the log itself can get wrong is in test_redo_log.py.
 MUTATIONS = [
@@ -148,14 +148,14 @@ MUTATIONS = [
         by=after_a_peer,
     ),
     # What the replay does: nothing, too little, what is durable or consumed.
-    Mutation(REDO_REPLAY, "_Replay(fs, source, done, has_run_on=has_run_on).run(content)", "pass"),
+    Mutation(REPLAY, "_Replay(fs, source, done, has_run_on=has_run_on).run(content)", "pass"),
     Mutation(
         REPLAY,
         "try:\n            write_all(self._fs, handle, part.content, part.position)",
         "try:\n            pass",
     ),
-    Mutation(REDO_REPLAY, "if part.kind == CHECKSUMS:", "if False:"),
-    Mutation(REDO_REPLAY, "if self._is_covered(part.group, part.file, part.end):", "if False:"),
+    Mutation(REPLAY, "if part.kind == CHECKSUMS:", "if False:"),
+    Mutation(REPLAY, "if self._is_covered(part.group, part.file, end):", "if False:"),
     Mutation(APPENDFILE, "        self.buffer.close_block()  # its", "        pass  # its"),
 ]
 

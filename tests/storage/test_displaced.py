@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diskq.storage.log.entries import DATA, Displaced, Part, not_displaced
+from diskq.storage.log.entries import DATA, Displaced, Part
+from diskq.storage.log.replay import not_displaced
 from diskq.storage.repairs import Repair, RepairKind
 
 # Four messages of one byte each, which belong at byte 100.

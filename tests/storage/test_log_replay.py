@@ -15,8 +15,8 @@ from diskq._native.queue.codec import NsqFraming
 from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import PendingSyncs
 from diskq.storage.log.entries import DATA, Part, Staging
+from diskq.storage.log.replay import RedoSource, replay_redo
 from diskq.storage.redo_log import LEAST_SIZE, RedoLog
-from diskq.storage.redo_replay import RedoSource, replay_redo
 from diskq.storage.repairs import RepairKind
 from diskq.storage.write_ahead_log import RESERVE, WriteAheadLog, replay
 from diskq.testing import CrashFS, FaultFS, PowerCut

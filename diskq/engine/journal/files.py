@@ -67,7 +67,11 @@ class JournalFiles:
     @property
     def staging(self) -> Staging:
         """The write-ahead log, with the files whose bytes it has."""
-        return Staging.of_segments(self.wal, self.data, self.checksum_file, self.bases)
+        return Staging(self.wal, self.data, self.checksum_file, self._is_last)
+
+    def _is_last(self, base: int) -> bool:
+        """True if no segment comes after the one with this first offset."""
+        return base >= max(self.bases(), default=0)
 
     # --- segments ---------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from diskq.engine.journal.files import JournalFiles
 from diskq.engine.log.recovery_points import read_points
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder
-from diskq.storage.redo_replay import RedoSource
+from diskq.storage.log.replay import RedoSource
 from diskq.storage.redo_view import RedoLook, as_replayed, look_at_redo
 
 __all__ = ["journal_as_replayed", "look_at_journal", "redo_source"]

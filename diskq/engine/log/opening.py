@@ -26,9 +26,9 @@ from diskq.engine.log.redo import Appends, Redo
 from diskq.engine.log.writer import LogWriter
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Lock
-from diskq.storage.log.entries import Displaced, Staging, not_displaced
+from diskq.storage.log.entries import Displaced, Staging
+from diskq.storage.log.replay import Redone, RedoSource, not_displaced
 from diskq.storage.log_events import Log
-from diskq.storage.redo_replay import Redone, RedoSource
 from diskq.storage.repairs import Repair
 from diskq.storage.write_ahead_logs import WriteAheadLogs
 

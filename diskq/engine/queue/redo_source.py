@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diskq.engine.queue.files import QueueFiles, QueueMetadata
 from diskq.storage.fs import FileSystem
-from diskq.storage.redo_replay import RedoSource
+from diskq.storage.log.replay import RedoSource
 from diskq.storage.redo_view import RedoLook, as_replayed, look_at_redo
 
 __all__ = ["look_at_queue", "queue_as_replayed", "redo_source"]

@@ -35,9 +35,9 @@ from diskq.storage.checksums import void_rows
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.log.entries import Displaced
+from diskq.storage.log.replay import Redone
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.redo_replay import Redone
 from diskq.storage.repairs import Repair, RepairKind, keep_content
 from diskq.storage.swap import finish_swap
 

@@ -14,7 +14,7 @@ from diskq.engine.stream.settings import read_settings
 from diskq.engine.stream.start import read_first
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
-from diskq.storage.redo_replay import Redone, RedoSource
+from diskq.storage.log.replay import Redone, RedoSource
 from diskq.storage.redo_view import RedoLook, Restored, as_replayed, difference, look_at_redo
 from diskq.storage.small_file import read_small
 

@@ -46,9 +46,9 @@ from diskq.storage.budget import BLOCK, WALS_IN_A_BUDGET, BudgetShare
 from diskq.storage.fs import AnyPath, FileSystem, directory_of
 from diskq.storage.lock import Lock
 from diskq.storage.log.entries import Displaced
+from diskq.storage.log.replay import RedoSource
 from diskq.storage.log_events import Log
 from diskq.storage.redo_log import LEAST_SIZE
-from diskq.storage.redo_replay import RedoSource
 from diskq.storage.repairs import Repair, RepairKind, keep_content
 from diskq.storage.swap import finish_swap
 from diskq.storage.write_ahead_log import RESERVE, ROWS_SIZE, SIZE

@@ -7,13 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import NamedTuple
 
-from diskq.storage.repairs import Repair
-
-__all__ = ["CHECKSUMS", "DATA", "Displaced", "Part", "Staging", "not_displaced"]
+__all__ = ["CHECKSUMS", "DATA", "Displaced", "Part", "Staging"]
 
 DATA, CHECKSUMS = 0, 1
 """What a part is of: a data file, or its checksum file."""
@@ -48,17 +45,6 @@ class Staging(NamedTuple):
     is_last: Callable[[int], bool] = lambda _: True
     """True if the file with this number is the last one. Appending to another would break the order."""
 
-    @classmethod
-    def of_segments(
-        cls,
-        path: str,
-        data: Callable[[int], str],
-        checksum_file: Callable[[int], str],
-        bases: Callable[[], Iterable[int]],
-    ) -> Staging:
-        """Return the staging of a log in segments. `bases` returns the first offset of each existing one."""
-        return cls(path, data, checksum_file, lambda base: base >= max(bases(), default=0))
-
 
 class Displaced(NamedTuple):
     """Accepted messages whose place is used: to be appended again before the logs are cleared."""
@@ -78,14 +64,3 @@ class Displaced(NamedTuple):
         if path != self.path or not lost or (size and start + size <= self.part.position):
             return lost
         return max(0, lost - counted(self.part.content[max(0, start - self.part.position) :]))
-
-
-def not_displaced(
-    repairs: Iterable[Repair], displaced: Iterable[Displaced], counted: Callable[[bytes], int]
-) -> Iterator[Repair]:
-    """Return the repairs without the lost messages that are appended again. `counted` as `lost_without`."""
-    for repair in repairs:
-        lost = repair.records or 0
-        for each in displaced:
-            lost = each.lost_without(repair.path, repair.kept, lost, counted, repair.dropped)
-        yield replace(repair, records=lost) if repair.records else repair
