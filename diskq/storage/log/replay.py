@@ -152,26 +152,24 @@ class LogReplay:
             size = self._fs.size_of(path)
             if not self._in_place or (size is not None and size >= first.position):
                 displaced.append(Displaced(path, first._replace(content=records)))
-            else:
-                lost.setdefault(group, []).append((self._lost(path, size, first, len(records)), records))
-        return displaced, [repair for group, its in lost.items() for repair in self._kept_aside(group, its)]
-
-    def _lost(self, path: str, size: int | None, first: Part, dropped: int) -> Repair:
-        ends = "is gone" if size is None else f"ends at byte {size}"
-        which = "synced" if self._are_synced else "accepted"
-        return Repair(
-            path=path,
-            kind=RepairKind.DISPLACED,
-            kept=size or 0,
-            dropped=dropped,
-            reason=f"the file {ends}, {which} messages belong at byte {first.position}",
-            records=None,
-        )
-
-    def _kept_aside(self, group: int, lost: list[tuple[Repair, bytes]]) -> Iterator[Repair]:
-        records = b"".join(its for _, its in lost)
-        aside = keep_content(self._fs, self._stagings[group].path, records)
-        return (replace(repair, saved_as=aside) for repair, _ in lost)
+                continue
+            ends = "is gone" if size is None else f"ends at byte {size}"
+            which = "synced" if self._are_synced else "accepted"
+            repair = Repair(
+                path=path,
+                kind=RepairKind.DISPLACED,
+                kept=size or 0,
+                dropped=len(records),
+                reason=f"the file {ends}, {which} messages belong at byte {first.position}",
+                records=None,
+            )
+            lost.setdefault(group, []).append((repair, records))
+        repairs: list[Repair] = []
+        for group, its in lost.items():
+            records = b"".join(each for _, each in its)
+            aside = keep_content(self._fs, self._stagings[group].path, records)
+            repairs += (replace(repair, saved_as=aside) for repair, _ in its)
+        return displaced, repairs
 
     def close(self) -> None:
         """Close the files that were written to. Idempotent."""
@@ -181,9 +179,9 @@ class LogReplay:
 
 def is_part_of(there: bytes, content: bytes) -> bool:
     """True if each byte that is there is the one of `content`, or was never written."""
-    if len(there) <= len(content) and content.startswith(there):
-        return True
-    return all(byte in (0, own) for byte, own in zip(there, content, strict=False))
+    return content.startswith(there) or all(
+        byte in (0, own) for byte, own in zip(there, content, strict=False)
+    )
 
 
 def not_displaced(
