@@ -18,8 +18,7 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Iterable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import outcome
@@ -210,8 +209,8 @@ class CommitLoop(ABC, Generic[E]):
         self._failure: BaseException | None = None
         notify_on_fork(self)
         self._missed: BaseException | None = None  # by the last sync
-        self._in_flight: _Flight | None = None  # the sync of files that is being executed
-        self._log_in_flight: _Flight | None = None  # the sync of the redo log that is
+        self._in_flight = 0  # the number of the sync of the files that is being executed; 0: none is
+        self._log_in_flight = 0  # the same of the redo log
         self._is_lone = False  # there was a sync, and at its end one task waited at most
         self.lets_join = False  # tasks that were woken may share the next sync
         self._refusal: Exception | None = None  # of what the running task had gathered
@@ -296,26 +295,23 @@ class CommitLoop(ABC, Generic[E]):
             raise self._broken()
         if self._is_over:
             raise trio.ClosedResourceError(f"the {self.kind} was closed")
-        line, number = self._unsynced, self.syncs_prepared + 1
+        number = self.syncs_prepared + 1
         if with_metadata:
-            line = self._syncing
             self._wants_metadata = True
             self.task.ring(self)
-        elif self._is_lone and not (self._unsynced or self._syncing) and self._begin_alone():
+            return self._syncing.wait_to_the_end(number, self._clock.restart)
+        if self._unsynced:
+            pass  # the loop is awake, and sees this task
+        elif self._is_lone and not self._syncing and self._begin_alone():
             number = self.syncs_prepared
             self._executor.spin()
-            if self._is_complete(number):
+            if self._failure is not None:
+                raise self._broken()
+            if number not in (self._in_flight, self._log_in_flight):
                 return return_at_once()  # in the same slice: the next call lets others run
-        elif not self._unsynced:  # else the loop is awake, and sees this task
+        else:
             self.task.ring(self)
-        return line.wait_to_the_end(number, self._clock.restart)
-
-    def _is_complete(self, number: int) -> bool:
-        """True if the sync with this number is. Raises BrokenResourceError if it has failed."""
-        if self._failure is not None:
-            raise self._broken()
-        files, log = self._in_flight, self._log_in_flight
-        return (files is None or files.number != number) and (log is None or log.number != number)
+        return self._unsynced.wait_to_the_end(number, self._clock.restart)
 
     def _begin_alone(self) -> bool:
         """Begin a sync for the running task, and spare a turn of the loop. False: it has to wait for another.
@@ -325,7 +321,7 @@ class CommitLoop(ABC, Generic[E]):
         """
         try:
             has_begun = self._begin_log_sync()
-            if not has_begun and self._in_flight is None:
+            if not has_begun and not self._in_flight:
                 self._begin_sync()
                 has_begun = True
                 self._narrow_gates()
@@ -343,7 +339,7 @@ class CommitLoop(ABC, Generic[E]):
 
     def _ask_for_barrier(self) -> None:
         self._wants_barrier = True
-        if self._in_flight is None:  # else the loop will look when that one was executed
+        if not self._in_flight:  # else the loop will look when that one was executed
             self.task.ring(self)
 
     def _ask_for_flush(self) -> None:
@@ -368,7 +364,7 @@ class CommitLoop(ABC, Generic[E]):
         writer = self._writer
         try:
             # Where the disk is full, what is unsynced may be what cannot be written.
-            if writer.note() or (writer.is_half_unsynced and self._in_flight is None and not self._is_full):
+            if writer.note() or (writer.is_half_unsynced and not self._in_flight and not self._is_full):
                 self._ask_for_barrier()
             elif not self._has_deadline and writer.deadline() < math.inf:
                 self._has_deadline = True
@@ -389,10 +385,17 @@ class CommitLoop(ABC, Generic[E]):
         return True
 
     def take_turn(self) -> None:
-        """Do what is due, in the shared task. Never raises: any failure breaks the channel."""
+        """Do what is due. Never raises: any failure breaks the channel."""
         if self._failure is None:
             try:
-                self._turn()
+                if self._wants_flush or trio.current_time() >= self._flush_at:
+                    self._flush_held()
+                self._begin_syncs()
+                if trio.current_time() >= self._alarm_at:
+                    self._alarm_at = math.inf
+                    self._after()
+                self._open_gates()
+                self._after_turn()
                 self._set_deadline()
             except BaseException as failure:
                 self._break(failure)
@@ -402,7 +405,7 @@ class CommitLoop(ABC, Generic[E]):
 
     def stay_awake(self) -> None:
         """Wait a short time for the sync of the redo log, for all tasks that wait for it. Never raises."""
-        if self._unsynced and self._log_in_flight is not None and self._failure is None:
+        if self._unsynced and self._log_in_flight and self._failure is None:
             self._executor.spin()
 
     @trio.lowlevel.enable_ki_protection
@@ -417,7 +420,14 @@ class CommitLoop(ABC, Generic[E]):
             try:
                 while not self._is_done:
                     with trio.CancelScope() as task.scope:  # one for many turns: it costs more than a turn
-                        await self._take_turns(task)
+                        while True:
+                            self.take_turn()
+                            if self._is_done:
+                                break
+                            await task.wait()
+                            if self.lets_join:
+                                await trio.lowlevel.cancel_shielded_checkpoint()
+                                self.lets_join = False
             except BaseException as failure:
                 self._break(failure)
             self._is_over = True
@@ -445,7 +455,7 @@ class CommitLoop(ABC, Generic[E]):
 
     @property
     def _has_flight(self) -> bool:
-        return self._in_flight is not None or self._log_in_flight is not None
+        return bool(self._in_flight or self._log_in_flight)
 
     @property
     def _is_done(self) -> bool:
@@ -453,22 +463,10 @@ class CommitLoop(ABC, Generic[E]):
             return True
         return self.is_closing and not (self._unsynced or self._syncing or self._has_flight)
 
-    async def _take_turns(self, task: OwnTask) -> None:
-        """Do what is due whenever the bell rings, until the loop is done or a deadline passes."""
-        while True:
-            self._turn()
-            if self._is_done:
-                return
-            self._set_deadline()
-            await task.wait()
-            if self.lets_join:
-                await trio.lowlevel.cancel_shielded_checkpoint()
-                self.lets_join = False
-
     def _set_deadline(self) -> None:
         """Make the loop's task wake it when something is due."""
         deadline = self._writer.deadline()
-        if self._in_flight is not None:
+        if self._in_flight:
             self._has_deadline = True
             if deadline <= trio.current_time():
                 deadline = math.inf  # it waits for the end of this one
@@ -476,39 +474,28 @@ class CommitLoop(ABC, Generic[E]):
             self._has_deadline = min(deadline, self._flush_at) < math.inf
         self.task.wake_at(self, min(deadline, self._flush_at, self._alarm_at))
 
-    def _turn(self) -> None:
-        if self._wants_flush or trio.current_time() >= self._flush_at:
-            self._flush_held()
-        self._begin_syncs()
-        if trio.current_time() >= self._alarm_at:
-            self._alarm_at = math.inf
-            self._after()
-        self._open_gates()
-        self._after_turn()
-
     def _begin_syncs(self) -> bool:
         """Begin the syncs that are due. True if one of the files has begun, which opens the gates."""
         has_waiting = bool(self._unsynced) and not self.lets_join
         if has_waiting:
             self._begin_log_sync()
-        needs_files = has_waiting and self._log_in_flight is None
-        if self._in_flight is None and (needs_files or self._wants_barrier or self._syncing):
+        needs_files = has_waiting and not self._log_in_flight
+        if not self._in_flight and (needs_files or self._wants_barrier or self._syncing):
             self._begin_sync()
             return True
         return False
 
     def _begin_log_sync(self) -> bool:
         """Begin a sync of the redo log, if none is in flight and the log takes what was written."""
-        if self._log_in_flight is not None or not self._writer.is_log_ready:
+        if self._log_in_flight or not self._writer.is_log_ready:
             return False
         self._write_gathered()
         sync = self._writer.prepare_log()
         if sync is None:
             return False
         self.syncs_prepared += 1
-        self._log_in_flight = _Flight(sync, self.syncs_prepared)
-        self._renew_bound()
-        self._executor.execute_log(sync, self._note_log_executed)
+        self._log_in_flight = self.syncs_prepared
+        self._executor.begin(sync, self._complete, self._bound)
         if not self._writer.is_flushed:
             self._flush_held()  # index entries, while the disk works
         return True
@@ -520,34 +507,31 @@ class CommitLoop(ABC, Generic[E]):
         self._wants_barrier = self._wants_metadata = False
         sync = self._writer.prepare(full=with_metadata)
         self.syncs_prepared += 1
-        self._in_flight = _Flight(sync, self.syncs_prepared)
+        self._in_flight = self.syncs_prepared
         self._note_flushed(sync.left_out)
-        self._renew_bound()
-        self._executor.execute(sync, self._note_executed)
+        self._executor.begin(sync, self._complete, self._bound)
 
-    def _renew_bound(self) -> None:
-        """Put the bound on the disk into the next note of the status file, if one follows the next sync."""
-        board = self._executor.board
-        if board is not None and board.is_due:
-            board.bound = self._bound()
+    def _complete(self, sync: Sync, executed: outcome.Outcome[bool]) -> None:
+        """Complete a sync of either lane, wake those that it covers, and begin the syncs that are due now.
 
-    # --- in Trio's thread, after the execution of a sync; not in the loop's task -------------------
-
-    def _note_log_executed(self, executed: outcome.Outcome[bool]) -> None:
-        flight, self._log_in_flight = self._log_in_flight, None
-        assert flight is not None
-        self._go_on(lambda: self._complete_log(flight, executed))
-
-    def _note_executed(self, executed: outcome.Outcome[bool]) -> None:
-        flight, self._in_flight = self._in_flight, None
-        assert flight is not None
-        self._go_on(lambda: self._complete(flight, executed))
-
-    def _go_on(self, complete: Callable[[], None]) -> None:
-        """Complete a sync, and begin those that are due now. A failure breaks the channel."""
+        Called in Trio's thread, after its execution; not in the loop's task. Never raises: any failure
+        breaks the channel.
+        """
+        if sync.is_of_log:
+            number, self._log_in_flight = self._log_in_flight, 0
+        else:
+            number, self._in_flight = self._in_flight, 0
         if self._failure is None:
             try:
-                complete()
+                try:
+                    is_replaced = executed.unwrap()
+                except OSError as failure:
+                    self._writer.fail(failure)
+                self._writer.complete(sync, is_replaced)
+                self._wake_unsynced(number)
+                if not sync.is_of_log:
+                    self._wake_syncing(number, sync, is_replaced)
+                self._after()
                 if self._begin_syncs():
                     self._narrow_gates()
                 self._after_turn()
@@ -557,31 +541,15 @@ class CommitLoop(ABC, Generic[E]):
         if self.is_closing or self._failure is not None:
             self.task.ring(self)  # the loop is to end
 
-    def _complete_log(self, flight: _Flight, executed: outcome.Outcome[bool]) -> None:
-        try:
-            is_replaced = executed.unwrap()
-        except OSError as failure:
-            self._writer.fail(failure)
-        self._writer.complete(flight.sync, is_replaced)
-        self._wake_unsynced(flight.number)
-        self._after()
-
-    def _complete(self, flight: _Flight, executed: outcome.Outcome[bool]) -> None:
-        try:
-            is_replaced = executed.unwrap()
-        except OSError as failure:
-            self._writer.fail(failure)
-        sync = flight.sync
-        self._writer.complete(sync, is_replaced)
-        self._wake_unsynced(flight.number)
+    def _wake_syncing(self, number: int, sync: Sync, is_replaced: bool) -> None:
+        """Wake the tasks that waited for everything, if the sync of the files covers everything."""
         if self._syncs_again(is_replaced):
-            self._wants_barrier = self._wants_metadata = True  # the tasks that wait for all wait for that one
-        else:
-            while self._syncing and self._syncing.first <= flight.number:
-                full = self._not_durable(sync, is_replaced)
-                result = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
-                self._syncing.wake_first(result)
-        self._after()
+            self._wants_barrier = self._wants_metadata = True  # these tasks wait for the next one
+            return
+        while self._syncing and self._syncing.first <= number:
+            full = self._not_durable(sync, is_replaced)
+            result = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
+            self._syncing.wake_first(result)
 
     def _wake_unsynced(self, number: int) -> None:
         """Wake the tasks that the sync with this number covers."""
@@ -696,11 +664,3 @@ class CommitLoop(ABC, Generic[E]):
         self._shut_gates()
         for line in (*self._lines, self._unsynced, self._syncing):
             line.wake_all(lambda: outcome.Error(self._broken()))
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A sync that is being executed."""
-
-    sync: Sync
-    number: int

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import outcome
@@ -16,11 +17,11 @@ from diskq.engine.log.sync import Sync
 from diskq.storage.barrier import Barrier
 from diskq.storage.durations import DurationCounter
 from diskq.storage.fs import FileSystem, syncs_natively
-from diskq.storage.status_file import StatusBoard
+from diskq.storage.status_file import DiskBound, StatusBoard
 
 __all__ = ["SyncExecutor"]
 
-OnExecuted = Callable[[outcome.Outcome[bool]], None]
+OnExecuted = Callable[[Sync, outcome.Outcome[bool]], None]
 OnDone = Callable[[outcome.Outcome[Any]], None]
 
 _SECOND = 10**9
@@ -48,33 +49,35 @@ class SyncExecutor:
         """How long barriers took on the disk, without those that failed."""
         self._pool = SyncPool.join(fs.device_of(path))
         self._files = _Lane(self._pool, self._count)
-        self._log: _Lane | None = None
+        self._log = _Lane(self._pool, self._count)
         self._misses = self._spins_left_out = 0
         self._is_noting = False  # a thread writes the status file
 
-    def execute(self, sync: Sync, on_executed: OnExecuted) -> None:
-        """Call `on_executed` in Trio's thread with what `Barrier.execute` returned or raised."""
-        self._execute_in(self._files, sync.barrier, on_executed)
+    def begin(self, sync: Sync, on_executed: OnExecuted, bound: Callable[[], DiskBound]) -> None:
+        """Begin to execute a sync: one of the redo log at the same time as one of the files.
 
-    def execute_log(self, sync: Sync, on_executed: OnExecuted) -> None:
-        """Do the same with a sync of the redo log, at the same time as one of the files."""
-        if self._log is None:
-            self._log = _Lane(self._pool, self._count)
-        self._execute_in(self._log, sync.barrier, on_executed)
+        At its end `on_executed` is called in Trio's thread with the sync, and with what `Barrier.execute`
+        returned or raised. `bound` is asked if a note of the status file follows the sync.
+        """
+        lane = self._log if sync.is_of_log else self._files
+        barrier, board = sync.barrier, self.board
+        if board is None or self._is_noting or not board.is_due:
+            # Without Python, if it is of open files alone.
+            if self._is_native and lane.is_idle and barrier.is_of_files:
+                lane.syncing = sync, on_executed
+                if self._pool.sync(barrier.files, lane):
+                    return
+                lane.syncing = None
+            lane.run(lambda: self._execute(barrier, None), partial(on_executed, sync))
+            return
+        self._is_noting = True  # one lane at a time
+        board.bound = bound()
 
-    def _execute_in(self, lane: _Lane, barrier: Barrier, on_executed: OnExecuted) -> None:
-        """Execute the barrier: without Python, if it is of files alone and no note is due."""
-        board = self.board
-        if board is not None and not self._is_noting and board.is_due:
-            self._is_noting = True  # one lane at a time
+        def noted(executed: outcome.Outcome[bool]) -> None:
+            self._is_noting = False
+            on_executed(sync, executed)
 
-            def noted(result: outcome.Outcome[bool]) -> None:
-                self._is_noting = False
-                on_executed(result)
-
-            lane.run(lambda: self._execute(barrier, board), noted)
-        elif not (self._is_native and barrier.is_of_files and lane.sync(barrier.files, on_executed)):
-            lane.run(lambda: self._execute(barrier, None), on_executed)
+        lane.run(lambda: self._execute(barrier, board), noted)
 
     def spin(self) -> None:
         """Wait a short time for the sync of the redo log, without sleeping. It may be completed then.
@@ -83,7 +86,7 @@ class SyncExecutor:
         pass of its loop, and input and output, wait as long. After a sync that took longer it is not tried
         again for a while, twice as long each time.
         """
-        if not _CAN_SPIN or self._log is None or not self._log.is_syncing:
+        if not _CAN_SPIN or self._log.syncing is None:
             return
         if self._spins_left_out:
             self._spins_left_out -= 1
@@ -102,8 +105,7 @@ class SyncExecutor:
     def stop(self) -> None:
         """Wait for the end of the last job. No sync may be left to execute."""
         self._files.wait()
-        if self._log is not None:
-            self._log.wait()
+        self._log.wait()
         if self.board is not None:
             with contextlib.suppress(OSError):  # other processes only display it
                 self.board.close()
@@ -128,49 +130,39 @@ class SyncExecutor:
 class _Lane:
     """Work that is done one after the other. All but `wait` is for Trio's thread."""
 
-    __slots__ = ("_count", "_is_working", "_on_executed", "_pool", "_unreported", "_waiting")
+    __slots__ = ("_count", "_is_working", "_pool", "_unreported", "_waiting", "syncing")
 
     def __init__(self, pool: SyncPool, count: Callable[[float], None]) -> None:
-        """`count` is called with the seconds that each successful `sync` took."""
+        """`count` is called with the seconds that each successful sync took."""
         self._pool = pool
         self._count = count
         self._waiting: list[tuple[Callable[[], Any], OnDone]] = []  # jobs
         self._is_working = False  # a thread takes what is waiting
         self._unreported = 0  # jobs
-        self._on_executed: OnExecuted | None = None  # a sync is being executed
-
-    def sync(self, handles: tuple[int, ...], on_executed: OnExecuted) -> bool:
-        """Sync files, as `SyncPool.sync`. False: it cannot be done so, or something else is done now."""
-        if self._on_executed is not None or self._is_working:
-            return False
-        self._on_executed = on_executed
-        if not self._pool.sync(handles, self):
-            self._on_executed = None
-            return False
-        return True
+        self.syncing: tuple[Sync, OnExecuted] | None = None
+        """The sync that is being executed without Python, and whom to report it to."""
 
     @property
-    def is_syncing(self) -> bool:
-        """True if a sync is being executed that another thread will report."""
-        return self._on_executed is not None
+    def is_idle(self) -> bool:
+        return self.syncing is None and not self._is_working
 
     def executed(self, failure: OSError | None, nanoseconds: int) -> None:
-        on_executed, self._on_executed = self._on_executed, None
-        assert on_executed is not None
+        assert self.syncing is not None
+        (sync, on_executed), self.syncing = self.syncing, None
         if self._waiting:
             self._begin(is_long=True)
         if failure is None:
             self._count(nanoseconds / _SECOND)
-            on_executed(outcome.Value(True))
+            on_executed(sync, outcome.Value(True))
         else:
-            on_executed(outcome.Error(failure))
+            on_executed(sync, outcome.Error(failure))
 
     def run(self, job: Callable[[], Any], on_done: OnDone, *, is_long: bool = False) -> None:
         """Run `job` in a thread, and call `on_done` in Trio's with its outcome."""
         with self._pool.changed:
             self._unreported += 1
             self._waiting.append((job, on_done))
-            if self._is_working or self._on_executed is not None:
+            if not self.is_idle:
                 return
         self._begin(is_long=is_long)
 
@@ -196,6 +188,6 @@ class _Lane:
 
     def wait(self) -> None:
         """Return when all jobs are done, in any thread but theirs."""
-        assert self._on_executed is None, "a sync is being executed"
+        assert self.syncing is None, "a sync is being executed"
         with self._pool.changed:
             self._pool.changed.wait_for(lambda: not self._unreported)
