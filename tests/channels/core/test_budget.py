@@ -475,7 +475,7 @@ async def test_a_producer_waits_until_a_queue_is_consumed_and_gives_a_queue_what
         assert budget.statistics().waiting == 1
         for _ in range(sent):
             await a.receive()
-        await until(lambda: "small" in tasks)
+        await until(lambda: len(tasks.ended) == 2)
         assert (tasks["stream"], tasks["small"]) == ({0: range(600)}, Position(0, 600))
         await tasks.start("queue", a.send_many, [BODY] * 400)
         await until(lambda: "queue" in tasks)
