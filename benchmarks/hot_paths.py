@@ -99,7 +99,7 @@ async def stream_send(directory: str, count: int) -> None:
 
 
 async def stream_iterate(directory: str, count: int) -> None:
-    with Stream(directory, StreamOptions(partition_count=1)) as stream:
+    with Stream(directory, options=StreamOptions(partition_count=1)) as stream:
         stream.append_many([(KEY, BODY)] * count)
     async with open_consumer(directory, end="close", **_READING) as consumer:
         await _iterate(consumer)

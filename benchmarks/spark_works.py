@@ -125,7 +125,7 @@ class SparkWork:
         assert SparkWork._inputs is not None
         path = SparkWork._inputs / f"stream-{self.rows.count}-{self.rows.size}"
         if not path.exists():
-            with Stream(str(path), StreamOptions(partition_count=PARTITIONS)) as stream:
+            with Stream(str(path), options=StreamOptions(partition_count=PARTITIONS)) as stream:
                 for messages in self._messages():
                     stream.append_many(messages)
         return path

@@ -43,7 +43,7 @@ APART_NS = 1000 * APART_US
 def fill(directory: str, count: int, **options: Any) -> None:
     """Make a stream of one partition and `count` messages, a millisecond apart, closed in order."""
     body = body_of(100)
-    with Stream(directory, StreamOptions(partition_count=1, **options)) as stream:
+    with Stream(directory, options=StreamOptions(partition_count=1, **options)) as stream:
         for at in range(0, count, 1000):
             stream.append_many(
                 [(KEY, body, BEGAN_NS + number * APART_NS) for number in range(at, min(at + 1000, count))]

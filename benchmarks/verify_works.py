@@ -39,7 +39,7 @@ def _queue(directory: str, size: int, count: int) -> None:
 
 
 def _stream(directory: str, size: int, count: int) -> None:
-    with Stream(directory, StreamOptions(partition_count=1)) as stream:
+    with Stream(directory, options=StreamOptions(partition_count=1)) as stream:
         for share in _batches(count):
             stream.append_many([(KEY, body_of(size))] * share)
 
@@ -51,7 +51,7 @@ def _journal(directory: str, size: int, count: int) -> None:
 
 
 def _jobs(directory: str, size: int, count: int) -> None:
-    with PriorityStore(directory, PriorityOptions(preallocate=False), takes_snapshots=False) as store:
+    with PriorityStore(directory, options=PriorityOptions(preallocate=False), takes_snapshots=False) as store:
         for share in _batches(count):
             store.put_many(store.queue(), [body_of(size)] * share)
 

@@ -45,7 +45,7 @@ async def main() -> None:
                     raise diskq.Retry("HTTP 503", after=float(response.headers["Retry-After"]))
                 response.raise_for_status()  # any other error: tried again later
 
-            async with diskq.open_spool("spool/http", post, OPTIONS) as spool:
+            async with diskq.open_spool("spool/http", post, options=OPTIONS) as spool:
                 for number in range(EVENTS):
                     body = b"oops" if number in NO_JSON else json.dumps({"number": number}).encode()
                     await spool.send(body)

@@ -71,7 +71,7 @@ async def main() -> None:
                 if response.is_error:
                     raise diskq.Permanent(f"HTTP {response.status_code}")
 
-            async with diskq.open_spool("spool/otel", post, OPTIONS) as spool:
+            async with diskq.open_spool("spool/otel", post, options=OPTIONS) as spool:
                 async with diskq.from_threads(spool) as sender:
                     provider = TracerProvider(resource=Resource.create({"service.name": "shop"}))
                     exporter = SpoolSpanExporter(sender)

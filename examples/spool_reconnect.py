@@ -40,7 +40,7 @@ async def main() -> None:
     async with trio.open_nursery() as nursery:
         port = await nursery.start(broker.serve)
         client = Client(port)
-        async with diskq.open_spool("spool/reconnect", client.deliver, OPTIONS) as spool:
+        async with diskq.open_spool("spool/reconnect", client.deliver, options=OPTIONS) as spool:
             for number in range(READINGS):
                 await spool.send(b"reading %d" % number)
             await spool.drained()

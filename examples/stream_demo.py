@@ -87,7 +87,7 @@ def departure(fields: list[str], places: dict[str, int]) -> datetime:
 async def write(source: Path, most: int | None, path: Path) -> int:
     options = diskq.StreamOptions(partition_count=PARTITIONS, segment_size=4 * 1024 * 1024)
     written = 0
-    async with diskq.open_producer(path, options) as producer:
+    async with diskq.open_producer(path, options=options) as producer:
         rows = rows_of(source, most)
         while batch := list(islice(rows, BATCH)):
             await producer.send_many(batch)

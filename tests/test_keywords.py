@@ -77,6 +77,20 @@ def test_a_typed_dictionary_has_the_options_of_its_class_with_their_types(kind: 
     assert not keywords.__required_keys__
 
 
+def called(name: str) -> Any:
+    home: Any = diskq.hub if name in diskq.hub.__all__ else diskq
+    return functools.reduce(getattr, name.split("."), home)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_options_are_a_keyword(name: str) -> None:
+    kind, _ = CALLS[name]
+    parameter = inspect.signature(called(name)).parameters["options"]
+    assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    assert parameter.annotation == f"{kind} | None"
+    assert parameter.default is None
+
+
 # --- when it runs -------------------------------------------------------------------------------------
 
 
@@ -94,11 +108,11 @@ async def deliver(batch: diskq.Batch) -> None: ...
 
 async def call(name: str, option: str, names: dict[str, Any]) -> None:
     _, text = CALLS[name]
-    called = eval(text.removeprefix("await ").format(f"{option}=None"), names)
-    if inspect.isawaitable(called):
-        await called
+    opened = eval(text.removeprefix("await ").format(f"{option}=None"), names)
+    if inspect.isawaitable(opened):
+        await opened
     if name == "DiskQueue.working":
-        async with called:
+        async with opened:
             pass
 
 
@@ -155,14 +169,11 @@ def documentation(name: str) -> str:
 
     An editor takes that of a base's constructor before that of the class.
     """
-    home: Any = diskq.hub if name in diskq.hub.__all__ else diskq
-    called = functools.reduce(getattr, name.split("."), home)
-    if not inspect.isclass(called):
-        return str(called.__doc__)
-    constructors = [
-        vars(base).get("__init__") for base in called.__mro__ if base.__module__.startswith("diskq.")
-    ]
-    return next((each.__doc__ for each in constructors if each and each.__doc__), str(called.__doc__))
+    of = called(name)
+    if not inspect.isclass(of):
+        return str(of.__doc__)
+    constructors = [vars(base).get("__init__") for base in of.__mro__ if base.__module__.startswith("diskq.")]
+    return next((each.__doc__ for each in constructors if each and each.__doc__), str(of.__doc__))
 
 
 @pytest.mark.parametrize("name", CALLS)

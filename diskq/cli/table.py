@@ -113,7 +113,7 @@ def _has_changed(source: LogSource, before: object) -> bool:
 @usage_errors()
 def _opened(args: argparse.Namespace) -> Table:
     options = TableOptions(compression=args.compression, keep=args.keep, allow_gaps=args.allow_gaps)
-    return open_table(args.path, args.into, options, topic=args.topic)
+    return open_table(args.path, args.into, options=options, topic=args.topic)
 
 
 def _watched(source: LogSource) -> Callable[[FileSystem], tuple[list[str], list[str]]]:

@@ -349,7 +349,7 @@ class HubStore:
         if place.journal is None:
             path = self._path(place.client, place.name)
             try:
-                place.journal = Journal(path, self.options.journal, fs=self._fs, first_offset=first)
+                place.journal = Journal(path, options=self.options.journal, fs=self._fs, first_offset=first)
             except LockedError as locked:
                 raise HubError(str(locked), code="UNAVAILABLE", is_temporary=True) from locked
             except DiskFullError as full:

@@ -26,7 +26,7 @@ def open_patiently(
     pause = _FIRST_PAUSE
     while True:
         try:
-            return Stream(path, options, fs=fs)
+            return Stream(path, options=options, fs=fs)
         except LockedError:
             left = deadline - time.monotonic()
             if left <= 0:

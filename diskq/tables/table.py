@@ -58,9 +58,9 @@ class Table:
         self,
         path: AnyPath,
         into: AnyPath,
-        options: TableOptions | None = None,
         *,
         topic: str | None = None,
+        options: TableOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[TableKeywords],
     ) -> None:
@@ -231,9 +231,9 @@ class Table:
 def open_table(
     path: AnyPath,
     into: AnyPath,
-    options: TableOptions | None = None,
     *,
     topic: str | None = None,
+    options: TableOptions | None = None,
     fs: FileSystem | None = None,
     **changes: Unpack[TableKeywords],
 ) -> Table:
@@ -253,7 +253,7 @@ def open_table(
       it is.
     """
     checked = chosen_options(open_table, options, TableOptions, changes)
-    return Table(path, into, checked, topic=topic, fs=fs)
+    return Table(path, into, options=checked, topic=topic, fs=fs)
 
 
 def _checked_topic(path: str, topic: str | None) -> str:

@@ -70,16 +70,16 @@ def _opened_and_closed(fs: FileSystem, store: Store, take_over: bool) -> list[Re
         with PriorityStore(store.path, fs=fs, takes_snapshots=False) as jobs:
             return list(jobs.repairs)
     if store.kind == "stream":
-        with Stream(store.path, StreamOptions(sync_to="files"), fs=fs, take_over=take_over) as stream:
+        with Stream(store.path, options=StreamOptions(sync_to="files"), fs=fs, take_over=take_over) as stream:
             return list(stream.repairs)
     if store.kind == "journal":
-        with Journal(store.path, JournalOptions(sync_to="files"), fs=fs) as journal:
+        with Journal(store.path, options=JournalOptions(sync_to="files"), fs=fs) as journal:
             return list(journal.repairs)
     repairs: list[Repair] = []
     for files in _queues(fs, store):
         # Whatever the limits with which they were sent, messages may have to be appended again.
         options = QueueOptions(max_message_size=MAX_BODY, sync_to="files")
-        with FifoQueue(files.directory, files.name, options, fs=fs) as queue:
+        with FifoQueue(files.directory, files.name, options=options, fs=fs) as queue:
             repairs += queue.repairs
     return repairs
 

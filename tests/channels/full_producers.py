@@ -68,7 +68,7 @@ async def streams(directory: str, word: Any) -> None:
 def journals(directory: str, word: Any) -> None:
     path, sent, options = os.path.join(directory, "j"), 0, diskq.JournalOptions(segment_size=100_000)
     for _ in range(ROUNDS):
-        with leaving(word), Journal(path, options, uses_wal=True) as journal:
+        with leaving(word), Journal(path, options=options, uses_wal=True) as journal:
             assert journal.repairs == ()
             assert journal.next_offset == sent or (word == "memory" and journal.next_offset < sent)
             sent = journal.next_offset

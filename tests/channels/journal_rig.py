@@ -30,7 +30,7 @@ def scanning(fs: FileSystem, path: AnyPath = JOURNAL, **how: Any) -> open_scanne
 
 def elsewhere(fs: FileSystem, path: AnyPath = JOURNAL, **options: Any) -> Journal:
     """A writer that no scanner of this run hears of but by the files."""
-    return Journal(path, JournalOptions(**options), fs=fs)
+    return Journal(path, options=JournalOptions(**options), fs=fs)
 
 
 def filled(fs: FileSystem, count: int, path: AnyPath = JOURNAL, **options: Any) -> None:

@@ -54,7 +54,7 @@ def test_lines_of_json_go_out_and_come_in(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_the_other_verbs_print_comes_in(run: Run, tmp_path: Path) -> None:
-    with Stream(tmp_path / "s", StreamOptions(partition_count=2)) as stream:
+    with Stream(tmp_path / "s", options=StreamOptions(partition_count=2)) as stream:
         stream.append_many([(b"k%d" % n, b"%d" % n, n) for n in range(5)])
     a_journal(tmp_path / "j")
     lines = run("stream", "read", tmp_path / "s", "--json").out

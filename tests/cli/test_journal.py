@@ -25,7 +25,7 @@ VERBS = ["send", "read", "count", "tail", "offset", "reset", "old", "timestamp",
 def path(tmp_path: Path) -> Path:
     """Ten messages, 0 to 9 by their values, a second apart since 1970, types in turn; three in a file."""
     made = tmp_path / "web"
-    with Journal(made, JournalOptions(segment_size=100)) as journal:
+    with Journal(made, options=JournalOptions(segment_size=100)) as journal:
         for number in range(10):
             journal.append(b"value %d" % number, b"k", number * 10**9, number % 3)
     return made
@@ -124,7 +124,7 @@ def test_a_reader_goes_on_at_the_offset_that_was_asked_for(run, path):
 
 def test_a_file_whose_last_message_is_from_the_future_is_as_old_as_its_file(run, tmp_path):
     path = tmp_path / "future"
-    with Journal(path, JournalOptions(segment_size=100)) as journal:
+    with Journal(path, options=JournalOptions(segment_size=100)) as journal:
         journal.append(b"x" * 90, timestamp=datetime(2150, 1, 1, tzinfo=UTC))
         journal.append_many([b"x" * 90] * 3)
     first, *later = files(path)

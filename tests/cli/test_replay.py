@@ -26,7 +26,7 @@ MAX = ["--speed", "max"]
 def make(noun: str, path: Path, *messages: tuple[str, float]) -> Path:
     """Messages with these keys, and at these seconds since 1970; a value is its number."""
     if noun == "stream":
-        with Stream(path, StreamOptions(partition_count=2)) as stream:
+        with Stream(path, options=StreamOptions(partition_count=2)) as stream:
             for number, (key, second) in enumerate(messages):
                 stream.append(b"%d" % number, key, round(second * SECOND))
     else:

@@ -75,7 +75,7 @@ def at(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir()
     fill(tmp_path / "data", b"one", b"two")
     fill(tmp_path / "spool", b"one", name=SPOOL)
-    with diskq.Stream(tmp_path / "stream", diskq.StreamOptions(partition_count=1)) as stream:
+    with diskq.Stream(tmp_path / "stream", options=diskq.StreamOptions(partition_count=1)) as stream:
         stream.append(b"one", b"k", 10**18)
         stream.append(b"two", b"k", 10**18 + HOUR)  # a replay waits for it
     with Journal(tmp_path / "journal") as journal:

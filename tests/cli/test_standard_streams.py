@@ -193,11 +193,11 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "queue").mkdir()
     fill(root / "queue", *BODIES)
     options = diskq.StreamOptions(partition_count=2, segment_size=SEGMENT)
-    with diskq.Stream(root / "stream", options) as stream:
+    with diskq.Stream(root / "stream", options=options) as stream:
         for number, body in enumerate(BODIES):
             stream.append(body, b"%d" % number)
     commit_all(root / "stream", "seen")
-    with Journal(root / "journal", diskq.JournalOptions(segment_size=SEGMENT)) as journal:
+    with Journal(root / "journal", options=diskq.JournalOptions(segment_size=SEGMENT)) as journal:
         for body in BODIES:
             journal.append(body)
     with JournalOffset(root / "journal", "seen") as reader:

@@ -532,7 +532,7 @@ def test_an_offset_that_is_not_there_is_reported_with_those_that_are(run, tmp_pa
 
 
 def test_what_could_not_be_read_is_reported(run, path):
-    with Stream(path, StreamOptions(partition_count=1)) as stream:
+    with Stream(path, options=StreamOptions(partition_count=1)) as stream:
         stream.append_many([b"%04d" % number for number in range(2000)])
     with (path / "parts/000000/00000000000000000000.data").open("r+b") as file:
         file.seek(50_000)
@@ -812,7 +812,7 @@ def test_vacuum_spares_what_groups_have_not_committed(run, path):
 
 def test_vacuum_works_while_a_producer_is_open(run, path):
     """go-diskq refuses, also after a crash."""
-    with Stream(path, StreamOptions(partition_count=1, segment_size=1)) as stream:
+    with Stream(path, options=StreamOptions(partition_count=1, segment_size=1)) as stream:
         stream.append_many([b"one", b"two", b"three"], timestamp=0)
         assert run("stream", "vacuum", path, "--max-age", "1h").notes[0].startswith("diskq: 3 segments")
         stream.append(b"four")
@@ -1039,7 +1039,7 @@ def test_tail_follows_partitions_that_come_later(path):
     with start("stream", "tail", path, "-f", "-n", 1, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"before\n"
-        with Stream(path, StreamOptions(partition_count=3)) as stream:
+        with Stream(path, options=StreamOptions(partition_count=3)) as stream:
             for key in ("aaa", "bbb", "customer-00"):
                 stream.append(key.encode(), key=key)
                 assert process.stdout.readline() == key.encode() + b"\n"

@@ -18,7 +18,7 @@ NOUNS = ["stream", "journal"]
 
 
 def append(path: Path, numbers: range) -> None:
-    with diskq.Stream(path, diskq.StreamOptions(partition_count=1, segment_size=300)) as its:
+    with diskq.Stream(path, options=diskq.StreamOptions(partition_count=1, segment_size=300)) as its:
         its.append_many([(b"key", b"value %d" % number * 5, 1000 + number) for number in numbers])
 
 
@@ -73,7 +73,7 @@ def test_json_is_for_programs(run, path, lake):
 
 
 def test_a_journal_is_a_table_too(run, tmp_path, lake):
-    with diskq.Journal(tmp_path / "web", diskq.JournalOptions(segment_size=300)) as journal:
+    with diskq.Journal(tmp_path / "web", options=diskq.JournalOptions(segment_size=300)) as journal:
         for number in range(40):
             journal.append(b"value %d" % number * 5)
     done = run("journal", "table", tmp_path / "web", "--into", lake, "--topic", "all web")

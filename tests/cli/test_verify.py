@@ -95,7 +95,7 @@ def test_a_file_stands_for_what_it_belongs_to(run):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ctrl_c_ends_it_at_once_and_says_how_far_it_came(data):
-    with FifoQueue(data, "q", QueueOptions(durability="memory")) as queue:
+    with FifoQueue(data, "q", options=QueueOptions(durability="memory")) as queue:
         for _ in range(300):
             queue.put_many([b"x" * 1000] * 1000)
     process = subprocess.Popen(

@@ -31,7 +31,7 @@ def test_push_leaves_files_of_the_names_and_sizes_of_a_stream_of_ours(calls, tmp
     report = calls.bench(
         "push", tmp_path / "theirs", count=COUNT, segment_size=SEGMENT, producers=producers, sync=True
     )
-    with Stream(tmp_path / "ours", StreamOptions(partition_count=1, segment_size=SEGMENT)) as stream:
+    with Stream(tmp_path / "ours", options=StreamOptions(partition_count=1, segment_size=SEGMENT)) as stream:
         stream.append_many([VALUE] * COUNT, KEY)
     assert sizes(tmp_path / "theirs") == sizes(tmp_path / "ours")
     assert report["count"] == COUNT

@@ -38,7 +38,7 @@ shapes = pytest.mark.parametrize("bodies", SHAPES.values(), ids=SHAPES)
 
 
 def opened(directory: Path, name: str = NAME, **options: Any) -> FifoQueue:
-    return FifoQueue(directory, name, QueueOptions(**{"max_bytes_per_file": ROLLING} | options))
+    return FifoQueue(directory, name, options=QueueOptions(**{"max_bytes_per_file": ROLLING} | options))
 
 
 def put(directory: Path, bodies: list[bytes], name: str = NAME, **options: Any) -> None:
@@ -314,7 +314,7 @@ import itertools, sys
 from diskq import FifoQueue, QueueOptions
 
 options = QueueOptions(max_bytes_per_file=int(sys.argv[2]), sync_timeout=3600)
-queue = FifoQueue(sys.argv[1], "events", options)
+queue = FifoQueue(sys.argv[1], "events", options=options)
 for n in itertools.count():
     queue.put(b"%d " % n * (n % 15))
     if n % 50 == 49:

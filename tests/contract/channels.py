@@ -41,7 +41,7 @@ def _disk(messages: int) -> CrashFS:
     bodies = [b"%d" % number for number in range(messages)]
     with diskq.FifoQueue("/q", "events", fs=fs) as queue:
         queue.put_many(bodies)
-    with diskq.Stream("/s", diskq.StreamOptions(partition_count=1), fs=fs) as stream:
+    with diskq.Stream("/s", options=diskq.StreamOptions(partition_count=1), fs=fs) as stream:
         stream.append_many(bodies)
     for path in ("/j", *SHARDS):
         with diskq.Journal(path, fs=fs) as journal:

@@ -122,7 +122,7 @@ class _Queue(Opened):
     takes = True
 
     def __init__(self, path: AnyPath, options: Any, how: dict[str, Any], name: str = NAME) -> None:
-        self.engine = self.queue = diskq.FifoQueue(path, name, options, **how)
+        self.engine = self.queue = diskq.FifoQueue(path, name, options=options, **how)
 
     def put(self, body: bytes, durability: Durability | None = None) -> None:
         self.queue.put(body, durability)
@@ -196,7 +196,7 @@ class _Leases(_Queue):
 
 class _Stream(Opened):
     def __init__(self, path: AnyPath, options: Any, how: dict[str, Any]) -> None:
-        self.engine = self.stream = diskq.Stream(path, options, **how)
+        self.engine = self.stream = diskq.Stream(path, options=options, **how)
 
     def put(self, body: bytes, durability: Durability | None = None) -> None:
         self.stream.append(body, b"key", durability=durability)
@@ -222,7 +222,7 @@ class _Stream(Opened):
 
 class _Journal(Opened):
     def __init__(self, path: AnyPath, options: Any, how: dict[str, Any]) -> None:
-        self.engine = self.journal = diskq.Journal(path, options, **how)
+        self.engine = self.journal = diskq.Journal(path, options=options, **how)
 
     def put(self, body: bytes, durability: Durability | None = None) -> None:
         self.journal.append(body, b"key", durability=durability)
@@ -250,7 +250,7 @@ class _Priority(Opened):
     takes = True
 
     def __init__(self, path: AnyPath, options: Any, how: dict[str, Any]) -> None:
-        self.engine = self.store = diskq.PriorityStore(path, options, **how)
+        self.engine = self.store = diskq.PriorityStore(path, options=options, **how)
         self.of = self.store.queue()
 
     def put(self, body: bytes, durability: Durability | None = None) -> None:

@@ -96,9 +96,9 @@ def test_a_store_that_can_never_hold_a_message_is_refused_at_its_open(kind: str,
     def make(number: int) -> Any:
         if kind == "queue":
             queue_options = diskq.QueueOptions(budget=budget, on_full="reject")
-            return diskq.FifoQueue(tmp_path, f"q{number}", queue_options)
+            return diskq.FifoQueue(tmp_path, f"q{number}", options=queue_options)
         options = diskq.StreamOptions(budget=budget, on_full="reject", partition_count=1)
-        return diskq.Stream(tmp_path / f"s{number}", options)
+        return diskq.Stream(tmp_path / f"s{number}", options=options)
 
     with ExitStack() as opened:
         refused = None
@@ -126,5 +126,5 @@ def test_a_queue_that_exists_opens_all_the_same_and_can_be_drained(tmp_path: Pat
     with ExitStack() as opened:
         for number in range(20):
             options = diskq.QueueOptions(budget=budget, on_full="reject")
-            queue = opened.enter_context(diskq.FifoQueue(tmp_path, f"q{number}", options))
+            queue = opened.enter_context(diskq.FifoQueue(tmp_path, f"q{number}", options=options))
             assert queue.get() == b"x"

@@ -40,7 +40,7 @@ def disk() -> CrashFS:
         fs.make_directory_durably(path)
     with diskq.FifoQueue("/q", "events", fs=fs) as queue:
         queue.put_many([b"1", b"2"])
-    with diskq.Stream("/s", diskq.StreamOptions(partition_count=1), fs=fs) as stream:
+    with diskq.Stream("/s", options=diskq.StreamOptions(partition_count=1), fs=fs) as stream:
         stream.append(b"1")
     abandon("/s", "sink", 1, for_good=True, fs=fs)
     return fs

@@ -144,7 +144,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 def test_a_reader_warns_and_lets_go(name: str, tmp_path: Path) -> None:
     with diskq.FifoQueue(tmp_path, NAME) as queue:
         queue.put_many(bodies(3))
-    with diskq.Stream(tmp_path / "s", diskq.StreamOptions(partition_count=1)) as stream:
+    with diskq.Stream(tmp_path / "s", options=diskq.StreamOptions(partition_count=1)) as stream:
         stream.append_many(bodies(3))
     with diskq.Journal(tmp_path / "j") as journal:
         journal.append_many(bodies(3))
@@ -164,7 +164,7 @@ RECEIVERS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("name", RECEIVERS)
 def test_a_receiver_whose_block_was_never_left_warns_and_lets_go(name: str, tmp_path: Path) -> None:
-    with diskq.Stream(tmp_path / "s", diskq.StreamOptions(partition_count=1)) as stream:
+    with diskq.Stream(tmp_path / "s", options=diskq.StreamOptions(partition_count=1)) as stream:
         stream.append_many(bodies(3))
     for directory in ("j", "many.1.000"):
         with diskq.Journal(tmp_path / directory) as journal:
@@ -215,8 +215,8 @@ def test_a_dropped_member_leaves_its_budget(kind: str, tmp_path: Path) -> None:
 
     def use() -> object:
         if kind == "queue":
-            return diskq.FifoQueue(tmp_path, NAME, diskq.QueueOptions(budget=budget))
-        return diskq.Stream(tmp_path, diskq.StreamOptions(partition_count=1, budget=budget))
+            return diskq.FifoQueue(tmp_path, NAME, options=diskq.QueueOptions(budget=budget))
+        return diskq.Stream(tmp_path, options=diskq.StreamOptions(partition_count=1, budget=budget))
 
     assert len(dropped(use)) == 1
     assert budget.statistics().members == ()

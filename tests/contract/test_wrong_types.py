@@ -252,15 +252,15 @@ async def deliver(batch: diskq.Batch) -> None: ...
 
 
 OPENERS: dict[str, Call] = {
-    "queue": lambda options: diskq.open_queue("/q", "events", options),
-    "producer": lambda options: diskq.open_producer("/s", options),
+    "queue": lambda options: diskq.open_queue("/q", "events", options=options),
+    "producer": lambda options: diskq.open_producer("/s", options=options),
     "consumer": lambda options: diskq.open_consumer("/s", options=options),
-    "journal": lambda options: diskq.open_journal("/j", options),
+    "journal": lambda options: diskq.open_journal("/j", options=options),
     "scanner": lambda options: diskq.open_scanner("/j", options=options),
     "shards": lambda options: diskq.open_shards("/many", "p", 1, options=options),
     "scanner of shards": lambda options: diskq.scan_shards("/many", "p", 1, options=options),
-    "priority store": lambda options: diskq.open_priority_store("/jobs", options),
-    "spool": lambda options: diskq.open_spool("/spool", deliver, options),
+    "priority store": lambda options: diskq.open_priority_store("/jobs", options=options),
+    "spool": lambda options: diskq.open_spool("/spool", deliver, options=options),
 }
 
 

@@ -167,7 +167,9 @@ class QueueKind(Kind):
 
     def open(self, fs: FileSystem, *, file_size: int, **options: Any) -> FifoQueue:
         fs.make_directory(QUEUE_PLACE)
-        return FifoQueue(QUEUE_PLACE, "events", QueueOptions(max_bytes_per_file=file_size, **options), fs=fs)
+        return FifoQueue(
+            QUEUE_PLACE, "events", options=QueueOptions(max_bytes_per_file=file_size, **options), fs=fs
+        )
 
     def place(self, engine: Any, number: int) -> int:
         return 0
@@ -214,7 +216,7 @@ class StreamKind(Kind):
 
     def open(self, fs: FileSystem, *, file_size: int, **options: Any) -> Stream:
         chosen = StreamOptions(partition_count=3, segment_size=file_size, **options)
-        return Stream(streams.ROOT, chosen, fs=fs)
+        return Stream(streams.ROOT, options=chosen, fs=fs)
 
     def place(self, engine: Any, number: int) -> int:
         return triplet_oracle.fnv1(self._key(number)) % 3
@@ -273,7 +275,7 @@ class JournalKind(Kind):
     first_file = journals.data()
 
     def open(self, fs: FileSystem, *, file_size: int, **options: Any) -> Journal:
-        return Journal(journals.ROOT, JournalOptions(segment_size=file_size, **options), fs=fs)
+        return Journal(journals.ROOT, options=JournalOptions(segment_size=file_size, **options), fs=fs)
 
     def place(self, engine: Any, number: int) -> int:
         return 0

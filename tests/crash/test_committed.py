@@ -19,7 +19,7 @@ def crashed(seed: int) -> CrashFS:
     """The disk after a power cut: ten messages, of which some were synced, and all durably processed."""
     fs = CrashFS()
     rng = random.Random(seed)
-    stream = diskq.Stream("/s", OPTIONS, fs=fs)
+    stream = diskq.Stream("/s", options=OPTIONS, fs=fs)
     for number in range(10):
         stream.append(b"%d" % number + rng.randbytes(rng.randrange(150)), key="k")
         if rng.random() < 0.1:
@@ -36,9 +36,9 @@ def crashed(seed: int) -> CrashFS:
 @pytest.mark.parametrize("seed", range(60))
 def test_offsets_that_a_group_has_processed_are_not_given_again(seed):
     fs = crashed(seed)
-    with diskq.Stream("/s", OPTIONS, fs=fs) as stream:
+    with diskq.Stream("/s", options=OPTIONS, fs=fs) as stream:
         assert stream.append(b"new", key="k").offset >= 10
-    with diskq.Stream("/s", OPTIONS, fs=fs) as stream:
+    with diskq.Stream("/s", options=OPTIONS, fs=fs) as stream:
         assert stream.append(b"newer", key="k").offset >= 11
         assert not stream.repairs
 
@@ -46,7 +46,7 @@ def test_offsets_that_a_group_has_processed_are_not_given_again(seed):
 @pytest.mark.parametrize("seed", range(20))
 async def test_the_group_goes_on_with_what_comes(seed):
     fs = crashed(seed)
-    with diskq.Stream("/s", OPTIONS, fs=fs) as stream:
+    with diskq.Stream("/s", options=OPTIONS, fs=fs) as stream:
         first = stream.append(b"new", key="k").offset
         stream.append(b"newer", key="k")
     async with diskq.open_consumer("/s", group="g", end="close", fs=fs) as consumer:

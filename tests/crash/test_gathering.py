@@ -43,7 +43,7 @@ async def send_all(disk: FaultFS[CrashFS], plan: Plan, nth: int, segment_size: i
             told[payload] = failure
 
     options = diskq.PriorityOptions(preallocate=False, soft_limit=segment_size, hard_limit=segment_size)
-    async with diskq.open_priority_store(stores.ROOT, options, fs=disk) as store:
+    async with diskq.open_priority_store(stores.ROOT, options=options, fs=disk) as store:
         queues = {"": store.queue(), "mail": await store.create_queue("mail")}
         plan(disk, LOG, nth)
         for turn in range(3):

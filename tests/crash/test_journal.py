@@ -89,7 +89,7 @@ class Session:
         self.open()
 
     def open(self) -> None:
-        self.journal = Journal(ROOT, self.options, fs=self.disk, uses_wal=self.uses_wal)
+        self.journal = Journal(ROOT, options=self.options, fs=self.disk, uses_wal=self.uses_wal)
         # What was in memory when the last one ended is gone, and its offsets are free.
         promises = self.promises
         assert promises.written <= self.journal.next_offset <= len(promises.attempted)

@@ -39,7 +39,7 @@ def lifetimes(seed: int) -> Callable[[CrashFS, Promises], None]:
         rng = random.Random(seed)
         for _ in range(2):
             with (
-                Journal(ROOT, JournalOptions(segment_size=400), fs=fs) as journal,
+                Journal(ROOT, options=JournalOptions(segment_size=400), fs=fs) as journal,
                 JournalOffset(ROOT, "reader", fs=fs, sync_every=20) as mine,
             ):
                 for _ in range(7):

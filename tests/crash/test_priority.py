@@ -100,7 +100,7 @@ class Session:
         self.promises = promises
         self.disk = Meanwhile(fs)
         chosen = options(promises.layout, preallocate=preallocate)
-        self.store = PriorityStore(ROOT, chosen, fs=cast(FileSystem, self.disk))
+        self.store = PriorityStore(ROOT, options=chosen, fs=cast(FileSystem, self.disk))
         self.in_hand: list[Any] = []
         self.note()
 
@@ -268,7 +268,7 @@ def check(
     `is_reported`: an open that was cut has reported damage; a snapshot may have what is left.
     """
     added = [oracle.add("", 0, message) for message in theirs or ()]
-    with PriorityStore(ROOT, options(promises.layout), fs=fs) as store:
+    with PriorityStore(ROOT, options=options(promises.layout), fs=fs) as store:
         found = found_in(store)
         count = store.next_lsn - len(added)
         warnings = set(store.warnings) - {"document_layout"}
@@ -342,7 +342,7 @@ def test_after_a_failed_sync_nothing_is_promised_and_nothing_promised_is_lost() 
                     session.store.sync()
             promises.accepted = promises.synced  # the page cache is no witness any more
             after = fs.kill()
-            with PriorityStore(ROOT, options(), fs=after) as store:
+            with PriorityStore(ROOT, options=options(), fs=after) as store:
                 assert store.next_lsn >= promises.synced
                 count = store.next_lsn
             # What this open has found is durable now, whatever the kernel held for clean.

@@ -64,7 +64,7 @@ class Session:
 
     def __init__(self, fs: CrashFS, promises: Promises) -> None:
         self.fs, self.promises = fs, promises
-        self.queue = diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs)
+        self.queue = diskq.FifoQueue(PATH, "spool", options=OPTIONS, fs=fs)
         self.letters = diskq.DeadLetters(PATH, fs=fs)
         self.cursor = DeliveryCursor(fs, PATH, self.queue.steps)
         promises.left_durably = set(promises.left)
@@ -183,7 +183,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises, theirs: Sequence[bytes]
     """`theirs`: another program has opened the spool first, and written these messages."""
     is_first = theirs is None
     with (
-        diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue,
+        diskq.FifoQueue(PATH, "spool", options=OPTIONS, fs=fs) as queue,
         diskq.DeadLetters(PATH, fs=fs) as dead,
         DeliveryCursor(fs, PATH, queue.steps) as cursor,
     ):
@@ -242,7 +242,7 @@ def still_to_deliver(queue: diskq.FifoQueue, cursor: DeliveryCursor) -> tuple[li
 def check_new_ids(fs: CrashFS, promises: Promises) -> None:
     """What is sent from now on has ids that nothing had."""
     with (
-        diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue,
+        diskq.FifoQueue(PATH, "spool", options=OPTIONS, fs=fs) as queue,
         DeliveryCursor(fs, PATH, queue.steps) as cursor,
     ):
         there = queue.depth
@@ -283,7 +283,10 @@ def two_power_cuts(seed: int) -> None:
     there = session.queue.depth
     session.queue.put_many([b"tick"] * 4, "synced")
     fs = fs.crash(rng)
-    with diskq.FifoQueue(PATH, "spool", OPTIONS, fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps):
+    with (
+        diskq.FifoQueue(PATH, "spool", options=OPTIONS, fs=fs) as queue,
+        DeliveryCursor(fs, PATH, queue.steps),
+    ):
         assert queue.depth == there + 4, "lost"
 
 

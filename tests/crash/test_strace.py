@@ -33,13 +33,13 @@ SYNCHRONOUS = """
     import os, sys, diskq
     kind, path, sync_to = sys.argv[1:]
     if kind == "queue":
-        store = diskq.FifoQueue(path, "events", diskq.QueueOptions(sync_to=sync_to))
+        store = diskq.FifoQueue(path, "events", options=diskq.QueueOptions(sync_to=sync_to))
         put = lambda value: store.put(value, "synced")
     elif kind == "stream":
-        store = diskq.Stream(path, diskq.StreamOptions(sync_to=sync_to))
+        store = diskq.Stream(path, options=diskq.StreamOptions(sync_to=sync_to))
         put = lambda value: store.append(value, b"key", durability="synced")
     else:
-        store = diskq.Journal(path, diskq.JournalOptions(sync_to=sync_to))
+        store = diskq.Journal(path, options=diskq.JournalOptions(sync_to=sync_to))
         put = lambda value: store.append(value, durability="synced")
     for number in range(5):
         os.write(2, b"MARK before %d\\n" % number)

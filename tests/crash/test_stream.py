@@ -115,7 +115,7 @@ class Session:
         self.open()
 
     def open(self) -> None:
-        self.stream = Stream(ROOT, self.options, fs=self.disk, uses_wal=self.uses_wal)
+        self.stream = Stream(ROOT, options=self.options, fs=self.disk, uses_wal=self.uses_wal)
         # What was in memory when the last one ended is gone, and its offsets are free.
         for partition, offset in enumerate(self.stream.next_offsets):
             found = self.promises.attempted.setdefault(partition, [])
@@ -353,7 +353,7 @@ def check_offsets_are_given_once(fs: CrashFS) -> None:
             ]
             told[partition] = max(told.get(partition, 0), *(offset + 1 for offset in given), 0)
     for count in (1, max(told, default=0) + 1):
-        stream = Stream(ROOT, StreamOptions(partition_count=count), fs=fs)
+        stream = Stream(ROOT, options=StreamOptions(partition_count=count), fs=fs)
         fs = fs.crash()
     for partition, offset in told.items():
         assert stream.next_offsets[partition] >= offset, "given twice"

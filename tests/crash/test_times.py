@@ -22,7 +22,7 @@ OPTIONS = StreamOptions(partition_count=1, segment_size=300 * 50)
 def sent(fs: CrashFS, life: int, count: int, batch: int, witness: Witness | None = None) -> None:
     """Messages whose timestamps step back, and which are other ones in each life. Some are synced."""
     rng = random.Random(life)
-    with Stream(ROOT, OPTIONS, fs=fs, take_over=True) as stream:
+    with Stream(ROOT, options=OPTIONS, fs=fs, take_over=True) as stream:
         for number in range(0, count, batch):
             times = [life * 1000 + number + rng.randrange(-50, 50) for _ in range(batch)]
             stream.append_many([(b"key", b"x" * 27, time) for time in times])
@@ -49,14 +49,14 @@ def first_life(fs: CrashFS, witness: Witness) -> None:
 def check(outcome: str, fs: CrashFS, witness: Witness) -> None:
     if outcome == KILL and fs.size_of(partition(fs).directory) is not None:
         agree_with_what_has_rows(fs)
-    Stream(ROOT, OPTIONS, fs=fs, take_over=True).close()
+    Stream(ROOT, options=OPTIONS, fs=fs, take_over=True).close()
     agree(fs)
     # Later messages under offsets that were given before the crash, and not kept; and a crash again.
     sent(fs, 2, 700, 90)
     agree(fs)
     for seed in range(2):
         after = fs.crash(random.Random(seed))
-        Stream(ROOT, OPTIONS, fs=after, take_over=True).close()
+        Stream(ROOT, options=OPTIONS, fs=after, take_over=True).close()
         agree(after)
 
 

@@ -104,7 +104,7 @@ class Session:
 
     def open(self) -> None:
         promises = self.promises
-        self.stream = Stream(ROOT, self.options, fs=self.fs, uses_wal=self.uses_wal)
+        self.stream = Stream(ROOT, options=self.options, fs=self.fs, uses_wal=self.uses_wal)
         self.decide()
         # What was in memory when the last one ended is gone.
         there = held(self.fs, varuint=promises.varuint, may_skip=True)

@@ -59,14 +59,14 @@ class Session:
 
     def __init__(self, fs: CrashFS, promises: Promises, rng: random.Random) -> None:
         self.fs, self.promises, self.rng = fs, promises, rng
-        self.queue = diskq.FifoQueue("/q", "events", OPTIONS, fs=fs)
+        self.queue = diskq.FifoQueue("/q", "events", options=OPTIONS, fs=fs)
         self.leases: list[Lease] = []
         self.acked_before = set(promises.acked)
         self.begin()
 
     def begin(self) -> None:
         self.promises.is_handing_out = True
-        self.work = FifoWork(self.queue, WORK)
+        self.work = FifoWork(self.queue, options=WORK)
         self.promises.is_handing_out = False
 
     def act(self, name: str) -> None:
@@ -184,14 +184,17 @@ def lifetimes(seed: int, sessions: int = 2, acts: int = 22) -> Callable[[CrashFS
 def delivered(fs: CrashFS) -> Iterator[Lease]:
     """All that work on the queue hands out, each once; the queue is left as it was found."""
     fs.clock += REST
-    with diskq.FifoQueue("/q", "events", OPTIONS, fs=fs) as queue, FifoWork(queue, ALL) as work:
+    with (
+        diskq.FifoQueue("/q", "events", options=OPTIONS, fs=fs) as queue,
+        FifoWork(queue, options=ALL) as work,
+    ):
         while leases := work.get_many(7):
             yield from leases
 
 
 def plainly(outcome: str, fs: CrashFS) -> list[int]:
     """The numbers of what a plain reader finds."""
-    with diskq.FifoQueue("/q", "events", OPTIONS, fs=fs) as queue:
+    with diskq.FifoQueue("/q", "events", options=OPTIONS, fs=fs) as queue:
         found = queue.peek_many(10_000)
         assert queue.depth == len(found)
         lost = queue.statistics().lost
@@ -234,7 +237,7 @@ def check_life_goes_on(outcome: str, fs: CrashFS, promises: Promises) -> None:
     """Also what comes after the crash, in the places of what it took, is handed out, as a first time."""
     check(outcome, fs, promises)
     new = range(promises.attempted + 1000, promises.attempted + 1030)
-    with diskq.FifoQueue("/q", "events", OPTIONS, fs=fs) as queue:
+    with diskq.FifoQueue("/q", "events", options=OPTIONS, fs=fs) as queue:
         queue.put_many([body(number)[:60] for number in new], "synced")
     for disk in (fs, fs.crash(random.Random(fs.operations))):
         attempts = {int(lease.body[:6]): lease.attempts for lease in delivered(disk)}

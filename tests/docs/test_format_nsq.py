@@ -44,7 +44,7 @@ def castagnoli(data: bytes) -> int:
 
 
 def write_the_example(directory: Path) -> None:
-    with FifoQueue(directory, NAME, QueueOptions(max_bytes_per_file=32)) as queue:
+    with FifoQueue(directory, NAME, options=QueueOptions(max_bytes_per_file=32)) as queue:
         queue.put(b"hello")
         queue.put(b"")
         queue.sync()

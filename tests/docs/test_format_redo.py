@@ -24,7 +24,7 @@ def written() -> CrashFS:
     """A disk with the log of the example, whose queue is open."""
     fs = CrashFS()
     fs.make_directory_durably("/q")
-    queue = FifoQueue("/q", "events", QueueOptions(durability="synced"), fs=fs)
+    queue = FifoQueue("/q", "events", options=QueueOptions(durability="synced"), fs=fs)
     for body in (b"next", b"one", b"two"):
         queue.put(body)
     return fs.kill()
@@ -98,7 +98,7 @@ def test_the_files_have_what_the_log_has_and_the_lock_names_it() -> None:
 def test_a_power_cut_leaves_the_log_and_the_next_open_empties_it() -> None:
     fs = CrashFS()
     fs.make_directory_durably("/q")
-    queue = FifoQueue("/q", "events", QueueOptions(durability="synced"), fs=fs)
+    queue = FifoQueue("/q", "events", options=QueueOptions(durability="synced"), fs=fs)
     for body in (b"next", b"one", b"two"):
         queue.put(body)
     after = fs.crash()

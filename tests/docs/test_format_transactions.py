@@ -70,7 +70,7 @@ def test_the_intent_says_what_the_text_says() -> None:
 
 def test_an_intent_that_is_found_is_carried_out_and_noted(tmp_path: Path) -> None:
     """From the document alone."""
-    with Stream(tmp_path, StreamOptions(partition_count=2)) as stream:
+    with Stream(tmp_path, options=StreamOptions(partition_count=2)) as stream:
         stream.append(b"before", b"b", 0)
     (tmp_path / ".diskq/staging").mkdir()
     (tmp_path / ".diskq/staging" / NAME).write_bytes(hex_block(DOCUMENT, "hex staged"))

@@ -46,7 +46,7 @@ def data(partition: int, *, varuint: bool = False) -> bytes:
 
 def write_the_example(directory: Path, encoding: str | None = None) -> None:
     options = StreamOptions(partition_count=2, segment_size=64, encoding=encoding)  # type: ignore[arg-type]
-    with Stream(directory, options) as stream:
+    with Stream(directory, options=options) as stream:
         for key, timestamp, value in SENT:
             stream.append(value, key, timestamp)
 
@@ -162,7 +162,7 @@ def test_the_keys_of_the_settings_are_those_of_the_table(tmp_path: Path) -> None
     every = StreamOptions(
         partition_count=1, segment_size=1, retention_max_bytes=1, retention_max_age=1, encoding="varuint"
     )
-    with Stream(tmp_path, every):
+    with Stream(tmp_path, options=every):
         pass
     keys = [row[0].strip("`") for row in table_rows(DOCUMENT, "## Settings")]
     assert list(json.loads((tmp_path / "settings.json").read_bytes())) == keys

@@ -275,7 +275,7 @@ def fill(kind: str, path: Path, count: int) -> None:
             with diskq.FifoQueue(path, "q") as queue:
                 queue.put_many([message] * count)
         case "stream":
-            with diskq.Stream(path, diskq.StreamOptions(partition_count=1)) as stream:
+            with diskq.Stream(path, options=diskq.StreamOptions(partition_count=1)) as stream:
                 stream.append_many([(b"customer-7", message)] * count)
         case "journal":
             with diskq.Journal(path) as journal:

@@ -31,7 +31,7 @@ def writes(fs: FaultFS[CrashFS]) -> list[str]:
 
 
 def test_a_streams_files_are_for_their_owner_alone(tmp_path: Path) -> None:
-    with diskq.Stream(tmp_path / "stream", ONE) as stream:
+    with diskq.Stream(tmp_path / "stream", options=ONE) as stream:
         stream.append(b"x", durability="synced")
     paths = [tmp_path / "stream", *(tmp_path / "stream").rglob("*")]
     assert {path.stat().st_mode & 0o777 for path in paths if path.is_dir()} == {0o700}
@@ -40,7 +40,7 @@ def test_a_streams_files_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 def test_a_message_alone_is_three_writes_and_so_is_a_batch() -> None:
     fs = FaultFS(disk())
-    with diskq.Stream("/s", ONE, fs=fs) as stream:
+    with diskq.Stream("/s", options=ONE, fs=fs) as stream:
         writes(fs)
         stream.append(b"x")
         assert writes(fs) == ["data", "timeindex", "index"]
@@ -49,12 +49,12 @@ def test_a_message_alone_is_three_writes_and_so_is_a_batch() -> None:
 
 
 async def test_a_partition_that_vanishes_is_told_and_the_others_are_received(tmp_path: Path) -> None:
-    with diskq.Stream(tmp_path, diskq.StreamOptions(partition_count=2)) as stream:
+    with diskq.Stream(tmp_path, options=diskq.StreamOptions(partition_count=2)) as stream:
         stream.append_many([(f"key-{number}", b"before") for number in range(10)])
     async with diskq.open_consumer(tmp_path, start="newest") as consumer:
         assert [message.value for message in await consumer.receive_many(10)] == [b"before"] * 2
         shutil.rmtree(tmp_path / "parts/000001")
-        with diskq.Stream(tmp_path, diskq.StreamOptions(partition_count=1)) as stream:
+        with diskq.Stream(tmp_path, options=diskq.StreamOptions(partition_count=1)) as stream:
             stream.append(b"after")
         received: list[bytes] = []
         told = 0
@@ -69,7 +69,7 @@ async def test_a_partition_that_vanishes_is_told_and_the_others_are_received(tmp
 
 def test_an_offset_is_not_given_again_while_a_row_tells_that_it_was() -> None:
     fs = disk()
-    with diskq.Stream("/s", ONE, fs=fs) as stream:
+    with diskq.Stream("/s", options=ONE, fs=fs) as stream:
         stream.append(b"synced", durability="synced")
         stream.append_many([b"written"] * 20)
         after = [fs.crash(random.Random(seed)) for seed in range(40)]
@@ -86,12 +86,12 @@ def test_an_offset_is_not_given_again_while_a_row_tells_that_it_was() -> None:
 @pytest.mark.parametrize("is_strict", [True, False])
 def test_strict_raises_where_messages_are_gone(is_strict: bool) -> None:
     fs = disk()
-    with diskq.Stream("/s", ONE, fs=fs) as stream:
+    with diskq.Stream("/s", options=ONE, fs=fs) as stream:
         stream.append_many([b"x"] * 3)
     fs.write_durably(f"{PART}.data", b"")
     if is_strict:
         with pytest.raises(diskq.CorruptionError):
-            diskq.Stream("/s", diskq.StreamOptions(strict=True), fs=fs)
+            diskq.Stream("/s", options=diskq.StreamOptions(strict=True), fs=fs)
     else:
         with diskq.Stream("/s", fs=fs) as stream:
             assert sum(repair.records or 0 for repair in stream.repairs) == 3

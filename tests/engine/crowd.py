@@ -86,7 +86,7 @@ class Queue(Shared):
 
     def __init__(self, directory: str, size: int) -> None:
         options = diskq.QueueOptions(max_bytes_per_file=size, sync_every=7, **self.memory)
-        super().__init__(diskq.FifoQueue(directory, "events", options, fs=QuickDisk()), directory)
+        super().__init__(diskq.FifoQueue(directory, "events", options=options, fs=QuickDisk()), directory)
 
     def put(self, body: bytes, word: Any) -> object:
         return self.engine.put(body, word)
@@ -128,7 +128,7 @@ class Work(Queue):
 class Stream(Shared):
     def __init__(self, directory: str, size: int) -> None:
         options = diskq.StreamOptions(partition_count=2, segment_size=size, sync_every=7)
-        super().__init__(diskq.Stream(directory, options, fs=QuickDisk()), directory)
+        super().__init__(diskq.Stream(directory, options=options, fs=QuickDisk()), directory)
 
     def put(self, body: bytes, word: Any) -> object:
         return self.engine.append(body, durability=word)
@@ -143,7 +143,7 @@ class Stream(Shared):
 class Journal(Shared):
     def __init__(self, directory: str, size: int) -> None:
         options = diskq.JournalOptions(segment_size=size, sync_every=7)
-        super().__init__(diskq.Journal(directory, options, fs=QuickDisk()), directory)
+        super().__init__(diskq.Journal(directory, options=options, fs=QuickDisk()), directory)
 
     def put(self, body: bytes, word: Any) -> object:
         return self.engine.append(body, durability=word)
@@ -158,7 +158,7 @@ class Journal(Shared):
 class Jobs(Shared):
     def __init__(self, directory: str, size: int) -> None:
         options = diskq.PriorityOptions(soft_limit=size, hard_limit=2 * size, sync_every=7)
-        super().__init__(diskq.PriorityStore(directory, options, fs=QuickDisk()), directory)
+        super().__init__(diskq.PriorityStore(directory, options=options, fs=QuickDisk()), directory)
         self.queue = self.engine.queue()
 
     def put(self, body: bytes, word: Any) -> object:

@@ -35,7 +35,7 @@ def failing_disk() -> FaultFS[CrashFS]:
 
 
 def opened(fs: FileSystem, **options: Any) -> Journal:
-    return Journal(ROOT, JournalOptions(**options), fs=fs)
+    return Journal(ROOT, options=JournalOptions(**options), fs=fs)
 
 
 def reader(fs: FileSystem, offset: int = 0) -> JournalReader:

@@ -30,7 +30,7 @@ def failing_disk() -> FaultFS[CrashFS]:
 
 
 def opened(fs: FileSystem, name: str = "q", **options: Any) -> FifoQueue:
-    return FifoQueue(ROOT, name, QueueOptions(**options), fs=fs)
+    return FifoQueue(ROOT, name, options=QueueOptions(**options), fs=fs)
 
 
 def size(fs: FileSystem, path: str) -> int:

@@ -45,7 +45,7 @@ def failing_disk() -> FaultFS[CrashFS]:
 
 def opened(fs: FileSystem, *, repairs_damage: bool = False, **options: Any) -> PriorityStore:
     options = {"preallocate": False} | options
-    return PriorityStore(ROOT, PriorityOptions(**options), fs=fs, repairs_damage=repairs_damage)
+    return PriorityStore(ROOT, options=PriorityOptions(**options), fs=fs, repairs_damage=repairs_damage)
 
 
 def segment(base: int = 0) -> str:

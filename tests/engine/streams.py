@@ -36,7 +36,7 @@ def failing_disk() -> FaultFS[CrashFS]:
 
 
 def opened(fs: FileSystem, *, take_over: bool = False, **options: Any) -> Stream:
-    return Stream(ROOT, StreamOptions(**options), fs=fs, take_over=take_over)
+    return Stream(ROOT, options=StreamOptions(**options), fs=fs, take_over=take_over)
 
 
 def part(partition: int = 0) -> PartitionFiles:

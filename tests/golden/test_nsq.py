@@ -38,7 +38,7 @@ class Case:
         return Path(shutil.copytree(HERE / self.folder / "data", directory / "data"))
 
     def opened(self, directory: Path) -> diskq.FifoQueue:
-        return diskq.FifoQueue(directory, self.name, self.options)
+        return diskq.FifoQueue(directory, self.name, options=self.options)
 
 
 def manifest(folder: str) -> dict[str, Any]:

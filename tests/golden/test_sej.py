@@ -86,7 +86,7 @@ def test_one_open_repairs_and_goes_on(name, tmp_path):
 
 @every_journal
 def test_strictness_does_not_refuse_a_torn_tail(name, tmp_path):
-    with Journal(golden_journal(name, tmp_path), JournalOptions(strict=True)) as journal:
+    with Journal(golden_journal(name, tmp_path), options=JournalOptions(strict=True)) as journal:
         assert journal.append(b"more") == case(name).next_offset
 
 
@@ -113,7 +113,7 @@ def test_the_same_messages_make_the_same_files(name, tmp_path):
     size = 2000 if name == "segments" else 2**30
     with JournalReader(golden_journal(name, tmp_path)) as reader:
         messages = reader.read_many(10**6)
-    with Journal(tmp_path / "again", JournalOptions(segment_size=size)) as journal:
+    with Journal(tmp_path / "again", options=JournalOptions(segment_size=size)) as journal:
         for message in messages:
             timestamp = NULL_TIMESTAMP if message.timestamp_ns is None else message.timestamp_ns
             journal.append(message.value, message.key, timestamp, message.type)
@@ -157,7 +157,7 @@ def test_a_flip_in_the_middle_costs_one_message_and_is_told(tmp_path):
     content[17] ^= 0x80
     last.write_bytes(content)
     with pytest.raises(CorruptionError):
-        Journal(directory, JournalOptions(strict=True))
+        Journal(directory, options=JournalOptions(strict=True))
     with Journal(directory) as journal:
         assert (journal.next_offset, [repair.records for repair in journal.repairs]) == (44, [1])
     assert last.read_bytes() == content, "what is behind it is not cut"

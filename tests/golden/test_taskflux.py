@@ -107,7 +107,7 @@ def test_the_next_open_finds_the_same_and_nothing_to_mend(case, tmp_path):
 @of_the_opened
 def test_the_log_ends_where_it_should(case, tmp_path):
     root = copied(case, tmp_path)
-    with PriorityStore(root, diskq.PriorityOptions(preallocate=False)):
+    with PriorityStore(root, options=diskq.PriorityOptions(preallocate=False)):
         pass
     last = max(path for path in (root / "data" / "log").iterdir() if len(path.name) == 23)
     end = case["diskq"]["next_offset"]
@@ -174,7 +174,7 @@ def test_the_strict_are_told_instead(case, tmp_path):
     root = copied(case, tmp_path)
     before = files_of(root)
     with pytest.raises(diskq.CorruptionError):
-        PriorityStore(root, diskq.PriorityOptions(strict=True))
+        PriorityStore(root, options=diskq.PriorityOptions(strict=True))
     assert {name: file for name, file in files_of(root).items() if name in before} == before
 
 

@@ -24,18 +24,18 @@ _PRIORITY = PriorityOptions(preallocate=False, soft_limit=1024, hard_limit=1024)
 
 
 def _queue_files(fs: FileSystem, path: str, count: int) -> None:
-    with FifoQueue(path, NAME, QueueOptions(max_bytes_per_file=1), fs=fs) as queue:
+    with FifoQueue(path, NAME, options=QueueOptions(max_bytes_per_file=1), fs=fs) as queue:
         for number in range(count):
             queue.put(b"%d" % number)
 
 
 def _partitions(fs: FileSystem, path: str, count: int) -> None:
-    with Stream(path, StreamOptions(partition_count=count), fs=fs) as stream:
+    with Stream(path, options=StreamOptions(partition_count=count), fs=fs) as stream:
         stream.append_many([(b"%d" % number, b"x") for number in range(count)])
 
 
 def _stream_segments(fs: FileSystem, path: str, count: int) -> None:
-    with Stream(path, StreamOptions(partition_count=1, segment_size=1), fs=fs) as stream:
+    with Stream(path, options=StreamOptions(partition_count=1, segment_size=1), fs=fs) as stream:
         for number in range(count):
             stream.append(b"%d" % number)
 
@@ -47,7 +47,7 @@ def _groups(fs: FileSystem, path: str, count: int) -> None:
 
 
 def _group_of_partitions(fs: FileSystem, path: str, count: int) -> None:
-    with Stream(path, StreamOptions(partition_count=count), fs=fs) as stream:
+    with Stream(path, options=StreamOptions(partition_count=count), fs=fs) as stream:
         for partition in range(count):
             stream.steps.accept_encoded(partition, _RECORD)
     _commit(fs, path, "group", count)
@@ -68,7 +68,7 @@ def _commit(fs: FileSystem, path: str, name: str, partitions: int) -> None:
 
 
 def _journal_segments(fs: FileSystem, path: str, count: int) -> None:
-    with Journal(path, JournalOptions(segment_size=1), fs=fs) as journal:
+    with Journal(path, options=JournalOptions(segment_size=1), fs=fs) as journal:
         for number in range(count):
             journal.append(b"%d" % number)
 
@@ -80,13 +80,13 @@ def _readers(fs: FileSystem, path: str, count: int) -> None:
 
 
 def _priority_queues(fs: FileSystem, path: str, count: int) -> None:
-    with PriorityStore(path, PriorityOptions(preallocate=False), fs=fs) as store:
+    with PriorityStore(path, options=PriorityOptions(preallocate=False), fs=fs) as store:
         for number in range(count):
             store.put(store.create_queue(f"queue{number}"), b"x")
 
 
 def _priority_segments(fs: FileSystem, path: str, count: int) -> None:
-    with PriorityStore(path, _PRIORITY, fs=fs, takes_snapshots=False) as store:
+    with PriorityStore(path, options=_PRIORITY, fs=fs, takes_snapshots=False) as store:
         for _ in range(count):
             store.put(store.queue(), b"x" * 1024)
 
@@ -125,4 +125,4 @@ def open_store(fs: FileSystem, path: str, kind: str) -> None:
     elif kind == "journal":
         Journal(path, fs=fs).close()
     else:
-        PriorityStore(path, _PRIORITY, fs=fs, takes_snapshots=False).close()
+        PriorityStore(path, options=_PRIORITY, fs=fs, takes_snapshots=False).close()

@@ -69,7 +69,7 @@ def _fifo(fs: CrashFS) -> diskq.FifoQueue:
 
 
 def _stream(fs: CrashFS) -> diskq.Stream:
-    return diskq.Stream("/k", diskq.StreamOptions(partition_count=2), fs=fs)
+    return diskq.Stream("/k", options=diskq.StreamOptions(partition_count=2), fs=fs)
 
 
 @pytest.mark.parametrize("open_it, most", [(_fifo, 41), (_stream, 48)], ids=["queue", "stream"])

@@ -34,7 +34,8 @@ def _members_of_a_budget(fs: FileSystem, path: str, count: int, stack: ExitStack
     budget = DiskBudget(1 << 30)
     options = QueueOptions(budget=budget)
     queues = [
-        stack.enter_context(FifoQueue(path, f"queue{number}", options, fs=fs)) for number in range(count)
+        stack.enter_context(FifoQueue(path, f"queue{number}", options=options, fs=fs))
+        for number in range(count)
     ]
     return partial(do_all, [partial(queues[0].put, b"x", "synced"), queues[0].get])
 
@@ -53,14 +54,14 @@ def _files_of_a_drained_queue(fs: FileSystem, path: str, count: int, stack: Exit
 
 def _segments_of_a_journal(fs: FileSystem, path: str, count: int, stack: ExitStack) -> Act:
     MAKERS["segments of a journal"](fs, path, count)
-    journal = stack.enter_context(Journal(path, JournalOptions(segment_size=1), fs=fs))
+    journal = stack.enter_context(Journal(path, options=JournalOptions(segment_size=1), fs=fs))
     return lambda: journal.append(b"x", durability="synced")
 
 
 def _priority_queues(fs: FileSystem, path: str, count: int, stack: ExitStack) -> Act:
     MAKERS["priority queues"](fs, path, count)
     options = PriorityOptions(preallocate=False)
-    store = stack.enter_context(PriorityStore(path, options, fs=fs, takes_snapshots=False))
+    store = stack.enter_context(PriorityStore(path, options=options, fs=fs, takes_snapshots=False))
     queue = store.queue("queue0")
 
     def turn() -> None:

@@ -68,7 +68,7 @@ def anybody(_: str) -> bool:
 
 
 def write_journal(path: Path, batch: Sequence[JournalMessage], segment_size: int = 1 << 30) -> None:
-    with Journal(path, JournalOptions(segment_size=segment_size)) as journal:
+    with Journal(path, options=JournalOptions(segment_size=segment_size)) as journal:
         journal.append_encoded(records(batch))
 
 

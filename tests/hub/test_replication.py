@@ -62,7 +62,7 @@ async def test_a_batch_has_so_many_bytes_at_most(source, copy):
 async def test_what_comes_is_copied_as_it_comes(tmp_path, copy):
     source = tmp_path / "source"
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
-        with Journal(source, JournalOptions(segment_size=500)) as journal:
+        with Journal(source, options=JournalOptions(segment_size=500)) as journal:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(replicate, source, client, "log")
                 for number in range(60):
@@ -263,7 +263,7 @@ async def test_two_copies_into_one_journal_raise(tmp_path, copy, monkeypatch):
 
 async def test_a_stream_is_copied_by_a_group_that_commits_what_the_hub_has(tmp_path, copy):
     path = tmp_path / "stream"
-    async with diskq.open_producer(path, diskq.StreamOptions(partition_count=1)) as producer:
+    async with diskq.open_producer(path, options=diskq.StreamOptions(partition_count=1)) as producer:
         for number in range(20):
             await producer.send(b"value %d" % number, key=b"k")
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:

@@ -20,7 +20,7 @@ SEGMENT = 64 * 1024
 def write(path: str, seconds: str, seed: str) -> None:
     """A journal that grows, in batches of any size, synced; then "done" and how many it has."""
     rng, until = random.Random(seed), time.monotonic() + float(seconds)
-    with Journal(path, JournalOptions(segment_size=SEGMENT)) as journal:
+    with Journal(path, options=JournalOptions(segment_size=SEGMENT)) as journal:
         while time.monotonic() < until:
             batch = [rng.randbytes(rng.randrange(200)) for _ in range(rng.randrange(1, 100))]
             journal.append_many([(b"k%d" % rng.randrange(9), value) for value in batch], "synced")

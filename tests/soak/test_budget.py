@@ -79,7 +79,7 @@ async def churn(directory: Path, counts: dict[str, int]) -> None:
         """
         sent, expected, own = 0, 0, random.Random(name)
         while trio.current_time() < end:
-            async with diskq.open_queue(directory, name, options) as queue:
+            async with diskq.open_queue(directory, name, options=options) as queue:
                 with trio.move_on_at(min(end, trio.current_time() + own.uniform(0.3, 2))):
                     async with trio.open_nursery() as nursery:
 
@@ -115,7 +115,7 @@ async def churn(directory: Path, counts: dict[str, int]) -> None:
 
     async def on_stream(name: str, options: diskq.StreamOptions) -> None:
         sent = 0
-        async with diskq.open_producer(directory / name, options) as producer:
+        async with diskq.open_producer(directory / name, options=options) as producer:
             with trio.move_on_at(end):
                 while True:
                     try:
@@ -131,7 +131,7 @@ async def churn(directory: Path, counts: dict[str, int]) -> None:
     def in_a_thread() -> None:
         own, sent, expected = random.Random("thread"), 0, 0
         until = time.monotonic() + SECONDS
-        with diskq.FifoQueue(directory, "thread", diskq.QueueOptions(budget=budget)) as queue:
+        with diskq.FifoQueue(directory, "thread", options=diskq.QueueOptions(budget=budget)) as queue:
             while time.monotonic() < until:
                 with suppress(diskq.DiskFullError):
                     queue.put(body(sent, own))

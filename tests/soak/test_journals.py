@@ -31,7 +31,7 @@ from diskq.engine.journal.journal import Journal
 from diskq.options import JournalOptions
 
 root, total = Path(sys.argv[1]), int(sys.argv[2])
-with Journal(root, JournalOptions(segment_size=100, sync_every=500)) as journal:
+with Journal(root, options=JournalOptions(segment_size=100, sync_every=500)) as journal:
     for number in range(total):
         journal.append(b"%08d" % number * 4, b"key" if number % 2 else None)
         if number % 10 == 0:

@@ -23,7 +23,7 @@ BATCH = 1000
 
 
 def filled(directory: Path) -> PriorityStore:
-    store = PriorityStore(directory, PriorityOptions(snapshot_segments=100), takes_snapshots=False)
+    store = PriorityStore(directory, options=PriorityOptions(snapshot_segments=100), takes_snapshots=False)
     for start in range(0, RECORDS, BATCH):
         numbers = range(start, start + BATCH)
         store.put_many(store.queue(), [b"%0100d" % n for n in numbers], [n % 10 for n in numbers])

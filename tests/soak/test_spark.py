@@ -68,7 +68,7 @@ def test_a_driver_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     rng = random.Random(7)
     total = ROWS_A_BATCH * (8 + 3 * KILLS)
     values = [b"%06d" % number for number in range(total)]
-    with Stream(str(tmp_path / "source"), StreamOptions(partition_count=2)) as stream:
+    with Stream(str(tmp_path / "source"), options=StreamOptions(partition_count=2)) as stream:
         stream.append_many([(b"k%d" % (number % 5), value) for number, value in enumerate(values)])
     for _ in range(KILLS):
         with running(tmp_path) as says:

@@ -43,7 +43,7 @@ def told(process: subprocess.Popen[str], seconds: float = 120) -> Any:
 def test_tailing_from_another_process_over_many_rolls(tmp_path, mode):
     for run in range(RUNS):
         path = tmp_path / f"stream-{run}"
-        Stream(path, diskq.StreamOptions(partition_count=1, segment_size=1024)).close()
+        Stream(path, options=diskq.StreamOptions(partition_count=1, segment_size=1024)).close()
         consumer = start("consume", path, MESSAGES)
         assert consumer.stdout is not None
         assert json.loads(consumer.stdout.readline()) == {"is_ready": True}
@@ -58,7 +58,7 @@ def test_tailing_from_another_process_over_many_rolls(tmp_path, mode):
 @pytest.mark.timeout(120 + 2 * SECONDS)
 def test_retention_beside_a_producer_and_four_readers(tmp_path):
     path, bound = tmp_path / "stream", 1024 * 1024
-    Stream(path, diskq.StreamOptions(partition_count=1, segment_size=64 * 1024)).close()
+    Stream(path, options=diskq.StreamOptions(partition_count=1, segment_size=64 * 1024)).close()
     producer = start("write_for", path, SECONDS)
     vacuum = start("vacuum_for", path, SECONDS, bound)
     readers = [start("read_for", path, SECONDS, pause) for pause in (0, 0, 0.05, 0.3)]

@@ -38,7 +38,7 @@ async def produce(path: str, count: str, mode: str) -> dict[str, Any]:
     rng = random.Random(mode)
     total = int(count)
     options = diskq.StreamOptions(partition_count=1, segment_size=SEGMENT)
-    async with diskq.open_producer(path, options) as producer:
+    async with diskq.open_producer(path, options=options) as producer:
         sent = 0
         while sent < total:
             if mode == "paced":
@@ -82,7 +82,7 @@ async def write_for(path: str, seconds: str) -> dict[str, Any]:
     options = diskq.StreamOptions(partition_count=1, segment_size=64 * 1024)
     end = time.monotonic() + float(seconds)
     sent = 0
-    async with diskq.open_producer(path, options) as producer:
+    async with diskq.open_producer(path, options=options) as producer:
         while time.monotonic() < end:
             await producer.send_many([value(number) for number in range(sent, sent + 50)], key="k")
             sent += 50

@@ -51,7 +51,7 @@ def write(
     Message i has the timestamp of i milliseconds; segments are small.
     """
     chosen = StreamOptions(partition_count=partitions, **{"segment_size": 16 * 1024, **settings})
-    with Stream(path, chosen) as stream:
+    with Stream(path, options=chosen) as stream:
         keys = [key_of(number, stream.partition_count) for number in range(stream.partition_count)]
         stream.append_many(
             [(keys[i % len(keys)], VALUE % i, i * 1_000_000) for i in range(start, start + count)]

@@ -151,7 +151,9 @@ def test_a_narrower_schema_gives_these_columns_in_this_order(path):
 @pytest.mark.parametrize("encoding", ["fixed", "varuint"])
 def test_what_is_read_is_what_a_consumer_gets(path, encoding):
     times = [-1, -1000, -1001, 0, 999, 10**18, -(2**63), 2**63 - 1]
-    with Stream(path, StreamOptions(partition_count=3, segment_size=4096, encoding=encoding)) as stream:
+    with Stream(
+        path, options=StreamOptions(partition_count=3, segment_size=4096, encoding=encoding)
+    ) as stream:
         stream.append_many([(b"%d" % (i % 50), b"x" * (i % 97), times[i % 8]) for i in range(2000)])
     found = read(options(path, recordsPerArrowBatch=77, minPartitions=7), WITH_NANOS)
     names = ("partition", "offset", NANOS, "key", "value")
@@ -167,7 +169,7 @@ def test_what_is_read_is_what_a_consumer_gets(path, encoding):
 
 
 def test_a_message_larger_than_a_batch_comes_alone(path):
-    with Stream(path, StreamOptions(partition_count=1)) as stream:
+    with Stream(path, options=StreamOptions(partition_count=1)) as stream:
         stream.append_many([b"a", b"b" * 10**6, b"c"])
     batches = [
         batch

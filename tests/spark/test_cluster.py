@@ -27,7 +27,7 @@ PARTITIONS = 4
 @pytest.fixture(scope="module")
 def clicks(tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("streams") / "clicks"
-    with diskq.Stream(path, diskq.StreamOptions(partition_count=PARTITIONS)) as stream:
+    with diskq.Stream(path, options=diskq.StreamOptions(partition_count=PARTITIONS)) as stream:
         stream.append_many(
             [(f"user-{number % 97}", b"click %d" % number + bytes(200)) for number in range(MESSAGES)]
         )
@@ -70,7 +70,7 @@ def test_an_executor_killed_in_the_middle_of_a_read_changes_nothing(driver, spar
 
 def test_an_executor_killed_in_the_middle_of_a_write_changes_nothing(driver, spark, clicks, tmp_path):
     marker, to = tmp_path / "killed", tmp_path / "copy"
-    diskq.Stream(to, diskq.StreamOptions(partition_count=PARTITIONS)).close()
+    diskq.Stream(to, options=diskq.StreamOptions(partition_count=PARTITIONS)).close()
     driver.run("write_and_kill", path=clicks, to=str(to), marker=str(marker), at=9000)
     assert ".staged" in marker.read_text()  # it was in the middle
     assert read_messages(spark, str(to)) == read_messages(spark, clicks)

@@ -48,7 +48,7 @@ def messages(count: int = COUNT, start: int = 0) -> list[Item]:
 
 
 def write(path: Path, items: list[Item], segment_size: int = 64 * 1024) -> None:
-    with Journal(path, JournalOptions(segment_size=segment_size)) as journal:
+    with Journal(path, options=JournalOptions(segment_size=segment_size)) as journal:
         journal.append_many(items)
 
 

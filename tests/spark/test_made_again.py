@@ -51,7 +51,7 @@ def queue(path: Path, tag: bytes, count: int) -> None:
 
 
 def store(path: Path, tag: bytes, count: int) -> None:
-    with PriorityStore(path, PriorityOptions(), takes_snapshots=False) as made:
+    with PriorityStore(path, options=PriorityOptions(), takes_snapshots=False) as made:
         made.put_many(made.queue(), [b"%s %d" % (tag, number) for number in range(count)], [0] * count)
 
 

@@ -219,7 +219,7 @@ def removed(path) -> int:
     from diskq.engine.stream.stream import Stream
     from diskq.options import StreamOptions
 
-    with Stream(path, StreamOptions(retention_max_bytes=1)) as stream:
+    with Stream(path, options=StreamOptions(retention_max_bytes=1)) as stream:
         stream.vacuum()
     return int(next(path.glob("parts/000000/*.data")).stem)
 

@@ -47,7 +47,7 @@ def sent(count: int, start: int = 0, begin: int = BEGIN) -> list[Sent]:
 
 
 def append(path: Path, messages: Iterable[Sent], **options: Any) -> None:
-    with Stream(path, StreamOptions(**options)) as stream:
+    with Stream(path, options=StreamOptions(**options)) as stream:
         stream.append_many(messages)
 
 

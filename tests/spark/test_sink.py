@@ -43,7 +43,7 @@ def test_all_tasks_are_appended_and_nothing_is_left_beside_the_stream(path):
 
 def test_a_key_goes_where_a_producer_sends_it(path):
     write(path, rows(60), partitions=4)
-    with Stream(str(path.with_name("by hand")), StreamOptions(partition_count=4)) as stream:
+    with Stream(str(path.with_name("by hand")), options=StreamOptions(partition_count=4)) as stream:
         stream.append_many([(key, value) for key, value in rows(60)])
     ours, theirs = (
         [(m.partition, m.key, m.value) for m in found(at).messages]

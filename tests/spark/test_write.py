@@ -55,7 +55,7 @@ def test_a_batch_is_appended(spark, path):
 
 @pytest.mark.exhaustive
 def test_what_was_read_can_be_written_as_it_is(spark, path):
-    with Stream(str(path), StreamOptions(partition_count=3)) as stream:
+    with Stream(str(path), options=StreamOptions(partition_count=3)) as stream:
         stream.append_many([(b"k%d" % (n % 5), b"%06d" % n, n * 1_000_000_000 + n) for n in range(1000)])
     copy = path.with_name("copy")
     read = spark.read.format("diskq").option("includeTimestampNanos", True).load(str(path))
@@ -118,7 +118,7 @@ class Query:
         self.fill(ROWS)
 
     def fill(self, count: int, start: int = 0) -> None:
-        with Stream(str(self.source), StreamOptions(partition_count=2)) as stream:
+        with Stream(str(self.source), options=StreamOptions(partition_count=2)) as stream:
             stream.append_many(
                 [(b"k%d" % (number % 7), value) for number, value in enumerate(values(count, start))]
             )
@@ -175,7 +175,7 @@ STEPS = [
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("step", STEPS)
 def test_a_commit_that_is_killed_is_finished_by_the_next_and_doubles_nothing(spark, path, killed, step):
-    with Stream(str(path), StreamOptions(partition_count=2)) as stream:
+    with Stream(str(path), options=StreamOptions(partition_count=2)) as stream:
         stream.append(b"before")
     query = Query(spark, path, killed)
     plan_of(str(path)).write_text(step)

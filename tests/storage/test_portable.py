@@ -102,7 +102,9 @@ async def test_a_queue_is_written_rolled_and_read_again(fs, tmp_path):
 
 async def test_a_stream_is_followed_by_looking_now_and_then(fs, tmp_path):
     stream = tmp_path / "s"
-    with diskq.Stream(stream, diskq.StreamOptions(partition_count=1, segment_size=1024), fs=fs) as producer:
+    with diskq.Stream(
+        stream, options=diskq.StreamOptions(partition_count=1, segment_size=1024), fs=fs
+    ) as producer:
         producer.append(b"first")
         producer.flush()
         async with diskq.open_consumer(stream, group="g", fs=fs) as consumer:

@@ -48,11 +48,11 @@ SEGMENT = 400
 
 def stream(fs: FileSystem, **options: Any) -> Stream:
     given = {"partition_count": 2, "segment_size": SEGMENT, **options}
-    return Stream(STREAM, StreamOptions(**given), fs=fs)
+    return Stream(STREAM, options=StreamOptions(**given), fs=fs)
 
 
 def journal(fs: FileSystem, **options: Any) -> Journal:
-    return Journal(JOURNAL, JournalOptions(**{"segment_size": SEGMENT, **options}), fs=fs)
+    return Journal(JOURNAL, options=JournalOptions(**{"segment_size": SEGMENT, **options}), fs=fs)
 
 
 def fill_stream(fs: FileSystem, numbers: Iterable[int] = range(40), **options: Any) -> None:
@@ -87,7 +87,7 @@ def flip(fs: CrashFS, path: str, at: int) -> None:
 
 
 def table(fs: FileSystem, path: str = STREAM, **options: Any) -> Table:
-    return open_table(path, INTO, TableOptions(**options), fs=fs)
+    return open_table(path, INTO, options=TableOptions(**options), fs=fs)
 
 
 def rows(found: Any) -> list[Row]:

@@ -23,10 +23,10 @@ def table(request, tmp_path):
     """A table on a real disk, of two segments at least."""
     if request.param == "stream":
         options = diskq.StreamOptions(partition_count=1, segment_size=100)
-        with diskq.Stream(tmp_path / "clicks", options) as stream:
+        with diskq.Stream(tmp_path / "clicks", options=options) as stream:
             stream.append_many([(b"key", b"value %d" % number, 1000 + number) for number in range(9)])
     else:
-        with diskq.Journal(tmp_path / "clicks", diskq.JournalOptions(segment_size=100)) as journal:
+        with diskq.Journal(tmp_path / "clicks", options=diskq.JournalOptions(segment_size=100)) as journal:
             for number in range(9):
                 journal.append(b"value %d" % number, b"key", 1000 + number, 7)
     its = diskq.open_table(tmp_path / "clicks", tmp_path / "lake")

@@ -204,7 +204,7 @@ def test_damage_is_an_error_or_left_out():
 
 
 def test_a_dataset_has_the_files_of_now(tmp_path):
-    with diskq.Stream(tmp_path / "clicks", diskq.StreamOptions(segment_size=400)) as its:
+    with diskq.Stream(tmp_path / "clicks", options=diskq.StreamOptions(segment_size=400)) as its:
         its.append_many([(b"key", b"value %d" % number * 5) for number in range(100)])
     here = diskq.open_table(tmp_path / "clicks", tmp_path)
     here.update()
@@ -216,7 +216,7 @@ def test_a_dataset_has_the_files_of_now(tmp_path):
 
 
 def test_an_archive_is_read_when_its_stream_is_gone(tmp_path):
-    with diskq.Stream(tmp_path / "clicks", diskq.StreamOptions(segment_size=400)) as its:
+    with diskq.Stream(tmp_path / "clicks", options=diskq.StreamOptions(segment_size=400)) as its:
         its.append_many([(b"key", b"value %d" % number * 5) for number in range(100)])
     here = diskq.open_table(tmp_path / "clicks", tmp_path / "lake")
     here.update()

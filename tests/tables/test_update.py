@@ -352,4 +352,4 @@ def test_wrong_options_are_refused():
     with pytest.raises(ValueError, match="keep is one of"):
         diskq.TableOptions(keep="none")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        diskq.open_table("/s", "/lake", diskq.StreamOptions())  # type: ignore[arg-type]
+        diskq.open_table("/s", "/lake", options=diskq.StreamOptions())  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ def made(kind: Kind, path: str, fs: FileSystem | None = None) -> Store:
 
 
 def _queue(path: str, fs: FileSystem | None) -> None:
-    with FifoQueue(path, "events", diskq.QueueOptions(max_bytes_per_file=3000), fs=fs) as queue:
+    with FifoQueue(path, "events", options=diskq.QueueOptions(max_bytes_per_file=3000), fs=fs) as queue:
         queue.put_many([body(number) for number in range(COUNT)])
 
 
@@ -56,20 +56,20 @@ def _spool(path: str, fs: FileSystem | None) -> None:
 
 def _stream(path: str, fs: FileSystem | None) -> None:
     options = diskq.StreamOptions(partition_count=1, segment_size=3000)
-    with Stream(path, options, fs=fs) as stream:
+    with Stream(path, options=options, fs=fs) as stream:
         for number in range(COUNT):
             stream.append(body(number), key=f"key-{number}")
 
 
 def _journal(path: str, fs: FileSystem | None) -> None:
-    with Journal(path, diskq.JournalOptions(segment_size=3000), fs=fs) as journal:
+    with Journal(path, options=diskq.JournalOptions(segment_size=3000), fs=fs) as journal:
         for number in range(COUNT):
             journal.append(body(number), key=f"key-{number}")
 
 
 def _jobs(path: str, fs: FileSystem | None) -> None:
     options = diskq.PriorityOptions(soft_limit=2000, preallocate=False)
-    with PriorityStore(path, options, fs=fs) as store:
+    with PriorityStore(path, options=options, fs=fs) as store:
         for number in range(COUNT):
             store.put(store.queue(), body(number), priority=number)
 

@@ -46,7 +46,7 @@ def made(fs: FileSystem, kind: Format, path: str, messages: Iterable[Entry]) -> 
             with FifoQueue(path, name, fs=fs) as queue:
                 queue.put_many(message.value for message in group)
     elif kind == "triplet":
-        with Stream(path, StreamOptions(partition_count=PARTITIONS), fs=fs) as stream:
+        with Stream(path, options=StreamOptions(partition_count=PARTITIONS), fs=fs) as stream:
             for message in messages:
                 encoded = stream_codec.encode(
                     [(message.key or b"", message.timestamp_ns or 0, message.value)]
@@ -59,7 +59,7 @@ def made(fs: FileSystem, kind: Format, path: str, messages: Iterable[Entry]) -> 
                 for m in messages
             )
     else:
-        with PriorityStore(path, PriorityOptions(preallocate=False), fs=fs) as store:
+        with PriorityStore(path, options=PriorityOptions(preallocate=False), fs=fs) as store:
             for name, group in groupby(messages, lambda message: message.queue or ""):
                 its = store.create_queue(name) if name else store.queue()
                 some = list(group)

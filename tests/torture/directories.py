@@ -30,7 +30,7 @@ KEYS = [b"key %d" % (number % 7) for number in range(len(SENT))]
 
 def _queue(fs: FileSystem) -> None:
     options = QueueOptions(max_bytes_per_file=3000)
-    with FifoQueue(ROOT, "events", options, fs=fs) as queue:
+    with FifoQueue(ROOT, "events", options=options, fs=fs) as queue:
         queue.put_many(SENT)
         for _ in range(5):
             queue.get()
@@ -38,12 +38,12 @@ def _queue(fs: FileSystem) -> None:
 
 def _stream(fs: FileSystem, encoding: str = "fixed") -> None:
     options = StreamOptions(partition_count=2, segment_size=2000, encoding=encoding)  # type: ignore[arg-type]
-    with Stream(ROOT, options, fs=fs) as stream:
+    with Stream(ROOT, options=options, fs=fs) as stream:
         stream.append_many(list(zip(KEYS, SENT, strict=True)))
 
 
 def _journal(fs: FileSystem) -> None:
-    with Journal(ROOT, JournalOptions(segment_size=3000), fs=fs) as journal:
+    with Journal(ROOT, options=JournalOptions(segment_size=3000), fs=fs) as journal:
         journal.append_many(list(zip(KEYS, SENT, strict=True)))
 
 

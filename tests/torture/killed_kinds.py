@@ -104,7 +104,7 @@ class Kind:
 def _read_queue(files: Path, how: Template, takes: bool) -> Seen:
     seen = Seen()
     with seen.opening():
-        queue = diskq.FifoQueue(files, "q", diskq.QueueOptions(**how.layout))
+        queue = diskq.FifoQueue(files, "q", options=diskq.QueueOptions(**how.layout))
     with queue:
         if how.acks:
             with diskq.FifoWork(queue) as work:
@@ -122,7 +122,7 @@ def _read_queue(files: Path, how: Template, takes: bool) -> Seen:
 def _queue_ours(
     files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None
 ) -> tuple[Repair, ...]:
-    with diskq.FifoQueue(files, "q", diskq.QueueOptions(**how.layout), fs=fs) as queue:
+    with diskq.FifoQueue(files, "q", options=diskq.QueueOptions(**how.layout), fs=fs) as queue:
         for number in numbers:
             queue.put(message(number))
         return queue.repairs
@@ -136,10 +136,10 @@ def _read_stream(files: Path, how: Template, _: bool) -> Seen:
     options = diskq.StreamOptions(**how.layout)
     with seen.opening():
         try:
-            stream = diskq.Stream(files, options)
+            stream = diskq.Stream(files, options=options)
         except diskq.LockedError as refusal:
             seen.refused = str(refusal)
-            stream = diskq.Stream(files, options, take_over=True)
+            stream = diskq.Stream(files, options=options, take_over=True)
     with stream:
         seen.tell(stream.repairs)
     reader = StreamReader(str(files))
@@ -162,7 +162,7 @@ def _stream_view(files: Path) -> list[int]:
 def _stream_ours(
     files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None
 ) -> tuple[Repair, ...]:
-    with diskq.Stream(files, diskq.StreamOptions(**how.layout), take_over=True, fs=fs) as stream:
+    with diskq.Stream(files, options=diskq.StreamOptions(**how.layout), take_over=True, fs=fs) as stream:
         for number in numbers:
             key, value, when = item(number)
             stream.append(value, key, when)
@@ -182,7 +182,7 @@ def _read_journal(files: Path, how: Template, _: bool) -> Seen:
     seen = Seen()
     for path in _journals(files):
         with seen.opening():
-            journal = diskq.Journal(path, diskq.JournalOptions(**how.layout))
+            journal = diskq.Journal(path, options=diskq.JournalOptions(**how.layout))
         with journal:
             seen.tell(journal.repairs)
         with diskq.JournalReader(path) as reader:
@@ -207,7 +207,7 @@ def _journal_peer(files: Path, numbers: list[int], rng: Any) -> Written:
 def _journal_ours(
     files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None
 ) -> tuple[Repair, ...]:
-    with diskq.Journal(_journals(files)[0], diskq.JournalOptions(**how.layout), fs=fs) as journal:
+    with diskq.Journal(_journals(files)[0], options=diskq.JournalOptions(**how.layout), fs=fs) as journal:
         for number in numbers:
             key, value, when = item(number)
             journal.append(value, key, when, number % 5)
@@ -222,10 +222,10 @@ def _read_store(files: Path, how: Template, takes: bool) -> Seen:
     options = diskq.PriorityOptions(**how.layout)
     with seen.opening():
         try:
-            store = diskq.PriorityStore(files, options)
+            store = diskq.PriorityStore(files, options=options)
         except diskq.DamagedStoreError as refusal:
             seen.refused = str(refusal)
-            store = diskq.PriorityStore(files, options, repairs_damage=True)
+            store = diskq.PriorityStore(files, options=options, repairs_damage=True)
     with store:
         for info in store.queues():
             queue = store.queue(info.name)
@@ -247,7 +247,7 @@ def _store_view(files: Path) -> list[int]:
 def _store_ours(
     files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None
 ) -> tuple[Repair, ...]:
-    with diskq.PriorityStore(files, diskq.PriorityOptions(**how.layout), fs=fs) as store:
+    with diskq.PriorityStore(files, options=diskq.PriorityOptions(**how.layout), fs=fs) as store:
         for number in numbers:
             store.put(store.queue(), message(number), number % 5)
         return store.repairs
@@ -263,7 +263,7 @@ def _read_spool(files: Path, how: Template, takes: bool) -> Seen:
     seen = Seen()
     if not takes:  # who looks at a spool without delivering reads its queue
         with seen.opening():
-            queue = diskq.FifoQueue(files, SPOOL, diskq.QueueOptions(**how.layout))
+            queue = diskq.FifoQueue(files, SPOOL, options=diskq.QueueOptions(**how.layout))
         with queue:
             for body in queue.peek_many(_MANY):
                 seen.add(body)
@@ -277,7 +277,7 @@ def _read_spool(files: Path, how: Template, takes: bool) -> Seen:
     async def run() -> None:
         began = time.perf_counter()
         options = diskq.SpoolOptions(queue=diskq.QueueOptions(**how.layout))
-        async with diskq.open_spool(files, deliver, options) as spool:
+        async with diskq.open_spool(files, deliver, options=options) as spool:
             seen.seconds += time.perf_counter() - began
             with trio.move_on_after(_PATIENCE) as scope:
                 await spool.drained()
@@ -292,7 +292,7 @@ def _read_spool(files: Path, how: Template, takes: bool) -> Seen:
 def _spool_ours(
     files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None
 ) -> tuple[Repair, ...]:
-    with diskq.FifoQueue(files, SPOOL, diskq.QueueOptions(**how.layout), fs=fs) as queue:
+    with diskq.FifoQueue(files, SPOOL, options=diskq.QueueOptions(**how.layout), fs=fs) as queue:
         for number in numbers:
             queue.put(message(number))
         return queue.repairs

@@ -251,7 +251,7 @@ async def _spool(life: _Life, how: Template) -> None:
         life.consumed += [number_of(bytes(body)) or 0 for body in batch]
 
     options = diskq.SpoolOptions(max_items=20, queue=diskq.QueueOptions(**how.options))
-    async with diskq.open_spool(life.files, deliver, options) as spool:
+    async with diskq.open_spool(life.files, deliver, options=options) as spool:
 
         async def send_many(numbers: list[int]) -> None:
             await spool.send_many([message(number) for number in numbers])

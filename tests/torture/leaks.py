@@ -92,7 +92,7 @@ SMALL = 1 << 20
 
 @contextlib.contextmanager
 def _queue(directory: str) -> Iterator[Engine]:
-    with diskq.FifoQueue(directory, "q", diskq.QueueOptions(max_bytes_per_file=SMALL)) as queue:
+    with diskq.FifoQueue(directory, "q", options=diskq.QueueOptions(max_bytes_per_file=SMALL)) as queue:
 
         def step() -> None:
             queue.put_many([BODY] * BATCH)
@@ -107,7 +107,7 @@ KEYED = [(b"%d" % (number % 7), BODY) for number in range(BATCH)]
 
 @contextlib.contextmanager
 def _stream(directory: str) -> Iterator[Engine]:
-    with diskq.Stream(directory, STREAM) as stream:
+    with diskq.Stream(directory, options=STREAM) as stream:
 
         def step() -> None:
             stream.append_many(KEYED)
@@ -119,13 +119,13 @@ def _stream(directory: str) -> Iterator[Engine]:
 @contextlib.contextmanager
 def _journal(directory: str) -> Iterator[Engine]:
     """It keeps all that it is given: so few bytes to a message."""
-    with diskq.Journal(directory, diskq.JournalOptions(segment_size=SMALL)) as journal:
+    with diskq.Journal(directory, options=diskq.JournalOptions(segment_size=SMALL)) as journal:
         yield lambda: journal.append_many([BODY[:10]] * BATCH), journal.sync
 
 
 @contextlib.contextmanager
 def _jobs(directory: str) -> Iterator[Engine]:
-    with diskq.PriorityStore(directory, diskq.PriorityOptions()) as store:
+    with diskq.PriorityStore(directory, options=diskq.PriorityOptions()) as store:
         queue = store.queue()
 
         def step() -> None:
@@ -192,7 +192,7 @@ async def _working(directory: str) -> AsyncIterator[Acts]:
 @contextlib.asynccontextmanager
 async def _open_stream(directory: str) -> AsyncIterator[Acts]:
     async with (
-        diskq.open_producer(directory, STREAM) as producer,
+        diskq.open_producer(directory, options=STREAM) as producer,
         diskq.open_consumer(directory, group="g", start="oldest") as consumer,
     ):
 

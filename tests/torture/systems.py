@@ -135,7 +135,7 @@ def disk(*, was_restarted: bool = False, steps: Iterator[float] | None = None) -
 class _Queue:
     def __init__(self, directory: str, fs: OsFileSystem) -> None:
         options = diskq.QueueOptions(max_bytes_per_file=ROLL, sync_every=7)
-        self.queue = diskq.FifoQueue(directory, "events", options, fs=fs)
+        self.queue = diskq.FifoQueue(directory, "events", options=options, fs=fs)
 
     def put(self, body: bytes) -> None:
         self.queue.put(body, "synced")
@@ -188,7 +188,7 @@ class _Stream(_Log):
     def __init__(self, directory: str, fs: OsFileSystem) -> None:
         super().__init__(directory, fs)
         options = diskq.StreamOptions(partition_count=1, segment_size=ROLL, sync_every=7)
-        self.stream = diskq.Stream(directory, options, fs=fs)
+        self.stream = diskq.Stream(directory, options=options, fs=fs)
 
     def put(self, body: bytes) -> None:
         self.stream.append(body, b"key", durability="synced")
@@ -200,7 +200,9 @@ class _Stream(_Log):
 class _Journal(_Log):
     def __init__(self, directory: str, fs: OsFileSystem) -> None:
         super().__init__(directory, fs)
-        self.journal = diskq.Journal(directory, diskq.JournalOptions(segment_size=ROLL, sync_every=7), fs=fs)
+        self.journal = diskq.Journal(
+            directory, options=diskq.JournalOptions(segment_size=ROLL, sync_every=7), fs=fs
+        )
 
     def put(self, body: bytes) -> None:
         self.journal.append(body, b"key", durability="synced")
@@ -212,7 +214,7 @@ class _Journal(_Log):
 class _Jobs:
     def __init__(self, directory: str, fs: OsFileSystem) -> None:
         options = diskq.PriorityOptions(soft_limit=ROLL, hard_limit=2 * ROLL, sync_every=7)
-        self.store = diskq.PriorityStore(directory, options, fs=fs)
+        self.store = diskq.PriorityStore(directory, options=options, fs=fs)
 
     def put(self, body: bytes) -> None:
         self.store.put(self.store.queue(), body, 0, "synced")

@@ -180,7 +180,7 @@ def _word(chosen: random.Random) -> diskq.Durability:
 @asynccontextmanager
 async def _queue(path: str, chosen: random.Random, sent: set[int], due: set[int]) -> AsyncIterator[None]:
     options = diskq.QueueOptions(max_bytes_per_file=chosen.choice((1500, 3000, 1_000_000)))
-    async with diskq.open_queue(path, "events", options) as queue:
+    async with diskq.open_queue(path, "events", options=options) as queue:
         bodies = _bodies("queue", chosen)
         for number, body in bodies:
             await queue.send(body, durability=_word(chosen))
@@ -196,7 +196,7 @@ async def _stream(path: str, chosen: random.Random, sent: set[int], due: set[int
     options = diskq.StreamOptions(
         partition_count=chosen.randint(1, 2), segment_size=chosen.choice((1500, 3000, 1_000_000))
     )
-    async with diskq.open_producer(path, options) as stream:
+    async with diskq.open_producer(path, options=options) as stream:
         for number, body in _bodies("stream", chosen):
             await stream.send(body, key=b"key %d" % number, durability=_word(chosen))
             sent.add(number)
@@ -207,7 +207,7 @@ async def _stream(path: str, chosen: random.Random, sent: set[int], due: set[int
 @asynccontextmanager
 async def _journal(path: str, chosen: random.Random, sent: set[int], due: set[int]) -> AsyncIterator[None]:
     options = diskq.JournalOptions(segment_size=chosen.choice((1500, 3000, 1_000_000)))
-    async with diskq.open_journal(path, options) as journal:
+    async with diskq.open_journal(path, options=options) as journal:
         for number, body in _bodies("journal", chosen):
             await journal.send(body, key=b"key %d" % number, durability=_word(chosen))
             sent.add(number)
@@ -222,7 +222,7 @@ async def _jobs(path: str, chosen: random.Random, sent: set[int], due: set[int])
         snapshot_segments=chosen.choice((2, 1000)),
         preallocate=chosen.random() < 0.5,
     )
-    async with diskq.open_priority_store(path, options) as store:
+    async with diskq.open_priority_store(path, options=options) as store:
         queues = [store.queue(), await store.create_queue("mail")]
         for number, body in _bodies("jobs", chosen):
             queue = chosen.choice(queues)

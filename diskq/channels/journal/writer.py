@@ -268,14 +268,14 @@ class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is 
     def __init__(
         self,
         path: AnyPath,
-        options: JournalOptions | None = None,
         *,
+        options: JournalOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[JournalKeywords],
     ) -> None:
         checked = chosen_options(open_journal, options, JournalOptions, changes)
         time_slice = checked.checkpoint_slice
-        super().__init__(partial(Journal, path, checked, uses_wal=time_slice > 0), time_slice, fs)
+        super().__init__(partial(Journal, path, options=checked, uses_wal=time_slice > 0), time_slice, fs)
 
     def _handle_on(self, engine: Journal) -> tuple[JournalLoop, JournalWriter]:
         notifier = notifier_of(self._fs, engine.path)  # before there is a thread: it may fail

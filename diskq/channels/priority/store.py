@@ -211,13 +211,13 @@ class open_priority_store(OpeningEngine[DiskPriorityStore, PriorityStore]):  # n
     def __init__(
         self,
         path: AnyPath,
-        options: PriorityOptions | None = None,
         *,
+        options: PriorityOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[PriorityKeywords],
     ) -> None:
         checked = chosen_options(open_priority_store, options, PriorityOptions, changes)
-        engine = partial(PriorityStore, path, checked, takes_snapshots=False)
+        engine = partial(PriorityStore, path, options=checked, takes_snapshots=False)
         super().__init__(engine, checked.checkpoint_slice, fs)
 
     def _handle_on(self, engine: PriorityStore) -> tuple[PriorityLoop, DiskPriorityStore]:

@@ -260,9 +260,9 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     @enable_ki_protection
     async def working(
         self,
-        options: WorkOptions | None = None,
         *,
         exhausted: Exhausted | None = None,
+        options: WorkOptions | None = None,
         **changes: Unpack[WorkKeywords],
     ) -> AsyncIterator[DiskWork]:
         """Let several tasks take messages and acknowledge them in any order: gives a `DiskWork` for a block.
@@ -288,7 +288,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         """
         await self._begin()
         chosen = chosen_options(DiskQueue.working, options, WorkOptions, changes)
-        engine = self._loop.begin_work(lambda queue: FifoWork(queue, chosen, exhausted=exhausted))
+        engine = self._loop.begin_work(lambda queue: FifoWork(queue, options=chosen, exhausted=exhausted))
         work = DiskWork(self._loop, engine)
         try:
             yield work
@@ -424,14 +424,14 @@ class open_queue(OpeningEngine[DiskQueue, FifoQueue]):  # noqa: N801 (it is used
         self,
         directory: AnyPath,
         name: str,
-        options: QueueOptions | None = None,
         *,
+        options: QueueOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[QueueKeywords],
     ) -> None:
         checked = chosen_options(open_queue, options, QueueOptions, changes)
         uses_wal = checked.checkpoint_slice > 0 and not checked.memory_size
-        engine = partial(FifoQueue, directory, name, checked, uses_wal=uses_wal)
+        engine = partial(FifoQueue, directory, name, options=checked, uses_wal=uses_wal)
         super().__init__(engine, checked.checkpoint_slice, fs)
 
     def _handle_on(self, engine: FifoQueue) -> tuple[QueueLoop, DiskQueue]:

@@ -357,8 +357,8 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         self,
         path: AnyPath,
         deliver: Deliver,
-        options: SpoolOptions | None = None,
         *,
+        options: SpoolOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[SpoolKeywords],
     ) -> None:
@@ -470,7 +470,7 @@ def _open_files(
             FifoQueue(
                 path,
                 SPOOL,
-                options.queue,
+                options=options.queue,
                 fs=fs,
                 clock=clock,
                 time_slice=options.queue.checkpoint_slice,

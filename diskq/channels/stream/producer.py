@@ -213,15 +213,15 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
     def __init__(
         self,
         path: AnyPath,
-        options: StreamOptions | None = None,
         *,
         take_over: bool = False,
+        options: StreamOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[StreamKeywords],
     ) -> None:
         checked = chosen_options(open_producer, options, StreamOptions, changes)
         time_slice = checked.checkpoint_slice
-        engine = partial(Stream, path, checked, take_over=take_over, uses_wal=time_slice > 0)
+        engine = partial(Stream, path, options=checked, take_over=take_over, uses_wal=time_slice > 0)
         super().__init__(engine, time_slice, fs)
 
     def _handle_on(self, engine: Stream) -> tuple[StreamLoop, StreamProducer]:

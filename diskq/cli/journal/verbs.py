@@ -49,7 +49,7 @@ async def _send_all(args: argparse.Namespace) -> None:
             await trio.lowlevel.checkpoint_if_cancelled()  # for interrupts: nothing else waits here
 
     try:
-        async with opened_engine(lambda: Journal(args.path, options), args.wait) as journal:
+        async with opened_engine(lambda: Journal(args.path, options=options), args.wait) as journal:
             await read_source(args, options.max_message_size, send)
     finally:
         note(f"{sent.count} sent")

@@ -212,13 +212,13 @@ async def _commands(path: str, before: Hashable) -> None:
 
 
 def _opened(args: argparse.Namespace, options: PriorityOptions | None = None) -> PriorityStore:
-    return patient(lambda: PriorityStore(args.path, options), args.wait)
+    return patient(lambda: PriorityStore(args.path, options=options), args.wait)
 
 
 def _opened_in_trio(
     args: argparse.Namespace, options: PriorityOptions | None = None
 ) -> AbstractAsyncContextManager[PriorityStore]:
-    return opened_engine(lambda: PriorityStore(args.path, options), args.wait)
+    return opened_engine(lambda: PriorityStore(args.path, options=options), args.wait)
 
 
 def _make_room(path: str) -> bool:

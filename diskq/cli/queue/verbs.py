@@ -243,7 +243,7 @@ async def _clear_all(args: argparse.Namespace) -> None:
 def _opened(
     args: argparse.Namespace, options: QueueOptions | None = None
 ) -> AbstractAsyncContextManager[DiskQueue]:
-    return opened(lambda: open_queue(args.directory, args.name, options), args.wait)
+    return opened(lambda: open_queue(args.directory, args.name, options=options), args.wait)
 
 
 def _check_exists(args: argparse.Namespace) -> None:

@@ -192,7 +192,7 @@ async def opened_sink(args: argparse.Namespace) -> AsyncIterator[Sink]:
             yield _IntoQueue(queue)
     elif args.into is not None:
         options = StreamOptions(durability=word)
-        async with opened(lambda: open_producer(args.into, options), args.wait) as producer:
+        async with opened(lambda: open_producer(args.into, options=options), args.wait) as producer:
             yield _IntoStream(producer, keeps)
     elif args.into_journal is not None:
         async with opened(lambda: open_journal(args.into_journal, durability=word), args.wait) as journal:

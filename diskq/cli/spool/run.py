@@ -53,7 +53,9 @@ def run(args: argparse.Namespace) -> None:
 async def _run(args: argparse.Namespace, options: SpoolOptions) -> None:
     with _Watch() as watch:
         command = _Command(args, watch)
-        async with opened(lambda: open_spool(args.path, command.deliver, options), args.wait) as spool:
+        async with opened(
+            lambda: open_spool(args.path, command.deliver, options=options), args.wait
+        ) as spool:
             try:
                 if not args.drain:
                     await trio.sleep_forever()

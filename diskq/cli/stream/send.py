@@ -169,4 +169,4 @@ def _options(**given: Any) -> StreamOptions:
 def _producer(
     args: argparse.Namespace, options: StreamOptions
 ) -> AbstractAsyncContextManager[StreamProducer]:
-    return opened(lambda: open_producer(args.path, options, take_over=args.take_over), args.wait)
+    return opened(lambda: open_producer(args.path, options=options, take_over=args.take_over), args.wait)

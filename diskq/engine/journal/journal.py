@@ -30,8 +30,8 @@ class Journal(LogEngine):
     def __init__(
         self,
         path: AnyPath,
-        options: JournalOptions | None = None,
         *,
+        options: JournalOptions | None = None,
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,

@@ -55,8 +55,8 @@ class PriorityStore(LogEngine):
     def __init__(
         self,
         path: AnyPath,
-        options: PriorityOptions | None = None,
         *,
+        options: PriorityOptions | None = None,
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,

@@ -134,9 +134,9 @@ class FifoWork(Closing):
     def __init__(
         self,
         queue: FifoQueue | FifoSteps,
-        options: WorkOptions | None = None,
         *,
         exhausted: Exhausted | None = None,
+        options: WorkOptions | None = None,
         **changes: Unpack[WorkKeywords],
     ) -> None:
         """Begin at the queue's head, with what is known from the work before.

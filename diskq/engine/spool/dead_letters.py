@@ -91,7 +91,7 @@ class DeadLetters(Closing):
         """
         self._fs = fs or OsFileSystem()
         self._path = as_path(path)
-        self._queue = FifoQueue(self._path, DEAD, _OPTIONS, fs=self._fs, never_empty=True)
+        self._queue = FifoQueue(self._path, DEAD, options=_OPTIONS, fs=self._fs, never_empty=True)
         self._losses: dict[tuple[str, int], Repair] = {}  # found by `list`, by file and byte
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class DeadLetters(Closing):
         DiskFullError: all the dead letters are still there then.
         """
         dead_letters = self.select(ids)
-        with FifoQueue(self._path, SPOOL, _OPTIONS, fs=self._fs) as spool:
+        with FifoQueue(self._path, SPOOL, options=_OPTIONS, fs=self._fs) as spool:
             spool.put_many([letter.body for letter in dead_letters], "synced")
         self.remove([letter.id for letter in dead_letters])
         return len(dead_letters)

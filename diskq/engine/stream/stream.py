@@ -39,9 +39,9 @@ class Stream(LogEngine):
     def __init__(
         self,
         path: AnyPath,
-        options: StreamOptions | None = None,
         *,
         take_over: bool = False,
+        options: StreamOptions | None = None,
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
         time_slice: float | None = None,

@@ -134,7 +134,7 @@ class _Queues(Target):
 
     def _queue(self, name: str) -> FifoQueue:
         if name not in self._queues:
-            self._queues[name] = FifoQueue(self._path, name, self._options, fs=self._fs)
+            self._queues[name] = FifoQueue(self._path, name, options=self._options, fs=self._fs)
         return self._queues[name]
 
     def admit(self, batch: EntryBatch, mapper: FieldMapper) -> None:
@@ -169,7 +169,7 @@ class _Stream(Target):
             sync_timeout=_A_YEAR,
             max_unsynced=UNBOUNDED,
         )
-        self._stream = Stream(path, options, fs=fs)
+        self._stream = Stream(path, options=options, fs=fs)
         self._varuint = self._stream.settings.encoding == "varuint"
 
     @property
@@ -202,7 +202,7 @@ class _Journal(Target):
         options = JournalOptions(
             max_message_size=_LARGEST, sync_every=UNBOUNDED, sync_timeout=_A_YEAR, max_unsynced=UNBOUNDED
         )
-        self._journal = Journal(path, options, fs=fs)
+        self._journal = Journal(path, options=options, fs=fs)
 
     def write(self, batch: EntryBatch) -> None:
         assert batch.keys is not None
@@ -224,7 +224,7 @@ class _Store(Target):
             sync_timeout=_A_YEAR,
             max_unsynced=UNBOUNDED,
         )
-        self._store = PriorityStore(path, options, fs=fs)
+        self._store = PriorityStore(path, options=options, fs=fs)
         self._there = {info.name for info in self._store.queues()}
         self._admitted: dict[str, int] = {}
         try:

@@ -33,7 +33,7 @@ def repair_queue(fs: FileSystem, directory: str, name: str, *, is_dry: bool) -> 
 
     Raises LockedError, DiskqError, OSError.
     """
-    with FifoQueue(directory, name, _ANY_SIZE, fs=fs) as queue:
+    with FifoQueue(directory, name, options=_ANY_SIZE, fs=fs) as queue:
         repairs = list(queue.repairs)
     files = QueueFiles(fs, directory, name)
     check_log_empty(fs, files)

@@ -127,7 +127,7 @@ def _compare_with_an_open(
     """
     behind = Report()
     options = StreamOptions(encoding=settings.encoding)
-    with look_at(fs, files.lock, lambda there: Stream(files.path, options, fs=there)) as look:
+    with look_at(fs, files.lock, lambda there: Stream(files.path, options=options, fs=there)) as look:
         if look is None:
             return  # the open is refused: the findings stay as they are
         repairs = look.engine.repairs

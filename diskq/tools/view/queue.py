@@ -145,7 +145,7 @@ def look_at_first(directory: str, name: str, count: int, *, fs: FileSystem | Non
 def _as_opened(fs: FileSystem, directory: str, view: QueueView) -> QueueView:
     """Return it with what the next open finds; as it is if a process has just opened it."""
     lock = QueueFiles(fs, directory, view.name).lock
-    opened = partial(FifoQueue, directory, view.name, _ANY_SIZE)
+    opened = partial(FifoQueue, directory, view.name, options=_ANY_SIZE)
     with look_at(fs, lock, lambda there: opened(fs=there)) as found:
         if found is None:
             return replace(view, is_exact=False)

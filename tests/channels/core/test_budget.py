@@ -240,7 +240,9 @@ async def test_a_thread_that_frees_space_wakes_waiting_senders(tmp_path):
     has_filled, may_drain = threading.Event(), threading.Event()
 
     def engine() -> None:
-        with diskq.FifoQueue(tmp_path, "a", diskq.QueueOptions(budget=budget, on_full="reject")) as queue:
+        with diskq.FifoQueue(
+            tmp_path, "a", options=diskq.QueueOptions(budget=budget, on_full="reject")
+        ) as queue:
             with suppress(diskq.DiskFullError):
                 while True:
                     queue.put(BODY)

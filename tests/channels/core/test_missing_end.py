@@ -20,7 +20,7 @@ BODIES = [b"%d" % number for number in range(COUNT)]
 
 
 def fill_stream(fs: FileSystem) -> None:
-    with diskq.Stream("/q/s", diskq.StreamOptions(partition_count=2), fs=fs) as stream:
+    with diskq.Stream("/q/s", options=diskq.StreamOptions(partition_count=2), fs=fs) as stream:
         stream.append_many([(b"key %d" % number, body) for number, body in enumerate(BODIES)])
 
 

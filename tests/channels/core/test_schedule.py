@@ -219,7 +219,10 @@ async def longest_step(directory: Path, loop: Loop) -> float:
     """Of a task that does nothing but `loop`, in seconds of processor time."""
     options = diskq.QueueOptions(checkpoint_slice=SLICE, max_bytes_per_file=500_000)
     steps: list[float] = []
-    async with diskq.open_queue(directory, "a", options) as a, diskq.open_queue(directory, "b", options) as b:
+    async with (
+        diskq.open_queue(directory, "a", options=options) as a,
+        diskq.open_queue(directory, "b", options=options) as b,
+    ):
         while len(steps) < 12:
             some = await steps_of(loop, a, b, 12 - len(steps))
             assert some, "100,000 messages in one slice"

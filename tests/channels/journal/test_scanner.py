@@ -534,7 +534,7 @@ async def test_an_overtaken_reader_gets_an_error_and_can_continue(disk):
 WRITER = """
 import sys
 from diskq import Journal, JournalOptions
-with Journal(sys.argv[1], JournalOptions(segment_size=200)) as journal:
+with Journal(sys.argv[1], options=JournalOptions(segment_size=200)) as journal:
     for number in range(300):
         journal.append(b"%d" % number)
 """

@@ -337,7 +337,7 @@ async def test_a_disk_wrapped_in_another_is_the_same_stream(disk):
 
 
 async def test_a_producer_elsewhere_is_heard_of_by_the_kernel(tmp_path):
-    with Stream(tmp_path / "s", StreamOptions(**ONE)) as stream:
+    with Stream(tmp_path / "s", options=StreamOptions(**ONE)) as stream:
         async with open_consumer(tmp_path / "s") as consumer, trio.open_nursery() as nursery:
             for number in range(20):
                 tasks = Tasks(nursery)
@@ -348,7 +348,7 @@ async def test_a_producer_elsewhere_is_heard_of_by_the_kernel(tmp_path):
 
 
 async def test_where_the_kernel_does_not_tell_it_is_found_out(autojump_clock, disk):
-    with Stream(STREAM, StreamOptions(**ONE), fs=disk) as stream:
+    with Stream(STREAM, options=StreamOptions(**ONE), fs=disk) as stream:
         async with consuming(disk) as consumer, trio.open_nursery() as nursery:
             for number in range(20):
                 tasks = Tasks(nursery)
@@ -360,7 +360,7 @@ async def test_where_the_kernel_does_not_tell_it_is_found_out(autojump_clock, di
 
 
 async def test_rolls_elsewhere_are_followed(tmp_path):
-    with Stream(tmp_path / "s", StreamOptions(**ONE, segment_size=200)) as stream:
+    with Stream(tmp_path / "s", options=StreamOptions(**ONE, segment_size=200)) as stream:
         async with open_consumer(tmp_path / "s", end=499) as consumer, trio.open_nursery() as nursery:
             tasks = Tasks(nursery)
 
@@ -397,14 +397,14 @@ async def test_an_idle_consumer_does_nothing(autojump_clock, tmp_path):
 
 
 async def test_new_partitions_are_noticed(tmp_path):
-    with Stream(tmp_path / "s", StreamOptions(partition_count=1)) as stream:
+    with Stream(tmp_path / "s", options=StreamOptions(partition_count=1)) as stream:
         stream.append(b"first")
     async with open_consumer(tmp_path / "s", start="newest") as consumer, trio.open_nursery() as nursery:
         assert values(drain(consumer)) == [b"first"]
         tasks = Tasks(nursery)
         for key in range(30):
             await tasks.start(key, consumer.receive)
-        with Stream(tmp_path / "s", StreamOptions(partition_count=5)) as stream:
+        with Stream(tmp_path / "s", options=StreamOptions(partition_count=5)) as stream:
             stream.append_many([(f"key-{number}", b"%d" % number) for number in range(30)])
         await until(lambda: len(tasks.ended) == 30)
         assert sorted(values([tasks[key] for key in range(30)])) == sorted(numbered(30))
@@ -436,10 +436,10 @@ async def test_partitions_that_come_just_before_they_are_watched_for_are_noticed
     path = tmp_path / "s"
 
     def come() -> None:
-        with Stream(path, StreamOptions(partition_count=5)) as stream:
+        with Stream(path, options=StreamOptions(partition_count=5)) as stream:
             stream.append_many([(f"key-{number}", b"%d" % number) for number in range(30)])
 
-    with Stream(path, StreamOptions(partition_count=1)):
+    with Stream(path, options=StreamOptions(partition_count=1)):
         pass
     disk = TellsLate(StreamFiles(OsFileSystem(), str(path)).parts, come)
     async with open_consumer(path, fs=disk) as consumer:
@@ -550,7 +550,7 @@ async def test_a_vacuum_removes_what_the_settings_do_not_keep_and_spares_groups(
 
 
 def consuming_group(disk: CrashFS, options: dict[str, Any]) -> open_consumer:
-    with Stream(STREAM, StreamOptions(**options), fs=disk) as stream:
+    with Stream(STREAM, options=StreamOptions(**options), fs=disk) as stream:
         stream.append_many([("k", b"%d" % number) for number in range(100)])
     return consuming(disk, group="g")
 

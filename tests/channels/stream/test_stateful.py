@@ -270,7 +270,7 @@ class Run:
                 await self.seek(index, len(part.values))
 
     def reopened(self, how: str) -> None:
-        Stream(STREAM, StreamOptions(), fs=self.disk).close()
+        Stream(STREAM, options=StreamOptions(), fs=self.disk).close()
         stream = StreamReader(STREAM, fs=self.disk.copy())
         for index in stream.partitions():
             part = self.partitions[index]

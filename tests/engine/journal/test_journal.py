@@ -83,7 +83,7 @@ def test_so_they_are_with_opens_in_between(counts, size):
 
 
 def test_nothing_of_ours_lies_in_jnl(tmp_path):
-    with Journal(tmp_path / "a/b", JournalOptions(segment_size=50)) as journal:
+    with Journal(tmp_path / "a/b", options=JournalOptions(segment_size=50)) as journal:
         journal.append_many([b"x" * 40] * 3)
     assert sorted(os.listdir(tmp_path / "a/b")) == [".diskq", "jnl", "jnl.lck"]
     assert sorted(os.listdir(tmp_path / "a/b/jnl")) == [f"{n:016x}.jnl" for n in range(4)]
@@ -197,7 +197,9 @@ def test_a_word_says_what_survives():
 def test_a_barrier_is_due_after_so_many_messages_or_so_much_time():
     clock = [0.0]
     fs = disk()
-    journal = Journal(ROOT, JournalOptions(sync_every=3, sync_timeout=2.0), fs=fs, clock=lambda: clock[0])
+    journal = Journal(
+        ROOT, options=JournalOptions(sync_every=3, sync_timeout=2.0), fs=fs, clock=lambda: clock[0]
+    )
     for _ in range(2):
         journal.append(b"x")
     assert (journal.synced_offset, journal.log.deadline()) == (0, 2.0)

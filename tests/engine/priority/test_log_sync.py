@@ -17,7 +17,7 @@ SMALL = diskq.PriorityOptions(preallocate=False, soft_limit=200)
 
 def opened(options: diskq.PriorityOptions | None = None) -> tuple[diskq.PriorityStore, FaultFS[CrashFS]]:
     disk = stores.failing_disk()
-    return diskq.PriorityStore(stores.ROOT, options, fs=disk), disk
+    return diskq.PriorityStore(stores.ROOT, options=options, fs=disk), disk
 
 
 def add(store: diskq.PriorityStore, *payloads: bytes) -> None:

@@ -158,7 +158,7 @@ def test_one_is_taken_when_so_many_segments_are_complete():
 
 def test_the_owner_takes_them_where_it_says_so():
     options = PriorityOptions(soft_limit=50, snapshot_segments=2)
-    with PriorityStore(ROOT, options, fs=disk(), takes_snapshots=False) as store:
+    with PriorityStore(ROOT, options=options, fs=disk(), takes_snapshots=False) as store:
         assert not store.steps.wants_snapshot
         store.put_many(store.queue(), [bytes(10)] * 3)
         for _ in range(3):

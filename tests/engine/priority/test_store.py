@@ -527,7 +527,7 @@ def test_in_memory_it_waits_and_is_seen():
 def test_a_barrier_is_due_by_count_and_by_time():
     now = 0.0
     options = PriorityOptions(sync_every=3, sync_timeout=5.0)
-    with PriorityStore(ROOT, options, fs=disk(), clock=lambda: now) as store:
+    with PriorityStore(ROOT, options=options, fs=disk(), clock=lambda: now) as store:
         store.put_many(store.queue(), [b"1", b"2"])
         assert store.unsynced_bytes
         assert store.log.deadline() == 5.0

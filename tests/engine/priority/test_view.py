@@ -82,7 +82,7 @@ class Meanwhile(OsFileSystem):
 @pytest.mark.parametrize("nth", range(1, 8))
 def test_a_snapshot_that_comes_in_between_is_no_damage(nth, tmp_path):
     options = PriorityOptions(soft_limit=60, snapshot_segments=99)
-    with PriorityStore(tmp_path, options) as store:
+    with PriorityStore(tmp_path, options=options) as store:
         for number in range(6):
             store.put(store.queue(), bytes(9), number)
         snapshot = store.steps.begin_snapshot()
@@ -100,7 +100,7 @@ def test_a_look_beside_a_writer_is_always_a_beginning_of_its_log(tmp_path):
     is_over = threading.Event()
 
     def work():
-        with PriorityStore(tmp_path, options) as store:
+        with PriorityStore(tmp_path, options=options) as store:
             queue = store.queue()
             for number in itertools.count():
                 store.put(queue, b"%d" % number, number)
@@ -109,7 +109,7 @@ def test_a_look_beside_a_writer_is_always_a_beginning_of_its_log(tmp_path):
                 if is_over.is_set():
                     return
 
-    PriorityStore(tmp_path, options).close()
+    PriorityStore(tmp_path, options=options).close()
     writer = threading.Thread(target=work)
     writer.start()
     ends: set[int] = set()

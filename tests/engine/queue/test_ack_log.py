@@ -42,7 +42,7 @@ def put_journal(fs: Disk, *rows: bytes) -> None:
 
 def handed_out(fs: Disk) -> list[bytes]:
     """Return all messages that work on the queue hands out."""
-    with opened(fs) as queue, FifoWork(queue, WorkOptions(max_in_flight=10_000)) as work:
+    with opened(fs) as queue, FifoWork(queue, options=WorkOptions(max_in_flight=10_000)) as work:
         return [lease.body for lease in work.get_many(10_000)]
 
 
@@ -221,7 +221,7 @@ def test_a_new_file_has_the_attempts_of_messages_in_flight_or_not_reached(monkey
         work.nack(leases[25])
         work.ack(leases[26])
     with opened(fs) as queue:
-        work = FifoWork(queue, WorkOptions(max_ahead=4))
+        work = FifoWork(queue, options=WorkOptions(max_ahead=4))
         assert work.get_many(1)[0].attempts == 2
         monkeypatch.setattr(ackjournal, "_GROWN", 0)
         queue.sync()

@@ -188,7 +188,7 @@ def test_after_a_kill_a_full_budget_is_full_again_and_nothing_is_lost():
 
 
 def stream(fs: FileSystem, budget: DiskBudget, **options: Any) -> Stream:
-    return Stream("/s", StreamOptions(budget=budget, **options), fs=fs)
+    return Stream("/s", options=StreamOptions(budget=budget, **options), fs=fs)
 
 
 def appended(its: Stream, count: int, length: int = 500) -> int:

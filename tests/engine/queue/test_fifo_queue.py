@@ -462,7 +462,7 @@ def test_metadata_follows_writing_and_reading():
 
 def test_the_first_call_after_the_timeout_executes_the_sync(tmp_path):
     """The queue has no thread that could do it. Messages before pass without a look at the policy."""
-    with FifoQueue(tmp_path, "q", QueueOptions(sync_timeout=0.01, sync_every=10**9)) as queue:
+    with FifoQueue(tmp_path, "q", options=QueueOptions(sync_timeout=0.01, sync_every=10**9)) as queue:
         for act in (lambda: queue.put(b"one"), queue.get):
             barriers = queue.statistics().barriers
             end = time.monotonic() + 30
@@ -576,9 +576,9 @@ def test_four_writers_and_four_readers_lose_nothing_and_read_nothing_twice(tmp_p
             thread.join()
 
     options = QueueOptions(max_bytes_per_file=10_000, sync_every=1000)
-    with FifoQueue(tmp_path, "q", options) as queue:
+    with FifoQueue(tmp_path, "q", options=options) as queue:
         run(write, *((queue, writer) for writer in range(4)))
-    with FifoQueue(tmp_path, "q", options) as queue:
+    with FifoQueue(tmp_path, "q", options=options) as queue:
         assert queue.depth == len(acknowledged) == 2000
         run(read, *((queue,) for _ in range(4)))
         assert queue.depth == 0
@@ -771,7 +771,7 @@ def test_a_refused_open_leaves_everything_as_it_was():
 
 def test_queues_in_one_directory_do_not_know_of_each_other(tmp_path):
     names = ["q", "qq", "q.diskqueue", "q.diskqueue.meta", "topic", "topic:channel"]
-    queues = {name: FifoQueue(tmp_path, name, QueueOptions(max_bytes_per_file=50)) for name in names}
+    queues = {name: FifoQueue(tmp_path, name, options=QueueOptions(max_bytes_per_file=50)) for name in names}
     for name, queue in queues.items():
         queue.put_many([name.encode() * 3] * 10)
     queues["topic"].clear()
@@ -816,7 +816,7 @@ def test_the_compiled_calls_and_a_python_disk_make_the_same_files(tmp_path):
         directory = tmp_path / str(number)
         directory.mkdir()
         with FifoQueue(
-            directory, "q", QueueOptions(max_bytes_per_file=20_000, sync_every=50), fs=fs
+            directory, "q", options=QueueOptions(max_bytes_per_file=20_000, sync_every=50), fs=fs
         ) as queue:
             for index in range(300):
                 queue.put(body(index, index))

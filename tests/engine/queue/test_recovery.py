@@ -476,7 +476,7 @@ def test_a_consumed_file_is_removed_only_after_the_position_after_it_is_durable(
 
 def in_turn(tmp_path) -> tuple[Path, list[bytes]]:
     """A directory that diskq wrote and a peer then appended to, and its messages."""
-    with FifoQueue(tmp_path, "q", QueueOptions(max_bytes_per_file=10_000)) as queue:
+    with FifoQueue(tmp_path, "q", options=QueueOptions(max_bytes_per_file=10_000)) as queue:
         queue.put_many(bodies(150))
         queue.get_many(10)
     told = nsq_oracle.read_meta(tmp_path, "q")

@@ -521,7 +521,7 @@ BESIDE = """
     import diskq
 
     options = diskq.QueueOptions(max_bytes_per_file=40_000, sync_every=50)
-    with diskq.FifoQueue(sys.argv[1], "q", options) as queue:
+    with diskq.FifoQueue(sys.argv[1], "q", options=options) as queue:
         print("open", flush=True)
         number = 0
         end = time.monotonic() + 2.0

@@ -42,7 +42,7 @@ def filled(count: int, **options: Any) -> CrashFS:
 
 
 def worked(queue: diskq.FifoQueue, exhausted: Any = None, **options: Any) -> FifoWork:
-    return FifoWork(queue, WorkOptions(**options), exhausted=exhausted)
+    return FifoWork(queue, options=WorkOptions(**options), exhausted=exhausted)
 
 
 def numbers(leases: list[Lease]) -> list[int]:
@@ -628,7 +628,7 @@ def test_the_files_are_what_go_reads_at_every_step(tmp_path: Path):
     """By an independent reader: all messages from the first unacknowledged one on."""
     rng = random.Random(4)
     left = set(range(40))
-    with diskq.FifoQueue(tmp_path, "q", diskq.QueueOptions(max_bytes_per_file=5 * RECORD)) as queue:
+    with diskq.FifoQueue(tmp_path, "q", options=diskq.QueueOptions(max_bytes_per_file=5 * RECORD)) as queue:
         queue.put_many(bodies(40))
         with FifoWork(queue) as work:
             leases = work.get_many(40)

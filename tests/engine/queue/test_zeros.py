@@ -28,7 +28,7 @@ def filled() -> tuple[CrashFS, int]:
     """A queue that was closed, and the number of its last file."""
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
-    with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
+    with FifoQueue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
         queue.put_many(BODIES)
     numbers = [number for number in range(10) if path(number) in fs.files()]
     return fs, numbers[-1]
@@ -49,7 +49,7 @@ def test_zeros_after_the_end_are_not_messages(which: str, size: int) -> None:
     assert path(number) in [each.path for each in found.findings if each.severity != "note"]
     seen = FifoSnapshot(DIRECTORY, NAME, fs=fs).plan()
     assert [body for part in seen for _, body in read(fs, part, path=DIRECTORY)[0]] == BODIES
-    with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
+    with FifoQueue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
         assert [(each.path, each.dropped, each.records) for each in queue.repairs] == [
             (path(number), size, 0)
         ]
@@ -116,7 +116,7 @@ def test_zeros_after_empty_messages_that_were_staged_are_not_messages() -> None:
 def test_frames_that_another_program_appends_after_a_close_are_delivered() -> None:
     fs, last = filled()
     append(fs, last, nsq_oracle.frame(b"theirs"))
-    with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
+    with FifoQueue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
         assert [queue.get() for _ in range(len(BODIES) + 1)] == [*BODIES, b"theirs"]
 
 
@@ -192,7 +192,7 @@ def test_zeros_before_whole_messages_are_none_either_where_a_peer_went_on_in_the
 def test_zeros_in_a_file_of_diskqs_are_none_whatever_is_left_of_its_checksums(is_sealed: bool) -> None:
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
-    queue = FifoQueue(DIRECTORY, NAME, SMALL, fs=fs)
+    queue = FifoQueue(DIRECTORY, NAME, options=SMALL, fs=fs)
     while len([name for name in fs.files() if name.endswith(".dat") and ".diskqueue.0" in name]) < 2:
         queue.put(b"x" * 40)
     queue.sync()
@@ -205,7 +205,7 @@ def test_zeros_in_a_file_of_diskqs_are_none_whatever_is_left_of_its_checksums(is
     fs.write_durably(path(0), whole[:44] + hole + whole[44 + len(hole) :])
     end = len(fs.files()[path(1)])
     fs.write_durably(META, b"9\n0,0\n1,%d\n" % end)
-    with FifoQueue(DIRECTORY, NAME, SMALL, fs=fs) as queue:
+    with FifoQueue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
         assert any(repair.path == path(0) and repair.records is None for repair in queue.repairs)
         assert set(iter(queue.get, None)) == {b"x" * 40}
 

@@ -18,7 +18,7 @@ class Life:
 
     def __init__(self, fs: CrashFS, **options: int) -> None:
         self.fs = fs
-        self.queue = diskq.FifoQueue(PATH, "spool", diskq.QueueOptions(**options), fs=fs)  # type: ignore[arg-type]
+        self.queue = diskq.FifoQueue(PATH, "spool", options=diskq.QueueOptions(**options), fs=fs)  # type: ignore[arg-type]
         self.cursor = DeliveryCursor(fs, PATH, self.queue.steps)
 
     def tried(self, count: int) -> diskq.Batch:

@@ -62,7 +62,7 @@ def test_the_second_open_finds_nothing_to_mend() -> None:
 def rolled(rows: int, after: int) -> CrashFS:
     """As `written`, where the peer has begun another segment after `after` messages."""
     fs = disk()
-    stream = Stream(ROOT, StreamOptions(partition_count=1), fs=fs, uses_wal=True)
+    stream = Stream(ROOT, options=StreamOptions(partition_count=1), fs=fs, uses_wal=True)
     stream.append_many([(key, value, time) for key, time, value in OURS])
     stream.flush()
     fs = fs.kill()
@@ -138,7 +138,7 @@ def test_without_room_for_that_readers_of_ours_go_on() -> None:
 
 def test_an_index_that_rotted_in_a_segment_before_the_last_leaves_nothing_out() -> None:
     fs = disk()
-    stream = Stream(ROOT, StreamOptions(partition_count=1, segment_size=400), fs=fs, uses_wal=True)
+    stream = Stream(ROOT, options=StreamOptions(partition_count=1, segment_size=400), fs=fs, uses_wal=True)
     for key, time, value in OURS:
         stream.append_many([(key, value, time)])
         stream.flush()

@@ -120,7 +120,7 @@ def test_without_its_index_a_complete_segment_is_told_of_all_the_same():
 @pytest.mark.parametrize("damage", ["removed", "emptied", "cut"])
 def test_without_rows_the_active_segment_is_told_of_by_its_records(damage):
     fs = CrashFS()
-    with Stream(ROOT, StreamOptions(partition_count=1), fs=fs) as stream:
+    with Stream(ROOT, options=StreamOptions(partition_count=1), fs=fs) as stream:
         stream.append_many([(b"key", b"value", at) for at in (5, 10, 20)])
     files = StreamFiles(fs, ROOT).partition(0)
     for path in (files.index_of(0), files.timeindex(0)):

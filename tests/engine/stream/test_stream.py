@@ -195,7 +195,7 @@ def test_the_same_messages_make_the_files_that_go_diskq_made(name, how, tmp_path
         retention_max_age=said["retention_max_age"] / 1e9 if "retention_max_age" in said else None,
     )
     ours = tmp_path / "ours"
-    with Stream(ours, options) as stream:
+    with Stream(ours, options=options) as stream:
         if how == "in one batch":
             stream.append_many(pushed)
         elif how == "in small batches":
@@ -317,7 +317,7 @@ def test_an_empty_batch_is_no_message():
 @pytest.mark.parametrize("key", [None, "", b""])
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_a_message_without_a_key_gets_32_hex_digits_of_a_random_uuid(key, is_batch, tmp_path):
-    with Stream(tmp_path / "s", StreamOptions(partition_count=1)) as stream:
+    with Stream(tmp_path / "s", options=StreamOptions(partition_count=1)) as stream:
         for _ in range(600):
             stream.append_many([(key, b"v")]) if is_batch else stream.append(b"v", key)
     keys = [message.key.decode() for message in oracle.read_partition(tmp_path / "s", 0)]
@@ -330,7 +330,7 @@ def test_a_message_without_a_key_gets_32_hex_digits_of_a_random_uuid(key, is_bat
 
 
 def test_messages_without_a_key_come_to_all_partitions(tmp_path):
-    with Stream(tmp_path / "s", StreamOptions(partition_count=4)) as stream:
+    with Stream(tmp_path / "s", options=StreamOptions(partition_count=4)) as stream:
         offsets = stream.append_many([b"v"] * 400)
     assert min(map(len, offsets.values())) > 50
 
@@ -375,7 +375,7 @@ def test_without_a_time_it_is_the_time_it_is():
 
 def test_the_time_it_is_on_a_real_disk(tmp_path):
     before = datetime.now(UTC)
-    with Stream(tmp_path / "s", StreamOptions(partition_count=1)) as stream:
+    with Stream(tmp_path / "s", options=StreamOptions(partition_count=1)) as stream:
         stream.append(b"a")
     (message,) = oracle.read_partition(tmp_path / "s", 0)
     when = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=message.timestamp // 1000)
@@ -635,7 +635,7 @@ def test_a_live_go_producer_is_not_disturbed(tmp_path):
     stream = golden_stream("live_owner", tmp_path)
     before = {path: path.read_bytes() for path in stream.rglob("*") if path.is_file()}
     with pytest.raises(LockedError, match="a go-diskq producer") as locked:
-        Stream(stream, StreamOptions(partition_count=7))
+        Stream(stream, options=StreamOptions(partition_count=7))
     assert case("live_owner").manifest["owner_hex"] in locked.value.holder
     assert "take_over=True" in str(locked.value)
     after = {path: path.read_bytes() for path in stream.rglob("*") if path.is_file()}
@@ -739,7 +739,7 @@ def test_no_handle_is_left_open(tmp_path):
     fs = OsFileSystem()
     before = len(fs.list_directory("/proc/self/fd"))
     for _ in range(3):
-        with Stream(tmp_path / "s", StreamOptions(segment_size=300)) as stream:
+        with Stream(tmp_path / "s", options=StreamOptions(segment_size=300)) as stream:
             stream.append_many(items(triples(500)))
     assert len(fs.list_directory("/proc/self/fd")) == before
 
@@ -748,7 +748,7 @@ def test_a_batch_over_very_many_segments_needs_few_handles(tmp_path):
     """D12: the peer leaks three of them at each roll."""
     fs = OsFileSystem()
     before = len(fs.list_directory("/proc/self/fd"))
-    with Stream(tmp_path / "s", StreamOptions(segment_size=1, partition_count=2)) as stream:
+    with Stream(tmp_path / "s", options=StreamOptions(segment_size=1, partition_count=2)) as stream:
         stream.append_many(items(triples(600)))
         assert len(fs.list_directory("/proc/self/fd")) < before + 400
     assert {p: len(found) for p, found in oracle.read_stream(tmp_path / "s").items()} == {

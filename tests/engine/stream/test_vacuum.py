@@ -10,7 +10,7 @@ from diskq.testing import CrashFS
 def test_a_stream_removes_what_its_settings_do_not_keep():
     fs = CrashFS()
     options = diskq.StreamOptions(partition_count=1, segment_size=1000, retention_max_bytes=2500)
-    with diskq.Stream("/stream", options, fs=fs) as stream:
+    with diskq.Stream("/stream", options=options, fs=fs) as stream:
         stream.append_many([b"x" * 79] * 100, key="k")
         report = stream.vacuum()
         assert (report.segments, report.partitions[0].first) == (8, 80)
@@ -21,7 +21,7 @@ def test_a_stream_removes_what_its_settings_do_not_keep():
 def test_a_message_stamped_in_the_future_is_in_the_report_and_logged_once(caplog):
     fs = CrashFS()
     options = diskq.StreamOptions(partition_count=1, segment_size=1000, retention_max_age=60.0)
-    with diskq.Stream("/stream", options, fs=fs) as stream:
+    with diskq.Stream("/stream", options=options, fs=fs) as stream:
         stream.append(b"wrong clock", key="k", timestamp=2 * 10**18)
         stream.append_many([b"x" * 79] * 100, key="k")
         for _ in range(2):
@@ -38,7 +38,7 @@ def test_a_message_stamped_in_the_future_is_in_the_report_and_logged_once(caplog
 def test_what_was_noted_of_them_is_forgotten():
     fs = CrashFS()
     options = diskq.StreamOptions(partition_count=1, segment_size=1000, retention_max_bytes=2500)
-    with diskq.Stream("/stream", options, fs=fs) as stream:
+    with diskq.Stream("/stream", options=options, fs=fs) as stream:
         stream.append_many([b"x" * 79] * 100, key="k")
         stream.vacuum()
         noted = sealed_rows(read_sealed(fs, stream.files.partition(0)))

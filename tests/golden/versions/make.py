@@ -123,7 +123,7 @@ def queue_closed(path: str) -> Told:
     """Several files, some consumed."""
     sent = texts("order", 60)
     options = diskq.QueueOptions(max_bytes_per_file=200)
-    with diskq.FifoQueue(path, "orders", options) as queue:
+    with diskq.FifoQueue(path, "orders", options=options) as queue:
         queue.put_many(raw(sent))
         queue.get_many(25)
     return tell(kind="queue", ended="closed", name="orders", sent=sent, synced=60, gone=25, taken=25)
@@ -173,7 +173,7 @@ async def queue_killed_rolling(path: str) -> Told:
 def queue_killed_engine(path: str) -> Told:
     """Written without a write-ahead log, and not synced."""
     sent = texts("order", 50)
-    queue = diskq.FifoQueue(path, "orders", diskq.QueueOptions(**NEVER))
+    queue = diskq.FifoQueue(path, "orders", options=diskq.QueueOptions(**NEVER))
     queue.put_many(raw(sent[:20]), "synced")
     queue.get_many(5)
     queue.put_many(raw(sent[20:]))
@@ -274,7 +274,7 @@ def _append(stream: diskq.Stream, tally: _Tally, rows: list[tuple[bytes, bytes, 
 def stream_closed(path: str) -> Told:
     """Three partitions of many segments."""
     tally = _Tally(3)
-    with diskq.Stream(path, diskq.StreamOptions(partition_count=3, segment_size=400)) as stream:
+    with diskq.Stream(path, options=diskq.StreamOptions(partition_count=3, segment_size=400)) as stream:
         _append(stream, tally, _rows("click", 80))
     return tell(kind="stream", ended="closed", partitions=tally.partitions, synced=tally.sizes(), groups={})
 
@@ -284,7 +284,7 @@ def stream_closed_retention(path: str) -> Told:
     """The oldest segments are gone."""
     tally = _Tally(1)
     options = diskq.StreamOptions(partition_count=1, segment_size=400, retention_max_bytes=1000)
-    with diskq.Stream(path, options) as stream:
+    with diskq.Stream(path, options=options) as stream:
         _append(stream, tally, _rows("click", 80))
         stream.vacuum()
     first = min(int(name[:-5]) for name in os.listdir(f"{path}/parts/000000") if name.endswith(".data"))
@@ -353,7 +353,7 @@ async def stream_killed_both_logs(path: str) -> Told:
 async def stream_killed_group(path: str) -> Told:
     """The consumer is killed, after a commit that is synced and one that is not."""
     tally = _Tally(1)
-    with diskq.Stream(path, diskq.StreamOptions(partition_count=1)) as stream:
+    with diskq.Stream(path, options=diskq.StreamOptions(partition_count=1)) as stream:
         _append(stream, tally, _rows("click", 30))
     async with diskq.open_consumer(path, group="bill", end="close", **NEVER) as consumer:
         async for message in consumer:
@@ -397,7 +397,7 @@ def _tally_staged(tally: _Tally, rows: list[tuple[bytes, bytes, int]]) -> None:
 def transactions_closed(path: str) -> Told:
     """Two epochs committed; a third is staged, and nobody has committed it."""
     tally, rows = _Tally(2), _rows("row", 48)
-    with diskq.Stream(path, diskq.StreamOptions(partition_count=2)) as stream:
+    with diskq.Stream(path, options=diskq.StreamOptions(partition_count=2)) as stream:
         for epoch in range(2):
             part = rows[epoch * 16 : epoch * 16 + 16]
             _commit(stream, epoch, _stage(path, epoch, part))
@@ -422,12 +422,12 @@ def transactions_killed(path: str) -> Told:
     """Killed after the intent: the transaction is committed, and in no partition yet."""
     tally, rows = _Tally(2), _rows("row", 32)
     told: Told = {"kind": "transactions"}
-    with diskq.Stream(path, diskq.StreamOptions(partition_count=2)) as stream:
+    with diskq.Stream(path, options=diskq.StreamOptions(partition_count=2)) as stream:
         _commit(stream, 0, _stage(path, 0, rows[:16]))
         _tally_staged(tally, rows[:16])
     _tally_staged(tally, rows[16:])
     told |= {"partitions": tally.partitions, "synced": tally.sizes(), "groups": {}, "committed": 1}
-    stream = diskq.Stream(path, diskq.StreamOptions(partition_count=2), fs=KilledAt("intent", told))
+    stream = diskq.Stream(path, options=diskq.StreamOptions(partition_count=2), fs=KilledAt("intent", told))
     _commit(stream, 1, _stage(path, 1, rows[16:]))
     raise AssertionError("it lives")
 
@@ -450,7 +450,7 @@ def _items(rows: list[tuple[bytes, bytes, int]], start: int = 0) -> list[Any]:
 def journal_closed(path: str) -> Told:
     """Several files, and two readers."""
     rows = _rows("entry", 60)
-    with diskq.Journal(path, diskq.JournalOptions(segment_size=400)) as journal:
+    with diskq.Journal(path, options=diskq.JournalOptions(segment_size=400)) as journal:
         journal.append_many(_items(rows))
     for name, offset in (("mail", 20), ("bill", 60)):
         with diskq.JournalOffset(path, name) as place:
@@ -550,7 +550,7 @@ def _priority(path: str, **options: Any) -> Told:
     main: dict[int, tuple[int, str]] = {}
     mail: dict[int, tuple[int, str]] = {}
     options = {"soft_limit": 600, "hard_limit": 1200, **options}
-    with diskq.PriorityStore(path, diskq.PriorityOptions(**options)) as store:
+    with diskq.PriorityStore(path, options=diskq.PriorityOptions(**options)) as store:
         store.create_queue("mail", implementation="QA", max_size=20, key_range=(-2, 2))
         for name, records, numbers in (("__sys", main, range(40)), ("mail", mail, range(100, 112))):
             queue = store.queue() if name == "__sys" else store.queue(name)
@@ -685,7 +685,7 @@ def cut(disk: CrashFS, path: str, redo: str = "", **told: Any) -> Told:
 def _queue_before(sent: list[str], name: str) -> CrashFS:
     """Several files, some consumed, and closed; then more, each synced."""
     disk = memory()
-    with diskq.FifoQueue(ROOT, name, diskq.QueueOptions(max_bytes_per_file=200), fs=disk) as queue:
+    with diskq.FifoQueue(ROOT, name, options=diskq.QueueOptions(max_bytes_per_file=200), fs=disk) as queue:
         queue.put_many(raw(sent[:30]))
         queue.get_many(12)
     return disk
@@ -696,7 +696,7 @@ def queue_cut(path: str) -> Told:
     """Messages in the redo log alone, and later ones that were not synced."""
     sent = texts("order", 70)
     disk = _queue_before(sent, "orders")
-    queue = diskq.FifoQueue(ROOT, "orders", diskq.QueueOptions(**NEVER), fs=disk)
+    queue = diskq.FifoQueue(ROOT, "orders", options=diskq.QueueOptions(**NEVER), fs=disk)
     queue.get_many(3)
     for body in raw(sent[30:60]):
         queue.put(body, "synced")
@@ -711,7 +711,7 @@ def leases_cut(path: str) -> Told:
     """The same, with acknowledgements that were synced and some that were not."""
     sent = texts("task", 60)
     disk = memory()
-    queue = diskq.FifoQueue(ROOT, "tasks", diskq.QueueOptions(**NEVER), fs=disk)
+    queue = diskq.FifoQueue(ROOT, "tasks", options=diskq.QueueOptions(**NEVER), fs=disk)
     queue.put_many(raw(sent[:30]))
     work = diskq.FifoWork(queue)
     leases = work.get_many(20)
@@ -729,9 +729,11 @@ def leases_cut(path: str) -> Told:
 def stream_cut(path: str) -> Told:
     """Three partitions; the last segments are shorter than what was synced."""
     disk, tally, rows = memory(), _Tally(3), _rows("click", 110)
-    with diskq.Stream(ROOT, diskq.StreamOptions(partition_count=3, segment_size=400), fs=disk) as stream:
+    with diskq.Stream(
+        ROOT, options=diskq.StreamOptions(partition_count=3, segment_size=400), fs=disk
+    ) as stream:
         _append(stream, tally, rows[:50])
-    stream = diskq.Stream(ROOT, diskq.StreamOptions(segment_size=10**6, **NEVER), fs=disk)
+    stream = diskq.Stream(ROOT, options=diskq.StreamOptions(segment_size=10**6, **NEVER), fs=disk)
     for row in rows[50:95]:
         position = stream.append(row[1], row[0], row[2], "synced")
         tally.add(row, position.partition, position.offset)
@@ -745,9 +747,9 @@ def stream_cut(path: str) -> Told:
 def journal_cut(path: str) -> Told:
     """The last file is shorter than what was synced."""
     disk, rows = memory(), _rows("entry", 90)
-    with diskq.Journal(ROOT, diskq.JournalOptions(segment_size=400), fs=disk) as journal:
+    with diskq.Journal(ROOT, options=diskq.JournalOptions(segment_size=400), fs=disk) as journal:
         journal.append_many(_items(rows[:40]))
-    journal = diskq.Journal(ROOT, diskq.JournalOptions(segment_size=10**6, **NEVER), fs=disk)
+    journal = diskq.Journal(ROOT, options=diskq.JournalOptions(segment_size=10**6, **NEVER), fs=disk)
     for offset, (key, value, timestamp) in enumerate(rows[40:75], 40):
         journal.append(value, key, timestamp, offset % 3, "synced")
     journal.append_many(_items(rows[75:], 75))
@@ -760,7 +762,7 @@ def priority_cut(path: str) -> Told:
     """It has no redo log: its command log is one."""
     disk, main = memory(), {}
     store = diskq.PriorityStore(
-        ROOT, diskq.PriorityOptions(**NEVER, soft_limit=900, hard_limit=1500), fs=disk
+        ROOT, options=diskq.PriorityOptions(**NEVER, soft_limit=900, hard_limit=1500), fs=disk
     )
     for number, (priority, payload) in enumerate(_jobs(*range(40))):
         word: Any = "synced" if number < 30 else "written"

@@ -298,7 +298,7 @@ def test_one_queue_of_several_may_be_chosen(tmp_path: Path) -> None:
 
 
 def test_stores_keep_what_their_queues_allow(tmp_path: Path) -> None:
-    with PriorityStore(tmp_path / "t", PriorityOptions(preallocate=False)) as store:
+    with PriorityStore(tmp_path / "t", options=PriorityOptions(preallocate=False)) as store:
         store.create_queue("q", implementation="QA", max_size=9, max_message_size=99, key_range=(1, 5))
         store.put(store.queue("q"), b"v", 2)
     converted(Store("jobs", f"{tmp_path}/t"), tmp_path / "to", "taskflux")
@@ -446,7 +446,7 @@ def test_there_must_be_something_to_append_to(tmp_path: Path) -> None:
 
 
 def test_what_is_appended_to_is_asked_what_it_allows_before_anything_is_written(tmp_path: Path) -> None:
-    with PriorityStore(tmp_path / "t", PriorityOptions(preallocate=False)) as store:
+    with PriorityStore(tmp_path / "t", options=PriorityOptions(preallocate=False)) as store:
         store.create_queue("q", max_size=2, key_range=(0, 5))
     lines = made(FS, "jsonl", f"{tmp_path}/l", [Entry(b"a", queue="q"), Entry(b"b", queue="q", priority=6)])
     with pytest.raises(ConversionError, match="priority 6: allowed are 0 to 5"):

@@ -29,7 +29,7 @@ def a_queue(path: Path, name: str = "q", count: int = 3) -> Store:
 
 
 def a_stream(path: Path) -> Store:
-    with Stream(path, StreamOptions(partition_count=1)) as stream:
+    with Stream(path, options=StreamOptions(partition_count=1)) as stream:
         stream.append_many([(b"k", b"%d" % number, 10 * number) for number in range(5)])
     return Store("stream", str(path))
 
@@ -41,7 +41,7 @@ def a_journal(path: Path) -> Store:
 
 
 def a_store(path: Path) -> Store:
-    with PriorityStore(path, PriorityOptions(preallocate=False)) as store:
+    with PriorityStore(path, options=PriorityOptions(preallocate=False)) as store:
         store.put_many(store.create_queue("mail"), [b"late", b"soon"], [7, -1])
         store.put(store.queue(), b"any")
     return Store("jobs", str(path))
@@ -155,7 +155,7 @@ def test_it_is_the_same_again_whatever_was_written_meanwhile(tmp_path: Path, kin
     with open_reading(make(tmp_path)) as reading:
         first = [entry for batch in reading.batches() for entry in batch.entries()]
         if kind == "jobs":
-            with PriorityStore(tmp_path, PriorityOptions(preallocate=False)) as store:
+            with PriorityStore(tmp_path, options=PriorityOptions(preallocate=False)) as store:
                 store.put(store.queue("mail"), b"more", -9)
         else:
             make(tmp_path)
@@ -165,7 +165,7 @@ def test_it_is_the_same_again_whatever_was_written_meanwhile(tmp_path: Path, kin
 
 def test_messages_that_were_taken_out_meanwhile_are_an_error(tmp_path: Path) -> None:
     options = QueueOptions(max_bytes_per_file=8)
-    with FifoQueue(tmp_path, "q", options) as queue:
+    with FifoQueue(tmp_path, "q", options=options) as queue:
         queue.put_many([b"%d" % number for number in range(9)])
         with open_reading(Store("queue", str(tmp_path), "q")) as reading:
             queue.get_many(9)

@@ -257,15 +257,15 @@ def test_a_gap_that_is_not_noted_is_damage(tmp_path):
 
 
 def test_acknowledgements_move_along(tmp_path):
-    with FifoQueue(tmp_path, "events", diskq.QueueOptions(max_bytes_per_file=100_000)) as queue:
+    with FifoQueue(tmp_path, "events", options=diskq.QueueOptions(max_bytes_per_file=100_000)) as queue:
         queue.put_many([body(number) for number in range(400)])
-        with FifoWork(queue, diskq.WorkOptions(max_in_flight=500, max_ahead=500)) as work:
+        with FifoWork(queue, options=diskq.WorkOptions(max_in_flight=500, max_ahead=500)) as work:
             leases = work.get_many(400)
             work.ack([lease for number, lease in enumerate(leases) if number % 2])
     flip(tmp_path / "events.diskqueue.000000.dat", 6000)
     repair(Store("queue", str(tmp_path), "events"), apply=True)
     options = diskq.WorkOptions(max_in_flight=500, max_ahead=500)
-    with FifoQueue(tmp_path, "events") as queue, FifoWork(queue, options) as work:
+    with FifoQueue(tmp_path, "events") as queue, FifoWork(queue, options=options) as work:
         left = [lease.body for lease in work.get_many(400)]
     assert left
     assert set(left) <= {body(number) for number in range(0, 400, 2)}
@@ -338,7 +338,7 @@ def rotten(kind: Kind, fs: CrashFS) -> Store:
     fs.make_directory_durably("/q")
     store = made(kind, "/q", fs)
     if kind == "queue":  # a file of several blocks, of which the first one rots
-        with FifoQueue("/q", "events", diskq.QueueOptions(max_bytes_per_file=9000), fs=fs) as queue:
+        with FifoQueue("/q", "events", options=diskq.QueueOptions(max_bytes_per_file=9000), fs=fs) as queue:
             queue.put_many([body(number) for number in range(COUNT, 4 * COUNT)])
     endings = ("2.dat", "25.data", "18.jnl", ".log")
     path = next(path for path in sorted(fs.files()) if path.endswith(endings))

@@ -40,26 +40,26 @@ BODIES = [b"%06d" % number + b"x" * 94 for number in range(COUNT)]
 
 
 def a_queue(path: Path) -> Path:
-    with FifoQueue(path, "q", QueueOptions(max_bytes_per_file=16_000)) as queue:
+    with FifoQueue(path, "q", options=QueueOptions(max_bytes_per_file=16_000)) as queue:
         queue.put_many(BODIES)
     return path / "q.diskqueue.000000.dat"
 
 
 def a_stream(path: Path) -> Path:
-    with Stream(path, StreamOptions(partition_count=1, segment_size=16_000)) as stream:
+    with Stream(path, options=StreamOptions(partition_count=1, segment_size=16_000)) as stream:
         stream.append_many([(b"key", body, 1 + number) for number, body in enumerate(BODIES)])
     return min((path / "parts" / "000000").glob("*.data"))
 
 
 def a_journal(path: Path) -> Path:
-    with Journal(path, JournalOptions(segment_size=16_000)) as journal:
+    with Journal(path, options=JournalOptions(segment_size=16_000)) as journal:
         journal.append_many([(b"key", body) for body in BODIES])
     return min((path / "jnl").glob("*.jnl"))
 
 
 def a_store(path: Path) -> Path:
     options = PriorityOptions(preallocate=False, soft_limit=16_000, hard_limit=32_000)
-    with PriorityStore(path, options, takes_snapshots=False) as store:
+    with PriorityStore(path, options=options, takes_snapshots=False) as store:
         for start in range(0, COUNT, 50):
             store.put_many(store.queue(), BODIES[start : start + 50])
     return min((path / "data" / "log").glob("*.log"))
@@ -186,7 +186,7 @@ def test_metadata_that_a_power_cut_left_empty_is_torn(tmp_path):
 
 def test_a_byte_of_a_snapshot_is_damage_where_the_log_does_not_begin_before_it(tmp_path):
     a_store(tmp_path)
-    with PriorityStore(tmp_path, PriorityOptions(preallocate=False)) as store:
+    with PriorityStore(tmp_path, options=PriorityOptions(preallocate=False)) as store:
         assert store.snapshot()
     assert (looked_at(tmp_path).messages, looked_at(tmp_path).verdict) == (COUNT, "clean")
     flip(tmp_path / "data" / "tflux.snapshot", 9_000)
@@ -194,7 +194,7 @@ def test_a_byte_of_a_snapshot_is_damage_where_the_log_does_not_begin_before_it(t
 
 
 def test_a_byte_of_a_snapshot_is_a_note_where_the_log_has_it_all(tmp_path):
-    with PriorityStore(tmp_path, PriorityOptions(preallocate=False)) as store:
+    with PriorityStore(tmp_path, options=PriorityOptions(preallocate=False)) as store:
         store.put_many(store.queue(), BODIES)
         assert store.snapshot()
     flip(tmp_path / "data" / "tflux.snapshot", 9_000)
@@ -270,7 +270,7 @@ def test_an_acknowledged_message_is_not_counted(tmp_path):
 
 
 def test_what_a_peer_has_left_of_a_file_that_it_began_anew_is_counted_where_the_next_open_moves_it(tmp_path):
-    with FifoQueue(tmp_path, "q", QueueOptions(max_bytes_per_file=9_000)) as queue:
+    with FifoQueue(tmp_path, "q", options=QueueOptions(max_bytes_per_file=9_000)) as queue:
         queue.put_many([body(number) * 10 for number in range(300)])
     theirs = frame(b"theirs")
     file = tmp_path / "q.diskqueue.000001.dat"
@@ -324,7 +324,7 @@ def test_settings_that_cannot_be_read_are_damage(tmp_path):
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["empty", "gone"])
 def test_without_settings_records_show_how_they_are_encoded(tmp_path, is_there):
-    with Stream(tmp_path, StreamOptions(partition_count=1, encoding="varuint")) as stream:
+    with Stream(tmp_path, options=StreamOptions(partition_count=1, encoding="varuint")) as stream:
         stream.append_many([b"%d" % number for number in range(COUNT)])
     settings = tmp_path / "settings.json"
     settings.unlink()
@@ -384,7 +384,7 @@ def test_a_row_of_checksums_that_rotted_is_noted(make, tmp_path):
 
 @contextmanager
 def a_queue_in_use(path: Path) -> Iterator[Path]:
-    with FifoQueue(path, "q", QueueOptions(sync_timeout=1000.0)) as queue:
+    with FifoQueue(path, "q", options=QueueOptions(sync_timeout=1000.0)) as queue:
         queue.put_many(BODIES[:100])
         queue.sync()
         queue.put_many(BODIES[100:])
@@ -395,9 +395,9 @@ def a_queue_in_use(path: Path) -> Iterator[Path]:
 @contextmanager
 def a_stream_in_use(path: Path) -> Iterator[Path]:
     options = StreamOptions(partition_count=1, sync_timeout=1000.0)
-    with Stream(path, options) as stream:
+    with Stream(path, options=options) as stream:
         stream.append_many([(b"key", body, 1 + number) for number, body in enumerate(BODIES[:100])])
-    with Stream(path, options) as stream:
+    with Stream(path, options=options) as stream:
         stream.append_many([(b"key", body, 1 + number) for number, body in enumerate(BODIES[100:])])
         stream.flush()
         yield min((path / "parts" / "000000").glob("*.data"))
@@ -406,9 +406,9 @@ def a_stream_in_use(path: Path) -> Iterator[Path]:
 @contextmanager
 def a_journal_in_use(path: Path) -> Iterator[Path]:
     options = JournalOptions(sync_timeout=1000.0)
-    with Journal(path, options) as journal:
+    with Journal(path, options=options) as journal:
         journal.append_many([(b"key", body) for body in BODIES[:100]])
-    with Journal(path, options) as journal:
+    with Journal(path, options=options) as journal:
         journal.append_many([(b"key", body) for body in BODIES[100:]])
         journal.flush()
         yield min((path / "jnl").glob("*.jnl"))
@@ -459,7 +459,7 @@ WRITERS = {
     "queue": """
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.options import QueueOptions
-with FifoQueue(path, "q", QueueOptions(max_bytes_per_file=200_000)) as thing:
+with FifoQueue(path, "q", options=QueueOptions(max_bytes_per_file=200_000)) as thing:
     while not done():
         thing.put_many([body] * 50)
         thing.get_many(40)
@@ -469,7 +469,7 @@ with FifoQueue(path, "q", QueueOptions(max_bytes_per_file=200_000)) as thing:
 from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 options = StreamOptions(partition_count=2, segment_size=200_000, retention_max_bytes=2_000_000)
-with Stream(path, options) as thing:
+with Stream(path, options=options) as thing:
     while not done():
         thing.append_many([(b"a", body, None), (b"b", body, None)] * 25)
         thing.flush()
@@ -478,7 +478,7 @@ with Stream(path, options) as thing:
     "journal": """
 from diskq.engine.journal.journal import Journal
 from diskq.options import JournalOptions
-with Journal(path, JournalOptions(segment_size=200_000)) as thing:
+with Journal(path, options=JournalOptions(segment_size=200_000)) as thing:
     while not done():
         thing.append_many([(b"k", body)] * 50)
         thing.flush()
@@ -487,7 +487,7 @@ with Journal(path, JournalOptions(segment_size=200_000)) as thing:
 from diskq.engine.priority.store import PriorityStore
 from diskq.options import PriorityOptions
 options = PriorityOptions(soft_limit=200_000, hard_limit=400_000, snapshot_segments=2)
-with PriorityStore(path, options) as thing:
+with PriorityStore(path, options=options) as thing:
     queue = thing.queue()
     while not done():
         thing.put_many(queue, [body] * 50)
@@ -591,7 +591,7 @@ def watch(program: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     "size, how", [(None, "removed"), (None, "cut"), (None, "emptied"), (3000, "removed")]
 )  # of complete segments an open makes what is missing, no more
 def test_rows_that_an_open_makes_again_are_torn_and_nothing_is_lost(size, how, suffix, tmp_path):
-    with Stream(str(tmp_path), StreamOptions(partition_count=1, segment_size=size)) as stream:
+    with Stream(str(tmp_path), options=StreamOptions(partition_count=1, segment_size=size)) as stream:
         for number in range(FEW):
             stream.append(body(number))
     files = sorted((tmp_path / "parts" / "000000").glob(f"*.{suffix}"))
@@ -618,7 +618,7 @@ def test_index_entries_after_the_last_message_are_not_lost_messages(tmp_path):
 
 
 def test_messages_whose_index_is_gone_are_not_called_gone(tmp_path):
-    with Stream(str(tmp_path), StreamOptions(partition_count=1)) as stream:
+    with Stream(str(tmp_path), options=StreamOptions(partition_count=1)) as stream:
         stream.append_many([b"%d" % number for number in range(300)])
     store = Store("stream", str(tmp_path))
     next(tmp_path.rglob("*.index")).unlink()
@@ -665,9 +665,9 @@ def without_the_oldest(store: Store) -> int:
 def killed(store: Store, copy: Path) -> Store:
     """A copy of it while it is open, with more messages, of which no barrier knows."""
     log = (
-        Stream(store.path, StreamOptions(partition_count=1, segment_size=3000))
+        Stream(store.path, options=StreamOptions(partition_count=1, segment_size=3000))
         if store.kind == "stream"
-        else Journal(store.path, JournalOptions(segment_size=3000))
+        else Journal(store.path, options=JournalOptions(segment_size=3000))
     )
     with log:
         for number in range(FEW):
@@ -700,10 +700,10 @@ def test_the_oldest_segment_is_missed_without_its_checksums(kind, was_empty, was
 
 
 def test_a_start_is_missed_also_in_a_partition_that_is_not_written_to_any_more(tmp_path):
-    with Stream(str(tmp_path), StreamOptions(partition_count=2, segment_size=300)) as stream:
+    with Stream(str(tmp_path), options=StreamOptions(partition_count=2, segment_size=300)) as stream:
         stream.append_many([(b"key-%d" % number, b"x" * 100, None) for number in range(40)])
     store = Store("stream", str(tmp_path))
-    with Stream(store.path, StreamOptions(partition_count=1)) as stream:
+    with Stream(store.path, options=StreamOptions(partition_count=1)) as stream:
         assert stream.partition_count == 1
     gone = sorted((tmp_path / "parts/000001").glob("*.data"))[0]
     for file in [*tmp_path.rglob(f"000001/{gone.stem}.*")]:
@@ -747,7 +747,7 @@ def test_a_repair_that_leaves_out_the_first_message_does_not_make_it_missing(kin
 
 def test_a_stream_whose_retention_removed_the_oldest_is_clean(tmp_path):
     store = made("stream", str(tmp_path))
-    with Stream(store.path, StreamOptions(retention_max_bytes=4000)) as stream:
+    with Stream(store.path, options=StreamOptions(retention_max_bytes=4000)) as stream:
         assert stream.vacuum().segments
         assert stream.repairs == ()
     with Stream(store.path) as stream:
@@ -757,7 +757,7 @@ def test_a_stream_whose_retention_removed_the_oldest_is_clean(tmp_path):
 
 def test_a_segment_that_went_after_retention_is_missed(tmp_path):
     store = made("stream", str(tmp_path))
-    with Stream(store.path, StreamOptions(retention_max_bytes=4000)) as stream:
+    with Stream(store.path, options=StreamOptions(retention_max_bytes=4000)) as stream:
         assert stream.vacuum().segments
     start = min(int(file.stem) for file in tmp_path.rglob("*.data"))
     first = without_the_oldest(store)

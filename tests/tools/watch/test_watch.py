@@ -54,7 +54,9 @@ def contents(directory: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_a_queue_is_as_deep_as_it_was_recorded_and_what_came_since(tmp_path: Path) -> None:
-    with FifoQueue(tmp_path, "q", QueueOptions(sync_every=100_000, max_bytes_per_file=10_000)) as queue:
+    with FifoQueue(
+        tmp_path, "q", options=QueueOptions(sync_every=100_000, max_bytes_per_file=10_000)
+    ) as queue:
         queue.put_many([b"x" * 100] * 250)
         queue.sync()
         watch = StoreWatch([tmp_path])
@@ -94,7 +96,7 @@ def test_a_message_that_is_being_written_is_not_counted_yet(tmp_path: Path) -> N
 
 
 def test_a_stream_has_what_its_indexes_say(tmp_path: Path) -> None:
-    with Stream(tmp_path / "s", StreamOptions(partition_count=3, segment_size=4096)) as stream:
+    with Stream(tmp_path / "s", options=StreamOptions(partition_count=3, segment_size=4096)) as stream:
         watch = StoreWatch([tmp_path / "s"])
         for number in range(300):
             stream.append(b"value %d" % number)
@@ -343,7 +345,7 @@ def test_looking_changes_nothing_and_leaves_no_file_open(kind: str, tmp_path: Pa
 
 
 def test_what_checksums_vouch_for_is_not_read(tmp_path: Path) -> None:
-    with FifoQueue(tmp_path, "q", QueueOptions(sync_every=10_000_000)) as queue:
+    with FifoQueue(tmp_path, "q", options=QueueOptions(sync_every=10_000_000)) as queue:
         queue.put_many([b"x" * 100] * 20_000)
         queue.sync()
         fs = Counting()
