@@ -18,7 +18,7 @@ Put = Callable[[], object]
 
 def queue(directory: str, *, seconds: float, threads: list[int]) -> dict[str, Reading]:
     with FifoQueue(directory, "bench") as engine:
-        return _by_turns(lambda: engine.put(_BODY, "synced"), seconds, threads)
+        return _by_turns(lambda: engine.put(_BODY, durability="synced"), seconds, threads)
 
 
 def stream(directory: str, *, seconds: float, threads: list[int]) -> dict[str, Reading]:
@@ -34,7 +34,7 @@ def journal(directory: str, *, seconds: float, threads: list[int]) -> dict[str, 
 def priority(directory: str, *, seconds: float, threads: list[int]) -> dict[str, Reading]:
     with PriorityStore(directory) as engine:
         default = engine.queue()
-        return _by_turns(lambda: engine.put(default, _BODY, 0, "synced"), seconds, threads)
+        return _by_turns(lambda: engine.put(default, _BODY, 0, durability="synced"), seconds, threads)
 
 
 def _by_turns(put: Put, seconds: float, threads: list[int]) -> dict[str, Reading]:

@@ -91,6 +91,28 @@ def test_options_are_a_keyword(name: str) -> None:
     assert parameter.default is None
 
 
+HANDLES: tuple[type[Any], ...] = (
+    diskq.DiskQueue,
+    diskq.FifoQueue,
+    diskq.Spool,
+    diskq.StreamProducer,
+    diskq.Stream,
+    diskq.JournalWriter,
+    diskq.ShardWriter,
+    diskq.Journal,
+    diskq.DiskPriorityQueue,
+    diskq.PriorityStore,
+)
+
+
+@pytest.mark.parametrize("kind", HANDLES, ids=lambda kind: str(kind.__name__))
+def test_the_durability_of_a_call_is_a_keyword(kind: type[Any]) -> None:
+    calls = [value for name, value in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_"]
+    taken = [each for call in calls if (each := inspect.signature(call).parameters.get("durability"))]
+    assert taken
+    assert {each.kind for each in taken} == {inspect.Parameter.KEYWORD_ONLY}
+
+
 # --- when it runs -------------------------------------------------------------------------------------
 
 

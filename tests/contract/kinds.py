@@ -125,10 +125,10 @@ class _Queue(Opened):
         self.engine = self.queue = diskq.FifoQueue(path, name, options=options, **how)
 
     def put(self, body: bytes, durability: Durability | None = None) -> None:
-        self.queue.put(body, durability)
+        self.queue.put(body, durability=durability)
 
     def put_many(self, bodies: list[bytes], durability: Durability | None = None) -> None:
-        self.queue.put_many(bodies, durability)
+        self.queue.put_many(bodies, durability=durability)
 
     def take(self) -> bytes | None:
         return self.queue.get()
@@ -140,8 +140,8 @@ class _Queue(Opened):
         queue = self.queue
         return {
             "put": lambda: queue.put(b"x"),
-            "put, in memory": lambda: queue.put(b"x", "memory"),
-            "put, synced": lambda: queue.put(b"x", "synced"),
+            "put, in memory": lambda: queue.put(b"x", durability="memory"),
+            "put, synced": lambda: queue.put(b"x", durability="synced"),
             "put, of another kind": lambda: queue.put(bytearray(b"x")),
             "put_many": lambda: queue.put_many([b"x", b"y"]),
             "get": queue.get,
@@ -228,7 +228,7 @@ class _Journal(Opened):
         self.journal.append(body, b"key", durability=durability)
 
     def put_many(self, bodies: list[bytes], durability: Durability | None = None) -> None:
-        self.journal.append_many(bodies, durability)
+        self.journal.append_many(bodies, durability=durability)
 
     def accepted(self) -> int:
         return self.journal.next_offset
@@ -254,10 +254,10 @@ class _Priority(Opened):
         self.of = self.store.queue()
 
     def put(self, body: bytes, durability: Durability | None = None) -> None:
-        self.store.put(self.of, body, 0, durability)
+        self.store.put(self.of, body, 0, durability=durability)
 
     def put_many(self, bodies: list[bytes], durability: Durability | None = None) -> None:
-        self.store.put_many(self.of, bodies, 0, durability)
+        self.store.put_many(self.of, bodies, 0, durability=durability)
 
     def take(self) -> bytes | None:
         record = self.store.get(self.of)
@@ -273,8 +273,8 @@ class _Priority(Opened):
         store, queue = self.store, self.of
         return {
             "put": lambda: store.put(queue, b"x"),
-            "put, in memory": lambda: store.put(queue, b"x", 0, "memory"),
-            "put, synced": lambda: store.put(queue, b"x", 0, "synced"),
+            "put, in memory": lambda: store.put(queue, b"x", 0, durability="memory"),
+            "put, synced": lambda: store.put(queue, b"x", 0, durability="synced"),
             "put_many": lambda: store.put_many(queue, [b"x", b"y"]),
             "get": lambda: store.get(queue),
             "get_many": lambda: store.get_many(queue, 2),

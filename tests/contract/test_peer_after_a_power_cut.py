@@ -96,7 +96,7 @@ def test_damage_where_the_redo_log_was_is_not_taken_for_another_program(later: i
     disk.make_directory_durably("/q")
     engine: Any = KINDS["queue"].open(disk, file_size=10**7)
     sent = [b"%06d" % number + b"." * 80 for number in range(EARLY + later)]
-    engine.put(sent[0], "synced")
+    engine.put(sent[0], durability="synced")
     engine.sync()
     for number, one in enumerate(sent[1:], 1):
         KINDS["queue"].put(engine, [number], [one], "synced" if number < EARLY else "written")

@@ -42,7 +42,7 @@ def unexpected(name: str, call: Call) -> Iterator[str]:
 def queue_calls(queue: diskq.FifoQueue) -> Calls:
     return {
         "put": queue.put,
-        "put, durability": lambda wrong: queue.put(b"x", wrong),
+        "put, durability": lambda wrong: queue.put(b"x", durability=wrong),
         "put_many": queue.put_many,
         "get_many": queue.get_many,
         "get_many, bytes": lambda wrong: queue.get_many(1, wrong),

@@ -180,9 +180,9 @@ class QueueKind(Kind):
 
     def put(self, engine: Any, numbers: Sequence[int], values: Sequence[bytes], word: str) -> None:
         if len(values) == 1:
-            engine.put(values[0], word)
+            engine.put(values[0], durability=word)
         else:
-            engine.put_many(values, word)
+            engine.put_many(values, durability=word)
 
     def found(self, fs: CrashFS) -> Found:
         with self.open(fs, file_size=20_000) as queue:
@@ -227,7 +227,7 @@ class StreamKind(Kind):
 
     def put(self, engine: Any, numbers: Sequence[int], values: Sequence[bytes], word: str) -> None:
         if len(values) == 1:
-            engine.append(values[0], self._key(numbers[0]), numbers[0], word)
+            engine.append(values[0], self._key(numbers[0]), numbers[0], durability=word)
         else:
             items = [(self._key(n), v, n) for n, v in zip(numbers, values, strict=True)]
             engine.append_many(items, durability=word)
@@ -286,9 +286,11 @@ class JournalKind(Kind):
 
     def put(self, engine: Any, numbers: Sequence[int], values: Sequence[bytes], word: str) -> None:
         if len(values) == 1:
-            engine.append(values[0], b"key", numbers[0], 0, word)
+            engine.append(values[0], b"key", numbers[0], 0, durability=word)
         else:
-            engine.append_many([(b"key", v, n, 0) for n, v in zip(numbers, values, strict=True)], word)
+            engine.append_many(
+                [(b"key", v, n, 0) for n, v in zip(numbers, values, strict=True)], durability=word
+            )
 
     def found(self, fs: CrashFS) -> Found:
         journal = self.open(fs, file_size=6000)

@@ -60,9 +60,9 @@ class Session:
         promises.attempted += count
         before = self.metadata()
         if count == 1:
-            self.queue.put(bodies[0], durability)
+            self.queue.put(bodies[0], durability=durability)
         else:
-            self.queue.put_many(bodies, durability)
+            self.queue.put_many(bodies, durability=durability)
         promises.accepted += count
         if not self.queue.unsynced_bytes:
             promises.synced = promises.accepted

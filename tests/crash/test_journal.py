@@ -101,14 +101,14 @@ class Session:
         batch = self.attempt(count)
         if count == 1:
             ((key, timestamp, kind, value),) = batch
-            self.journal.append(value, key, timestamp, kind, durability)
+            self.journal.append(value, key, timestamp, kind, durability=durability)
         else:
-            self.journal.append_many(given(batch), durability)
+            self.journal.append_many(given(batch), durability=durability)
         self.note(durability)
 
     def append_encoded(self, count: int, durability: Durability) -> None:
         first = self.journal.next_offset
-        self.journal.append_encoded(oracle.encoded(self.attempt(count), first), durability)
+        self.journal.append_encoded(oracle.encoded(self.attempt(count), first), durability=durability)
         self.note(durability)
 
     def attempt(self, count: int) -> list[Item]:

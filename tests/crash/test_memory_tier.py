@@ -34,7 +34,7 @@ class TierSession(Session):
         numbers = range(promises.attempted, promises.attempted + count)
         promises.attempted += count
         before = self.metadata()
-        self.queue.put_many(map(body, numbers), durability)
+        self.queue.put_many(map(body, numbers), durability=durability)
         if durability != "memory":
             promises.accepted = promises.attempted
         if durability == "synced":

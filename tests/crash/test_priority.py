@@ -139,7 +139,7 @@ class Session:
         self.promises.commands += [
             oracle.add(name, key, body) for key, body in zip(keys, bodies, strict=True)
         ]
-        self.store.put_many(self.store.queue(name), bodies, keys, self.word(rng))
+        self.store.put_many(self.store.queue(name), bodies, keys, durability=self.word(rng))
 
     def receive(self, rng: random.Random) -> None:
         queue = self.store.queue(self.name(rng))
@@ -160,7 +160,7 @@ class Session:
             return
         if not queue.is_deleted:
             self.promises.commands += [oracle.remove(queue.name, record.id) for record in chosen]
-        self.store.ack_many(queue, chosen, self.word(rng))
+        self.store.ack_many(queue, chosen, durability=self.word(rng))
 
     def create(self, rng: random.Random) -> None:
         name = f"queue-{len(self.promises.commands)}"
@@ -173,7 +173,7 @@ class Session:
         name = self.name(rng)
         if name:
             self.promises.commands.append(oracle.delete(name))
-            self.store.delete_queue(name, self.word(rng))
+            self.store.delete_queue(name, durability=self.word(rng))
 
     def sync(self, rng: random.Random) -> None:
         self.store.sync()

@@ -73,7 +73,7 @@ class Session:
         promises = self.promises
         bodies = [body(promises.attempted + i) for i in range(count)]
         promises.attempted += count
-        self.queue.put_many(bodies, durability)
+        self.queue.put_many(bodies, durability=durability)
         promises.accepted += count
         if not self.queue.unsynced_bytes:
             promises.synced = promises.accepted
@@ -133,7 +133,7 @@ class Session:
         self.promises.again |= {number(letter.body) for letter in chosen}
         self.promises.left -= self.promises.again
         self.promises.left_durably -= self.promises.again
-        self.queue.put_many([letter.body for letter in chosen], "synced")
+        self.queue.put_many([letter.body for letter in chosen], durability="synced")
         self.promises.synced = self.promises.accepted
         self.promises.dead -= self.promises.again
         self.letters.remove([letter.id for letter in chosen])
@@ -281,7 +281,7 @@ def two_power_cuts(seed: int) -> None:
     fs = fs.crash(rng)
     session = Session(fs, Promises())
     there = session.queue.depth
-    session.queue.put_many([b"tick"] * 4, "synced")
+    session.queue.put_many([b"tick"] * 4, durability="synced")
     fs = fs.crash(rng)
     with (
         diskq.FifoQueue(PATH, "spool", options=OPTIONS, fs=fs) as queue,
@@ -317,13 +317,13 @@ MUTATIONS = [
     # A letter leaves before what becomes of it is durable; or was not durable when its message left.
     Mutation(
         LETTERS,
-        '[letter.pack() for letter in dead_letters], "synced"',
+        '[letter.pack() for letter in dead_letters], durability="synced"',
         "[letter.pack() for letter in dead_letters]",
     ),
-    Mutation(LETTERS, '        queue.put_many(stay.values(), "synced")\n', ""),
+    Mutation(LETTERS, '        queue.put_many(stay.values(), durability="synced")\n', ""),
     Mutation(
         LETTERS,
-        'queue.put_many(stay.values(), "synced")',
+        'queue.put_many(stay.values(), durability="synced")',
         "queue.advance(last + 1)\n        queue.sync()\n        queue.put_many(stay.values())\n"
         "        return",
     ),

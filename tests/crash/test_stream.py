@@ -129,7 +129,7 @@ class Session:
         before = self.stream.next_offsets
         if count == 1:
             key, timestamp, value = batch[0]
-            position = self.stream.append(value, key, timestamp, durability)
+            position = self.stream.append(value, key, timestamp, durability=durability)
             assert position.offset == before[position.partition]
         else:
             offsets = self.stream.append_many([(k, v, t) for k, t, v in batch], durability=durability)

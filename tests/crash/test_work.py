@@ -96,7 +96,7 @@ class Session:
         count = self.rng.randint(1, 5)
         bodies = [body(promises.attempted + i) for i in range(count)]
         promises.attempted += count
-        self.queue.put_many(bodies, self.rng.choice(["memory", "written", "written", "synced"]))
+        self.queue.put_many(bodies, durability=self.rng.choice(["memory", "written", "written", "synced"]))
         if self.queue.log.is_flushed:
             promises.accepted = promises.attempted
         if not self.queue.unsynced_bytes:
@@ -238,7 +238,7 @@ def check_life_goes_on(outcome: str, fs: CrashFS, promises: Promises) -> None:
     check(outcome, fs, promises)
     new = range(promises.attempted + 1000, promises.attempted + 1030)
     with diskq.FifoQueue("/q", "events", options=OPTIONS, fs=fs) as queue:
-        queue.put_many([body(number)[:60] for number in new], "synced")
+        queue.put_many([body(number)[:60] for number in new], durability="synced")
     for disk in (fs, fs.crash(random.Random(fs.operations))):
         attempts = {int(lease.body[:6]): lease.attempts for lease in delivered(disk)}
         assert [attempts.get(number) for number in new] == [1] * len(new), "taken for another"

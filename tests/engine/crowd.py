@@ -89,10 +89,10 @@ class Queue(Shared):
         super().__init__(diskq.FifoQueue(directory, "events", options=options, fs=QuickDisk()), directory)
 
     def put(self, body: bytes, word: Any) -> object:
-        return self.engine.put(body, word)
+        return self.engine.put(body, durability=word)
 
     def put_many(self, bodies: list[bytes], word: Any) -> object:
-        return self.engine.put_many(bodies, word)
+        return self.engine.put_many(bodies, durability=word)
 
     def take(self, count: int) -> list[bytes]:
         if count == 1:
@@ -149,7 +149,7 @@ class Journal(Shared):
         return self.engine.append(body, durability=word)
 
     def put_many(self, bodies: list[bytes], word: Any) -> object:
-        return self.engine.append_many(bodies, word)
+        return self.engine.append_many(bodies, durability=word)
 
     def look(self) -> object:
         return self.engine.flush()
@@ -162,10 +162,10 @@ class Jobs(Shared):
         self.queue = self.engine.queue()
 
     def put(self, body: bytes, word: Any) -> object:
-        return self.engine.put(self.queue, body, len(body) % 5, word)
+        return self.engine.put(self.queue, body, len(body) % 5, durability=word)
 
     def put_many(self, bodies: list[bytes], word: Any) -> object:
-        return self.engine.put_many(self.queue, bodies, 1, word)
+        return self.engine.put_many(self.queue, bodies, 1, durability=word)
 
     def take(self, count: int) -> list[bytes]:
         records = self.engine.get_many(self.queue, count)

@@ -122,7 +122,7 @@ def test_what_is_sent_then_is_there_with_what_was(case, tmp_path):
     root = copied(case, tmp_path)
     with PriorityStore(root) as store:
         before = described(store)[""]["records"]
-        number = store.put(store.queue(), b"new", 7, "synced")
+        number = store.put(store.queue(), b"new", 7, durability="synced")
         assert number == case["diskq"]["state"][""]["last_id"] + 1
     with PriorityStore(root) as store:
         found = described(store)[""]["records"]

@@ -142,7 +142,7 @@ def test_a_queue_has_its_messages(case: Path, left: Unpack) -> None:
     with diskq.FifoQueue(it.path, it.told["name"], fs=it.fs) as queue:
         it.check_repairs(queue.repairs)
         check_queue(it, [body.decode() for body in queue.peek_many(1000)])
-        queue.put(b"it goes on", "synced")
+        queue.put(b"it goes on", durability="synced")
     with diskq.FifoQueue(it.path, it.told["name"], fs=it.fs) as queue:
         assert queue.repairs == ()
         assert queue.get_many(1000)[-1] == b"it goes on"

@@ -37,13 +37,13 @@ def _members_of_a_budget(fs: FileSystem, path: str, count: int, stack: ExitStack
         stack.enter_context(FifoQueue(path, f"queue{number}", options=options, fs=fs))
         for number in range(count)
     ]
-    return partial(do_all, [partial(queues[0].put, b"x", "synced"), queues[0].get])
+    return partial(do_all, [partial(queues[0].put, b"x", durability="synced"), queues[0].get])
 
 
 def _files_of_a_queue(fs: FileSystem, path: str, count: int, stack: ExitStack) -> Act:
     MAKERS["files of a queue"](fs, path, count)
     queue = stack.enter_context(FifoQueue(path, NAME, fs=fs))
-    return lambda: queue.put(b"x", "synced")
+    return lambda: queue.put(b"x", durability="synced")
 
 
 def _files_of_a_drained_queue(fs: FileSystem, path: str, count: int, stack: ExitStack) -> Act:

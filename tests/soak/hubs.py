@@ -23,7 +23,7 @@ def write(path: str, seconds: str, seed: str) -> None:
     with Journal(path, options=JournalOptions(segment_size=SEGMENT)) as journal:
         while time.monotonic() < until:
             batch = [rng.randbytes(rng.randrange(200)) for _ in range(rng.randrange(1, 100))]
-            journal.append_many([(b"k%d" % rng.randrange(9), value) for value in batch], "synced")
+            journal.append_many([(b"k%d" % rng.randrange(9), value) for value in batch], durability="synced")
             time.sleep(rng.random() * 0.02)
         print("done", journal.next_offset, flush=True)
 

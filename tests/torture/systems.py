@@ -138,7 +138,7 @@ class _Queue:
         self.queue = diskq.FifoQueue(directory, "events", options=options, fs=fs)
 
     def put(self, body: bytes) -> None:
-        self.queue.put(body, "synced")
+        self.queue.put(body, durability="synced")
 
     def take(self) -> bytes | None:
         return self.queue.get()
@@ -217,7 +217,7 @@ class _Jobs:
         self.store = diskq.PriorityStore(directory, options=options, fs=fs)
 
     def put(self, body: bytes) -> None:
-        self.store.put(self.store.queue(), body, 0, "synced")
+        self.store.put(self.store.queue(), body, 0, durability="synced")
 
     def take(self) -> bytes | None:
         queue = self.store.queue()

@@ -45,7 +45,7 @@ async def _send_all(args: argparse.Namespace) -> None:
         for batch in batches(values, args.batch, CHUNK):
             items = [(key, value, args.timestamp, args.type) for value in batch]
             with sent.adding(len(batch)):
-                journal.append_many(items, args.durability)
+                journal.append_many(items, durability=args.durability)
             await trio.lowlevel.checkpoint_if_cancelled()  # for interrupts: nothing else waits here
 
     try:

@@ -67,7 +67,7 @@ def delete(args: argparse.Namespace) -> None:
     check_confirmed(args, lambda: _question(args))
     with _opened(args) as store:
         removed = store.queue(args.name).table.stored
-        store.delete_queue(args.name, "synced")
+        store.delete_queue(args.name, durability="synced")
     note(f"queue {args.name!r} removed, with {removed} messages")
 
 
@@ -112,7 +112,9 @@ async def _send_all(args: argparse.Namespace) -> None:
                 priorities = [_first_of(args.priority, entry.priority, 0) for entry in some]
                 queue = store.queue(name)
                 with sent.adding(len(some)):
-                    store.put_many(queue, [entry.value for entry in some], priorities, args.durability)
+                    store.put_many(
+                        queue, [entry.value for entry in some], priorities, durability=args.durability
+                    )
                 await trio.lowlevel.checkpoint_if_cancelled()  # for interrupts: nothing else waits here
 
     async def send_data(messages: Iterable[bytes]) -> None:

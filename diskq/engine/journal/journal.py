@@ -94,8 +94,8 @@ class Journal(LogEngine):
         key: Key = None,
         timestamp: When = None,
         type: int = 0,
-        durability: Durability | None = None,
         *,
+        durability: Durability | None = None,
         offset: int | None = None,
     ) -> int:
         """Append one message. Returns its offset.
@@ -124,7 +124,7 @@ class Journal(LogEngine):
         return given
 
     def append_many(
-        self, items: Iterable[Item], durability: Durability | None = None, *, offset: int | None = None
+        self, items: Iterable[Item], *, durability: Durability | None = None, offset: int | None = None
     ) -> range:
         """Append messages, with as few system calls as possible. Returns their offsets.
 
@@ -146,7 +146,7 @@ class Journal(LogEngine):
         return offsets
 
     @exclusive
-    def append_encoded(self, data: bytes | memoryview, durability: Durability | None = None) -> range:
+    def append_encoded(self, data: bytes | memoryview, *, durability: Durability | None = None) -> range:
         """Append encoded records, which begin with the next offset. Returns their offsets.
 
         Raises ValueError for bytes that are not whole records, OffsetMismatchError, and as `append_many`. All

@@ -156,7 +156,7 @@ class PriorityStore(LogEngine):
         return queue
 
     @exclusive
-    def delete_queue(self, name: str, durability: Durability | None = None) -> None:
+    def delete_queue(self, name: str, *, durability: Durability | None = None) -> None:
         """Remove a queue and all its messages. Settling its messages in flight then has no effect.
 
         Raises QueueNotFoundError, QueueNameError for the default queue, and as `put`.
@@ -167,7 +167,7 @@ class PriorityStore(LogEngine):
     # --- putting ----------------------------------------------------------------------------------
 
     def put(
-        self, queue: StoredQueue, payload: Payload, priority: int = 0, durability: Durability | None = None
+        self, queue: StoredQueue, payload: Payload, priority: int = 0, *, durability: Durability | None = None
     ) -> int:
         """Add one message; the smallest `priority` is received first. Returns its id.
 
@@ -176,13 +176,14 @@ class PriorityStore(LogEngine):
         and DiskFullError, after which it is not in the queue; and StorageFailedError, after which it may or
         may not be.
         """
-        return self.put_many(queue, [payload], priority, durability)[0]
+        return self.put_many(queue, [payload], priority, durability=durability)[0]
 
     def put_many(
         self,
         queue: StoredQueue,
         payloads: Iterable[Payload],
         priorities: int | Sequence[int] = 0,
+        *,
         durability: Durability | None = None,
     ) -> range:
         """Add messages, of one priority or each with its own, with one write. Returns their ids.
@@ -235,16 +236,18 @@ class PriorityStore(LogEngine):
             raise _no_queue(queue)
         return self.steps.peek(queue, max_items)
 
-    def ack(self, queue: StoredQueue, record: PriorityRecord, durability: Durability | None = None) -> None:
+    def ack(
+        self, queue: StoredQueue, record: PriorityRecord, *, durability: Durability | None = None
+    ) -> None:
         """Acknowledge the message, which is then never redelivered, as durably as `durability` says.
 
         Without `durability` the options say it. Raises LeaseError if it was settled before, DiskFullError,
         after which it is in flight as it was, and StorageFailedError.
         """
-        self.ack_many(queue, [record], durability)
+        self.ack_many(queue, [record], durability=durability)
 
     def ack_many(
-        self, queue: StoredQueue, records: Iterable[PriorityRecord], durability: Durability | None = None
+        self, queue: StoredQueue, records: Iterable[PriorityRecord], *, durability: Durability | None = None
     ) -> None:
         """Acknowledge messages as `ack`, with one write. `DiskFullError.accepted` is the number that are."""
         if type(queue) is not StoredQueue:

@@ -110,7 +110,7 @@ class FifoQueue(LogEngine):
 
     # --- putting ----------------------------------------------------------------------------------
 
-    def put(self, body: Body, durability: Durability | None = None) -> None:
+    def put(self, body: Body, *, durability: Durability | None = None) -> None:
         """Add one message at the end.
 
         Returns when it is as durable as `durability` (else the options) says. Raises TypeError,
@@ -139,7 +139,7 @@ class FifoQueue(LogEngine):
             self.guard.give()
         self.log.end_sync(call)
 
-    def put_many(self, bodies: Iterable[Body], durability: Durability | None = None) -> int:
+    def put_many(self, bodies: Iterable[Body], *, durability: Durability | None = None) -> int:
         """Add messages at the end, in order, with as few system calls as they allow. Returns how many.
 
         All are checked before the first is added. Raises as `put`; `DiskFullError.accepted` is the number of

@@ -125,7 +125,7 @@ class DeadLetters(Closing):
         """
         dead_letters = self.select(ids)
         with FifoQueue(self._path, SPOOL, options=_OPTIONS, fs=self._fs) as spool:
-            spool.put_many([letter.body for letter in dead_letters], "synced")
+            spool.put_many([letter.body for letter in dead_letters], durability="synced")
         self.remove([letter.id for letter in dead_letters])
         return len(dead_letters)
 
@@ -139,7 +139,7 @@ class DeadLetters(Closing):
 
     def add(self, dead_letters: Iterable[DeadLetter]) -> None:
         """Add dead letters, durably. Raises DiskFullError: some of them may be stored all the same."""
-        self._queue.put_many([letter.pack() for letter in dead_letters], "synced")
+        self._queue.put_many([letter.pack() for letter in dead_letters], durability="synced")
 
     def select(self, ids: Collection[str] | None) -> DeadLetterList:
         """Return these dead letters, or all, in order. Raises KeyError for an unknown id."""
@@ -162,7 +162,7 @@ class DeadLetters(Closing):
         for letter, envelope in sorted(found[: last + 1], key=lambda pair: _age(pair[0])):
             if letter.id not in gone:
                 stay.setdefault(letter.id, envelope)
-        queue.put_many(stay.values(), "synced")
+        queue.put_many(stay.values(), durability="synced")
         queue.advance(last + 1)
         queue.sync()
 

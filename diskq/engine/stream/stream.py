@@ -116,7 +116,7 @@ class Stream(LogEngine):
     # --- appending --------------------------------------------------------------------------------
 
     def append(
-        self, value: Value, key: Key = None, timestamp: When = None, durability: Durability | None = None
+        self, value: Value, key: Key = None, timestamp: When = None, *, durability: Durability | None = None
     ) -> Position:
         """Append one message to the partition that its key belongs to.
 
@@ -146,6 +146,7 @@ class Stream(LogEngine):
         items: Iterable[Item],
         key: Key = None,
         timestamp: When = None,
+        *,
         durability: Durability | None = None,
     ) -> dict[int, range]:
         """Append messages, with as few system calls as possible. Returns each partition's new offsets.

@@ -434,7 +434,7 @@ def test_a_flip_at_any_byte_of_ours_is_never_delivered():
     fs = RamFS({})
     with opened(fs, segment_size=150) as journal:
         for item in given(items(6, 20)):
-            journal.append(item[1], item[0], item[2], item[3], "synced")
+            journal.append(item[1], item[0], item[2], item[3], durability="synced")
     files = fs.files()
     expected = told(items(6, 20))
     for path in (data(), data(3), sums(), sums(3)):

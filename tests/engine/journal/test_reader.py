@@ -267,7 +267,7 @@ def test_whatever_is_damaged_nothing_is_invented_and_all_else_is_told(draw):
     if is_ours:
         with opened(fs, segment_size=3000) as journal:
             for number in range(0, 40, 5):
-                journal.append_many(given(expected[number : number + 5]), "synced")
+                journal.append_many(given(expected[number : number + 5]), durability="synced")
     else:
         lay_out(fs, expected, 3000)
     names = sorted(path for path in fs.files() if path.endswith(".jnl") and fs.size_of(path))

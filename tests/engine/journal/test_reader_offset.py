@@ -208,7 +208,7 @@ def test_a_reader_of_what_no_power_cut_has_left_is_set_back():
     """Or it would pass over the messages that get these offsets again."""
     fs = disk()
     journal = opened(fs)
-    journal.append_many(given(items(4)), "synced")
+    journal.append_many(given(items(4)), durability="synced")
     journal.append_many(given(items(3, start=4)))
     with offset(fs) as mine:
         mine.commit_to(7)

@@ -612,7 +612,7 @@ def test_a_store_opens_on_the_disk_that_it_has_filled():
 def test_what_is_held_in_memory_is_written_when_there_is_room():
     fs = failing_disk()
     with opened(fs) as store:
-        store.put_many(store.queue(), [b"one", b"two"], 0, "memory")
+        store.put_many(store.queue(), [b"one", b"two"], 0, durability="memory")
         fs.fail("pwrite", path="*.log", error=errno.ENOSPC, times=None)
         with pytest.raises(DiskFullError):
             store.sync()

@@ -269,7 +269,7 @@ def test_an_error_while_writing_is_told_and_nothing_is_left():
 def test_a_name_that_is_not_durable_is_the_end():
     fs = failing_disk()
     store = opened(fs)
-    store.put(store.queue(), b"x", 0, "synced")
+    store.put(store.queue(), b"x", 0, durability="synced")
     fs.fail("sync_directory", path=DATA, error=errno.EIO)
     with pytest.raises(StorageFailedError):
         store.snapshot()

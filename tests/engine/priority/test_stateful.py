@@ -47,7 +47,7 @@ class StoreModel(RuleBasedStateMachine):
         name = self.a_name(data)
         model = self.models[name]
         payloads = [b"%d" % (model.last_id + 1 + i) * (i + 1) for i in range(len(keys))]
-        ids = self.store.put_many(self.store.queue(name), payloads, keys, word)
+        ids = self.store.put_many(self.store.queue(name), payloads, keys, durability=word)
         assert ids == range(model.last_id + 1, model.last_id + 1 + len(keys))
         model.last_id += len(keys)
         for each in zip(keys, ids, payloads, strict=True):
@@ -70,7 +70,7 @@ class StoreModel(RuleBasedStateMachine):
         chosen = data.draw(st.lists(st.sampled_from(own), unique_by=id, min_size=1))
         queue = self.store.queue(name)
         if is_ack:
-            self.store.ack_many(queue, chosen, word)
+            self.store.ack_many(queue, chosen, durability=word)
         else:
             self.store.nack_many(queue, chosen)
             for r in chosen:
@@ -80,7 +80,7 @@ class StoreModel(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["a", "b"]), word=WORDS)
     def create_or_delete(self, name: str, word: Any) -> None:
         if name in self.models:
-            self.store.delete_queue(name, word)
+            self.store.delete_queue(name, durability=word)
             del self.models[name]
             self.in_hand = [pair for pair in self.in_hand if pair[0] != name]
         else:

@@ -500,7 +500,7 @@ def test_a_deleted_queue_hides_nothing():
 def test_a_word_is_what_a_crash_leaves(word):
     fs = disk()
     store = opened(fs)
-    store.put(store.queue(), b"message", 0, word)
+    store.put(store.queue(), b"message", 0, durability=word)
     after = fs.kill() if word == "written" else fs.crash(random.Random(1))
     with opened(after) as store:
         assert drain(store) == [(0, 1, b"message")]
@@ -510,17 +510,17 @@ def test_in_memory_it_waits_and_is_seen():
     fs = disk()
     with opened(fs) as store:
         queue = store.queue()
-        store.put_many(queue, [b"one", b"two"], 0, "memory")
+        store.put_many(queue, [b"one", b"two"], 0, durability="memory")
         record = store.get(queue)
         assert record is not None
-        store.ack(queue, record, "memory")
+        store.ack(queue, record, durability="memory")
         assert not store.log.is_flushed
         assert segments(fs) == {0: []}
         assert store.next_lsn == 3
         store.put(queue, b"three")
         assert store.log.is_flushed, "what came first is written first"
         assert stored(fs)[""].ordered() == [(0, 2, b"two"), (0, 3, b"three")]
-        store.put(queue, b"four", 0, "memory")
+        store.put(queue, b"four", 0, durability="memory")
     assert stored(fs)[""].last_id == 4
 
 
@@ -751,8 +751,8 @@ def test_what_is_held_in_memory_is_rolled_too():
     fs = disk()
     with opened(fs, soft_limit=100, hard_limit=120, snapshot_segments=99) as store:
         for _ in range(9):
-            store.put(store.queue(), bytes(10), 0, "memory")
-        store.put_many(store.queue(), [bytes(10)] * 9, 0, "memory")
+            store.put(store.queue(), bytes(10), 0, durability="memory")
+        store.put_many(store.queue(), [bytes(10)] * 9, 0, durability="memory")
     assert sum(map(len, segments(fs).values())) == 18
     assert all(len(records) <= 4 for records in segments(fs).values())
 

@@ -150,7 +150,7 @@ def test_taking_it_back_is_durable_before_anything_is_accepted():
     fs = filled(3)
     put_journal(fs, acked_row(*place(3)), acked_row(0, RECORD, 5 * RECORD))
     with opened(fs) as queue:
-        queue.put_many(bodies(2, start=3), "synced")
+        queue.put_many(bodies(2, start=3), durability="synced")
         after = fs.crash()
     assert handed_out(after) == [body(0), body(3), body(4)]
 

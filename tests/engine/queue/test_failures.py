@@ -387,7 +387,7 @@ class Witness:
     def put(self, queue: FifoQueue, batch: list[bytes], durability: Durability) -> None:
         before = queue.steps.accepted_total
         try:
-            queue.put_many(batch, durability)
+            queue.put_many(batch, durability=durability)
         except StorageFailedError:
             self.doubtful += batch
             raise

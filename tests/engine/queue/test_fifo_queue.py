@@ -616,7 +616,7 @@ def test_delete_removes_everything_but_the_lock():
     queue = opened(fs, max_bytes_per_file=1000)
     queue.put_many(bodies(10))
     for number in range(3):
-        queue.put(body(number), "synced")  # one of the files, then of the redo log
+        queue.put(body(number), durability="synced")  # one of the files, then of the redo log
     assert fs.size_of(f"{ROOT}/.diskq/q.redo")
     queue.peek()
     queue.delete()

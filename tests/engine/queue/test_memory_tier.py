@@ -184,12 +184,12 @@ def test_a_stronger_word_keeps_its_promise_and_its_place(word):
     with first(fs) as queue:
         queue.put_many(bodies(3))
         queue.get()
-        queue.put(b"strong", word)
+        queue.put(b"strong", durability=word)
         after = fs.kill() if word == "written" else fs.crash()
         assert contents(after) == [*bodies(2, start=1), b"strong"]
         queue.put(b"weak")
         assert contents(fs.kill()) == [*bodies(2, start=1), b"strong"]
-        queue.put_many([b"strong, too", b"and more"], word)
+        queue.put_many([b"strong, too", b"and more"], durability=word)
         assert drained(queue) == [*bodies(2, start=1), b"strong", b"weak", b"strong, too", b"and more"]
 
 
@@ -232,7 +232,7 @@ def test_what_is_peeked_at_may_be_written_meanwhile(by, file_size):
             queue.put_many(bodies(10, start=15))
         elif by == "written":
             more = 1
-            queue.put(body(15), "written")
+            queue.put(body(15), durability="written")
         else:
             queue.sync()
         if by == "sync, twice":
@@ -262,7 +262,7 @@ def test_what_was_peeked_at_and_not_received_is_there_after_a_close():
 def test_what_is_peeked_at_may_begin_in_the_files_and_end_in_memory():
     fs = disk()
     with first(fs) as queue:
-        queue.put_many(bodies(5), "written")
+        queue.put_many(bodies(5), durability="written")
         queue.put_many(bodies(5, start=5))
         assert queue.peek_many(8) == bodies(8)
         assert queue.peek_many(100, 650) == bodies(6)
@@ -276,7 +276,7 @@ def test_what_is_peeked_at_may_begin_in_the_files_and_end_in_memory():
 
 def test_a_large_message_of_the_files_keeps_its_place_before_those_in_memory():
     with first(disk()) as queue:
-        queue.put_many([b"a", bytes(500)], "written")
+        queue.put_many([b"a", bytes(500)], durability="written")
         queue.put(b"b")
         assert queue.get_many(10, 100) == [b"a"]
         assert queue.get_many(10, 1000) == [bytes(500), b"b"]
@@ -285,7 +285,7 @@ def test_a_large_message_of_the_files_keeps_its_place_before_those_in_memory():
 def test_emptying_takes_memory_too_and_what_is_peeked_at():
     fs = disk()
     with first(fs) as queue:
-        queue.put_many(bodies(5), "written")
+        queue.put_many(bodies(5), durability="written")
         queue.put_many(bodies(5, start=5))
         queue.peek_many(7)
         queue.clear()
@@ -350,7 +350,7 @@ def test_a_batch_that_met_a_full_disk_midway_can_be_repeated_from_where_it_ended
 def test_messages_that_never_fit_on_the_disk_are_reported_at_the_close():
     fs = failing_disk()
     queue = first(fs)
-    queue.put_many(bodies(3), "synced")
+    queue.put_many(bodies(3), durability="synced")
     queue.put_many(bodies(3, start=3))
     fs.capacity(0)
     with pytest.raises(DiskFullError):
@@ -455,12 +455,12 @@ def test_memory_and_files_are_one_queue(seed):
         if act == "put":
             made += 1
             model.append(body(made, rng.randrange(9, 250)))
-            queue.put(model[-1], word)
+            queue.put(model[-1], durability=word)
         elif act == "put_many":
             batch = [body(made + i, rng.randrange(9, 150)) for i in range(rng.randrange(20))]
             made += len(batch)
             model += batch
-            queue.put_many(batch, word)
+            queue.put_many(batch, durability=word)
         elif act == "take":
             assert queue.get() == (model.popleft() if model else None)
         elif act == "take_many":
@@ -474,7 +474,7 @@ def test_memory_and_files_are_one_queue(seed):
             if rng.random() < 0.5:
                 made += 1
                 model.append(body(made))
-                queue.put(model[-1], word)
+                queue.put(model[-1], durability=word)
             count = rng.randrange(len(peeked) + 1)
             queue.advance(count)
             for _ in range(count):

@@ -134,7 +134,7 @@ def test_messages_come_while_others_are_worked_on():
     with opened(disk()) as queue, FifoWork(queue) as work:
         assert work.get() is None
         queue.put(body(0))
-        queue.put(body(1), "memory")
+        queue.put(body(1), durability="memory")
         first, second = work.get_many(10)
         work.ack(second)
         queue.put(body(2))
@@ -451,7 +451,7 @@ def test_an_acknowledged_message_is_in_its_file_before_the_ack_log_says_so():
     fs = disk()
     queue = opened(fs)
     work = FifoWork(queue)
-    queue.put(body(0), "memory")
+    queue.put(body(0), durability="memory")
     lease = work.get()
     assert lease is not None
     assert fs.size_of(data(0)) == 0

@@ -45,9 +45,9 @@ def disk() -> CrashFS:
 def test_messages_keep_their_ids_when_a_power_cut_takes_back_what_was_delivered(disk):
     """Of two processes the second has delivered messages that it never synced."""
     first = Life(disk)
-    first.queue.put_many([b"%d" % n for n in range(5)], "synced")
+    first.queue.put_many([b"%d" % n for n in range(5)], durability="synced")
     second = Life(disk.kill())
-    second.queue.put_many([b"%d" % n for n in range(5, 10)], "synced")
+    second.queue.put_many([b"%d" % n for n in range(5, 10)], durability="synced")
     before = second.delivered(10)
     second.queue.put(b"never synced")
     second.delivered(1)
@@ -72,7 +72,7 @@ def test_many_crashes_do_not_make_the_state_grow_for_ever(disk, monkeypatch):
 
 def test_a_batch_is_the_same_again_whatever_the_limit_is_by_now(disk):
     life = Life(disk)
-    life.queue.put_many([b"%d" % n for n in range(9)], "synced")
+    life.queue.put_many([b"%d" % n for n in range(9)], durability="synced")
     assert list(life.tried(3)) == [b"0", b"1", b"2"]
     for limit in (1, 100):
         life = Life(life.fs.kill())
@@ -86,7 +86,7 @@ def test_a_batch_is_the_same_again_whatever_the_limit_is_by_now(disk):
 
 def test_tries_of_a_batch_that_was_dropped_are_not_held_against_the_next_one(disk):
     life = Life(disk)
-    life.queue.put_many([b"a", b"b", b"c"], "synced")
+    life.queue.put_many([b"a", b"b", b"c"], durability="synced")
     life.tried(2)
     life.queue.advance(2)  # as if they were dropped: there was no commit
     life.queue.sync()
@@ -97,7 +97,7 @@ def test_tries_of_a_batch_that_was_dropped_are_not_held_against_the_next_one(dis
 
 def test_what_is_buried_is_not_tried_again_after_a_restart(disk):
     life = Life(disk)
-    life.queue.put_many([b"a", b"b", b"c"], "synced")
+    life.queue.put_many([b"a", b"b", b"c"], durability="synced")
     life.tried(3)
     life.cursor.bury([1])
     life.cursor.do_not_count_failed_try()

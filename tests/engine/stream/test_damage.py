@@ -758,7 +758,7 @@ def a_turn_of_ours(fs: RamFS, rng: random.Random, sent: dict[int, Triple], numbe
     stream = Stream(ROOT, fs=fs)
     for number in itertools.islice(numbers, rng.randrange(5)):
         one = key, timestamp, value = triple(number, rng.choice([40, 17]))
-        position = stream.append(value, key, timestamp, rng.choice(["written", "synced"]))
+        position = stream.append(value, key, timestamp, durability=rng.choice(["written", "synced"]))
         assert position.offset not in sent
         sent[position.offset] = one
     if rng.random() < 0.5:

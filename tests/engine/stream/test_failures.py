@@ -50,7 +50,7 @@ NEVER_CALLED = {
 
 def append(stream: Stream, one: Triple, durability: Durability = "written") -> None:
     key, timestamp, value = one
-    stream.append(value, key, timestamp, durability)
+    stream.append(value, key, timestamp, durability=durability)
 
 
 def open_handles(fs: FaultFS[CrashFS]) -> int:

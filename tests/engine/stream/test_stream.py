@@ -203,7 +203,7 @@ def test_the_same_messages_make_the_files_that_go_diskq_made(name, how, tmp_path
                 stream.append_many(pushed[start : start + 7])
         else:
             word: Any = "memory" if how == "from memory" else "written"
-            positions = [stream.append(value, key, time, word) for key, value, time in pushed]
+            positions = [stream.append(value, key, time, durability=word) for key, value, time in pushed]
             assert positions == [(m.partition, m.offset) for m in told.pushed]
     assert (ours / "settings.json").read_bytes() == (theirs / "settings.json").read_bytes()
     expected = {path.relative_to(theirs): path.read_bytes() for path in theirs.glob("parts/*/*")}
@@ -415,8 +415,8 @@ class OwnStr(str):
 def test_values_and_keys_may_be_of_any_kind_of_bytes(value, key, word):
     fs = disk()
     with opened(fs, **ONE) as stream:
-        stream.append(value, key, 1, word)
-        stream.append_many([(key, value, 1), value], key, 1, word)
+        stream.append(value, key, 1, durability=word)
+        stream.append_many([(key, value, 1), value], key, 1, durability=word)
     assert held(fs)[0] == [(b"k", 1, b"v")] * 3
 
 
@@ -468,7 +468,7 @@ def test_what_is_refused_is_refused_before_anything_is_written(value, key, times
         before, offsets = fs.files(), stream.next_offsets
         for call in (
             lambda: stream.append(value, key, timestamp),
-            lambda: stream.append(value, key, timestamp, "memory"),
+            lambda: stream.append(value, key, timestamp, durability="memory"),
             lambda: stream.append_many([b"vv", (key, value, timestamp)]),
             lambda: stream.append_many([(b"k", b"vv"), value], key, timestamp),
             lambda: stream.append_many([("k", b"vv", 1), (key, value)], timestamp=timestamp),

@@ -174,7 +174,7 @@ def queue_killed_engine(path: str) -> Told:
     """Written without a write-ahead log, and not synced."""
     sent = texts("order", 50)
     queue = diskq.FifoQueue(path, "orders", options=diskq.QueueOptions(**NEVER))
-    queue.put_many(raw(sent[:20]), "synced")
+    queue.put_many(raw(sent[:20]), durability="synced")
     queue.get_many(5)
     queue.put_many(raw(sent[20:]))
     killed(kind="queue", name="orders", sent=sent, synced=20, gone=0, taken=5)
@@ -699,7 +699,7 @@ def queue_cut(path: str) -> Told:
     queue = diskq.FifoQueue(ROOT, "orders", options=diskq.QueueOptions(**NEVER), fs=disk)
     queue.get_many(3)
     for body in raw(sent[30:60]):
-        queue.put(body, "synced")
+        queue.put(body, durability="synced")
     queue.get_many(2)
     queue.put_many(raw(sent[60:]))
     told = {"kind": "queue", "name": "orders", "sent": sent, "synced": 60, "gone": 12, "taken": 17}
@@ -719,7 +719,7 @@ def leases_cut(path: str) -> Told:
     queue.sync()
     work.ack(leases[12:14])
     for body in raw(sent[30:]):
-        queue.put(body, "synced")
+        queue.put(body, durability="synced")
     acked, maybe = sent[1:12:2], sent[12:14]
     told = {"kind": "leases", "name": "tasks", "sent": sent, "acked": acked, "maybe": maybe}
     return cut(disk, path, ".diskq/tasks.redo", **told)
@@ -735,7 +735,7 @@ def stream_cut(path: str) -> Told:
         _append(stream, tally, rows[:50])
     stream = diskq.Stream(ROOT, options=diskq.StreamOptions(segment_size=10**6, **NEVER), fs=disk)
     for row in rows[50:95]:
-        position = stream.append(row[1], row[0], row[2], "synced")
+        position = stream.append(row[1], row[0], row[2], durability="synced")
         tally.add(row, position.partition, position.offset)
     synced = tally.sizes()
     _append(stream, tally, rows[95:])
@@ -751,7 +751,7 @@ def journal_cut(path: str) -> Told:
         journal.append_many(_items(rows[:40]))
     journal = diskq.Journal(ROOT, options=diskq.JournalOptions(segment_size=10**6, **NEVER), fs=disk)
     for offset, (key, value, timestamp) in enumerate(rows[40:75], 40):
-        journal.append(value, key, timestamp, offset % 3, "synced")
+        journal.append(value, key, timestamp, offset % 3, durability="synced")
     journal.append_many(_items(rows[75:], 75))
     told = {"kind": "journal", "messages": _journal_rows(rows), "synced": 75, "readers": {}}
     return cut(disk, path, ".diskq/redo", **told)
@@ -766,7 +766,7 @@ def priority_cut(path: str) -> Told:
     )
     for number, (priority, payload) in enumerate(_jobs(*range(40))):
         word: Any = "synced" if number < 30 else "written"
-        main[store.put(store.queue(), payload.encode(), priority, word)] = (priority, payload)
+        main[store.put(store.queue(), payload.encode(), priority, durability=word)] = (priority, payload)
         if number == 29:
             synced = list(main)
     (default,) = (info.name for info in store.queues())
