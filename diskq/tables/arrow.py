@@ -70,7 +70,7 @@ def batches(pieces: Iterable[tuple[int, Columns]], start: int, end: int, schema:
 def _binary(piece: Columns, data: Any, offsets: Any) -> Any:
     kind = pa.binary() if piece.offset_width == 4 else pa.large_binary()
     made = pa.Array.from_buffers(kind, piece.records, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return made.cast(pa.binary())
+    return made if piece.offset_width == 4 else made.cast(pa.binary())
 
 
 def _nanos(_: int, piece: Columns) -> Any:

@@ -10,7 +10,7 @@ from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier
 from diskq.tables.locking import locked
 from diskq.tables.names import TableFile
-from diskq.tables.parquet import Footer, ParquetTarget, footer_of, open_file, read_footer, row_groups
+from diskq.tables.parquet import Footer, ParquetTarget, batches_of, footer_of, open_file, read_footer
 from diskq.tables.state import TableState, TableUpdate
 from diskq.tables.updating import check_whole, install, new_file
 
@@ -72,8 +72,8 @@ def _fill(table: TableState, target: ParquetTarget, run: list[TableFile]) -> Non
     for file in run:
         with open_file(table.fs, file.path) as opened:
             expected += footer_of(file.path, opened).rows
-            for group in row_groups(opened):
-                for batch in group.to_batches():
+            for number in range(opened.num_row_groups):
+                for batch in batches_of(opened, number):
                     target.add(batch)
     target.finish()
     if target.rows != expected:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from diskq.engine.log.message_mark import mark_of
 from diskq.errors import CorruptionError, UnsupportedFormatError
 from diskq.options import Compression
 from diskq.storage.barrier import write_all
@@ -27,7 +28,7 @@ from diskq.tables.arrow import NANOS, schema_of
 from diskq.tables.names import TableFile
 from diskq.tables.sources import Kind
 
-__all__ = ["Footer", "ParquetTarget", "footer_of", "open_file", "read_footer", "row_groups"]
+__all__ = ["Footer", "ParquetTarget", "batches_of", "footer_of", "open_file", "read_footer"]
 
 VERSION = 1
 _PREFIX = "diskq."
@@ -35,6 +36,10 @@ _PREFIX = "diskq."
 # A group of rows ends with this many bytes of keys and values, or rows: what a reader skips, or holds.
 GROUP_BYTES = 64 * 1024 * 1024
 GROUP_ROWS = 1024 * 1024
+
+# Rows of a batch, and bytes of a column, that are read at once.
+_ROWS = 64 * 1024
+_BUFFER = 1024 * 1024
 
 _NUMBERS = ("offset", "timestamp", NANOS)
 
@@ -195,6 +200,10 @@ class ParquetTarget:
         """Add the messages of a batch. Raises OSError; then `abandon`."""
         offsets = batch.column("offset")
         first, last = offsets[0].as_py(), offsets[-1].as_py()
+        if self.footer.mark is None:
+            its = batch.slice(0, 1).to_pylist()[0]
+            mark = mark_of(first, its[NANOS], its.get("type"), its["key"], its["value"])
+            self.footer = replace(self.footer, mark=mark)
         self._note_missing(first)
         if last - first >= len(offsets):
             for number in pc.indices_nonzero(pc.greater(pc.pairwise_diff(offsets), 1)).to_pylist():
@@ -286,7 +295,13 @@ def open_file(fs: FileSystem, path: str) -> Iterator[Any]:
     file = _ReadFile(fs, path)
     try:
         with _corruption(path):
-            yield pq.ParquetFile(pa.PythonFile(file, mode="r"), page_checksum_verification=True)
+            yield pq.ParquetFile(
+                pa.PythonFile(file, mode="r"),
+                # Page by page: a group of rows as a whole is several times its size in memory.
+                buffer_size=_BUFFER,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
     finally:
         file.close()
 
@@ -311,7 +326,6 @@ def footer_of(path: str, opened: Any) -> Footer:
     return Footer.parse(path, opened.metadata.metadata or {})
 
 
-def row_groups(opened: Any, columns: list[str] | None = None) -> Iterator[Any]:
-    """Yield the groups of rows of an open file, each as a `pyarrow.Table`."""
-    for number in range(opened.num_row_groups):
-        yield opened.read_row_group(number, columns=columns)
+def batches_of(opened: Any, group: int, columns: list[str] | None = None) -> Iterator[Any]:
+    """Yield the rows of a group of an open file, as `pyarrow.RecordBatch`."""
+    yield from opened.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False)

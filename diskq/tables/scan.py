@@ -17,15 +17,13 @@ from diskq.errors import CorruptionError, OffsetOutOfRangeError, StreamNotFoundE
 from diskq.storage.fs import FileSystem
 from diskq.tables.arrow import NANOS, batches, schema_of, with_place
 from diskq.tables.names import Listing, TableFile, TableFiles
-from diskq.tables.parquet import footer_of, open_file
+from diskq.tables.parquet import batches_of, footer_of, open_file
 from diskq.tables.sources import Reader, open_source, pieces
 from diskq.tables.state import TableState
 from diskq.tables.updating import check_source
 
 __all__ = ["TableScan", "dataset"]
 
-# Rows of a batch that comes from a file.
-_ROWS = 64 * 1024
 # How often the ends of a table and of a log are looked up if retention removes segments meanwhile.
 _TRIES = 3
 
@@ -117,22 +115,24 @@ class TableScan:
         for its in self._ranges:
             at = its.start
             while at < its.end:
-                rest = its._replace(start=at)
-                file = self._file_at(rest)
-                if file is None:
-                    at = yield from self._from_log(rest)
-                    continue
-                rest = rest._replace(end=min(file.next, its.end))
-                try:
-                    yield from self._from_file(file, rest)
-                except FileNotFoundError:
-                    continue  # a compaction has removed it for a larger one, or retention for good
-                at = rest.end
+                # A list of the files serves until it ends, or one of them is gone.
+                for file in self._files_from(its.partition, at):
+                    if at >= its.end:
+                        break
+                    rest = its._replace(start=at, end=min(file.next, its.end))
+                    try:
+                        yield from self._from_file(file, rest)
+                    except FileNotFoundError:
+                        break  # a compaction has removed it for a larger one, or retention for good
+                    at = rest.end
+                else:
+                    if at < its.end:
+                        at = yield from self._from_log(its._replace(start=at))
 
-    def _file_at(self, its: _Range) -> TableFile | None:
-        """Return the file that has the first of these messages; None if the log has to have it."""
-        files = self._listing(its.partition).files
-        return next((file for file in files if file.first <= its.start < file.next), None)
+    def _files_from(self, partition: int, offset: int) -> list[TableFile]:
+        """Return the files that have this offset, and later ones; none if the log has to have it."""
+        files = [file for file in self._listing(partition).files if file.next > offset]
+        return files if files and files[0].first <= offset else []
 
     def _from_file(self, file: TableFile, its: _Range) -> Iterator[Any]:
         """Yield rows of a file. Raises FileNotFoundError before the first one, CorruptionError."""
@@ -143,8 +143,7 @@ class TableScan:
                 raise CorruptionError(file.path, 0, reason)
             for number in range(opened.num_row_groups):
                 if self._may_have(opened.metadata.row_group(number), its):
-                    rows = opened.read_row_group(number, columns=self._read_schema.names)
-                    for batch in rows.to_batches(max_chunksize=_ROWS):
+                    for batch in batches_of(opened, number, self._read_schema.names):
                         yield from self._chosen(batch, its)
 
     def _may_have(self, group: Any, its: _Range) -> bool:
@@ -174,7 +173,7 @@ class TableScan:
                     yield from self._chosen(batch, its)
                     at = offsets[-1].as_py() + 1
             except OffsetOutOfRangeError as gone:
-                if self._file_at(its._replace(start=at)) is not None:
+                if self._files_from(its.partition, at):
                     return at  # they came into the table before they were removed
                 if not self._allow_gaps or gone.first <= at:
                     raise

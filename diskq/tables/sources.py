@@ -90,6 +90,7 @@ class LogSource(ABC):
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
+        self._durable: dict[int, int] = {}  # by partition: the segment of the last recovery point
 
     @abstractmethod
     def partitions(self) -> list[int]:
@@ -157,9 +158,12 @@ class LogSource(ABC):
 
         Raises FileNotFoundError if the segment was removed, OSError.
         """
+        if self._durable.get(partition, 0) > segment.first:
+            return True
         points = self._points()
         point = points.partitions.get(partition)
         if point is not None and point.base > segment.first:
+            self._durable[partition] = point.base
             return True
         if not (points.is_closed or points.was_left) and self._is_as_left():
             return False  # a producer has yet to sync it; or was killed, and the next one does
@@ -286,10 +290,12 @@ def open_source(fs: FileSystem, path: str) -> LogSource:
 def pieces(reader: Reader, start: int, end: int) -> Iterator[tuple[int, Columns]]:
     """Yield the messages with offsets `start` to `end` - 1 by column, each piece with its first offset.
 
-    The first and the last piece may begin earlier and end later. Messages that cannot be read are left out,
-    and in `reader.losses`. Raises OffsetOutOfRangeError if messages were removed, OSError.
+    A reader that is there goes on. The first and the last piece may begin earlier and end later. Messages
+    that cannot be read are left out, and in `reader.losses`. Raises OffsetOutOfRangeError if messages were
+    removed, OSError.
     """
-    reader.seek(start)
+    if reader.base is None or reader.position != start:
+        reader.seek(start)
     looks = 0
     at = start
     while at < end and looks < _LOOKS:

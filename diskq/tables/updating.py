@@ -72,18 +72,19 @@ class Updating:
         check_source(self._table, source, partition, listing)
         files = self._clean(partition, listing)
         end = files[-1].next if files else None
-        for segment in source.sealed(partition):
-            if end is not None and segment.next <= end:
-                continue
-            if not source.make_durable(partition, segment):
-                return
-            start = segment.first if end is None else end
-            if start < segment.first and not self._table.options.allow_gaps:
-                reason = "retention removed them before they came into the table"
-                raise TableGapError(self._names.directory, partition, start, segment.first, reason)
-            if not self._write(partition, start, segment):
-                return
-            end = segment.next
+        with source.open(partition) as reader:
+            for segment in source.sealed(partition):
+                if end is not None and segment.next <= end:
+                    continue
+                if not source.make_durable(partition, segment):
+                    return
+                start = segment.first if end is None else end
+                if start < segment.first and not self._table.options.allow_gaps:
+                    reason = "retention removed them before they came into the table"
+                    raise TableGapError(self._names.directory, partition, start, segment.first, reason)
+                if not self._write(reader, partition, start, segment):
+                    return
+                end = segment.next
 
     def _clean(self, partition: int, listing: Listing) -> list[TableFile]:
         """Remove files that are superseded, or whose segments are gone. Returns the others."""
@@ -97,8 +98,9 @@ class Updating:
         self._removed += gone
         return files
 
-    def _write(self, partition: int, start: int, segment: Segment) -> bool:
+    def _write(self, reader: Reader, partition: int, start: int, segment: Segment) -> bool:
         """Make the file of a segment, from offset `start` on. False if it is too late for `until`."""
+        reader.losses.clear()
         footer = Footer(
             kind=self._source.kind,
             stream=self._identity,
@@ -106,15 +108,13 @@ class Updating:
             partition=partition,
             first=start,
             next=segment.next,
-            mark=self._source.mark(partition, max(start, segment.first)),
         )
         with new_file(self._table, footer) as target:
-            with self._source.open(partition) as reader:
-                if not self._fill(target, reader, max(start, segment.first), segment.next):
-                    return False
-                footer = target.finish()
-                if footer.missing and not self._table.options.allow_gaps:
-                    raise _gap(self._names.directory, footer, reader)
+            if not self._fill(target, reader, max(start, segment.first), segment.next):
+                return False
+            footer = target.finish()
+            if footer.missing and not self._table.options.allow_gaps:
+                raise _gap(self._names.directory, footer, reader)
             file, size = install(self._table, target)
         self._made.append(file)
         self._messages += target.rows

@@ -109,7 +109,9 @@ MUTATIONS = {
         "for path in ():",
     ),
     "too-early": Mutation(
-        sources.__name__, "if point is not None and point.base > segment.first:", "if True:"
+        sources.__name__,
+        "if point is not None and point.base > segment.first:",
+        "if point is not None and point.base >= segment.first:",
     ),
     "removed-first": Mutation(
         compaction.__name__,

@@ -9,7 +9,7 @@ from diskq.engine.log.reader import LogReader
 from diskq.errors import JournalNotFoundError, OffsetOutOfRangeError, StreamNotFoundError
 from diskq.storage.checksums import checksum
 
-__all__ = ["message_mark"]
+__all__ = ["mark_of", "message_mark"]
 
 
 def message_mark(reader: LogReader[Any, Any, Any], at: int | None = None) -> tuple[int, int] | None:
@@ -25,5 +25,12 @@ def message_mark(reader: LogReader[Any, Any, Any], at: int | None = None) -> tup
         return None
     if message is None or reader.losses or message.offset != offset:
         return None
-    head = f"{message.timestamp_ns} {getattr(message, 'type', None)} {len(message.key)} "
-    return offset, checksum(head.encode() + message.key + message.value)
+    kind = getattr(message, "type", None)
+    return mark_of(offset, message.timestamp_ns, kind, message.key, message.value)
+
+
+def mark_of(
+    offset: int, timestamp_ns: int | None, kind: int | None, key: bytes, value: bytes
+) -> tuple[int, int]:
+    """Return what `message_mark` does for this message. `kind`: its type, in a journal."""
+    return offset, checksum(f"{timestamp_ns} {kind} {len(key)} ".encode() + key + value)

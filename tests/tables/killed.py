@@ -1,0 +1,86 @@
+# Processes for test_killed.py. `produce` appends numbered messages until its stdin ends; `update` keeps a
+# table up to date, and is killed again and again at moments that a seed decides: by its parent, which has
+# imported everything, so that hundreds of lives take seconds.
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from typing import NoReturn
+
+import diskq
+
+BURST = 200
+LONGEST_REST = 0.03  # seconds
+
+
+def value(number: int) -> bytes:
+    return b"value %d " % number * 7
+
+
+def produce(path: str) -> None:
+    """Append 0, 1, 2, ... until stdin ends, and print how many."""
+    is_over = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.read()
+        is_over.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    number = 0
+    with diskq.Stream(path, partition_count=1, segment_size=64 * 1024) as stream:
+        while not is_over.is_set():
+            burst = range(number, number + BURST)
+            stream.append_many([(b"key %d" % (each % 9), value(each), 1000 + each) for each in burst])
+            number += BURST
+            if number % (20 * BURST) == 0:
+                stream.sync()
+            time.sleep(0.004)
+    print(number)
+
+
+def update(path: str, into: str, kills: int, seed: int) -> None:
+    """Have so many updaters killed, one after the other, and print how many had made a file by then."""
+    rng = random.Random(seed)
+    busy = 0
+    for _ in range(kills):
+        came, goes = os.pipe()
+        process = os.fork()
+        if process == 0:
+            os.close(came)
+            _updating(path, into, goes)
+        os.close(goes)
+        # In the middle of the first file, or of a later one: a busy machine changes nothing.
+        made = sum(bool(os.read(came, 1)) for _ in range(rng.choice((0, 1, 1, 2))))
+        time.sleep(rng.uniform(0, LONGEST_REST))
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        busy += bool(made)
+        os.close(came)
+    print(busy)
+
+
+def _updating(path: str, into: str, goes: int) -> NoReturn:
+    try:
+        table = diskq.open_table(path, into)
+        for turn in range(sys.maxsize):
+            table.update(each=lambda _: os.write(goes, b"."))
+            if turn % 3 == 2:
+                table.compact(512 * 1024)
+    finally:
+        os._exit(1)  # which the parent would not have
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "produce":
+        produce(sys.argv[2])
+    else:
+        # What the lives need is imported once.
+        import diskq.tables.compaction
+        import diskq.tables.updating
+
+        update(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
