@@ -56,6 +56,7 @@ TABLE = """
   diskq.storage.forks               os.* diskq._native.core.thread_guard
   diskq.storage.budget              threading
   diskq.engine.log.shared_sync      threading
+  diskq.engine.log.thread_line      threading time
   diskq.storage.checksums           crc32c
   diskq.hub.client                  diskq._native.hub.wire diskq._native.journal.codec
   diskq.hub.replication             diskq._native.journal.codec
