@@ -82,6 +82,10 @@ if TYPE_CHECKING:
         StoreStatistics as StoreStatistics,
     )
     from diskq.engine.queue.fifo_queue import FifoQueue as FifoQueue, QueueStatistics as QueueStatistics
+    from diskq.engine.queue.queue_errors import (
+        QueueBoundError as QueueBoundError,
+        QueueEmptyError as QueueEmptyError,
+    )
     from diskq.engine.queue.work import (
         FifoWork as FifoWork,
         Lease as Lease,
@@ -199,6 +203,7 @@ _HOMES = {
     "engine.journal.time_lookup": ("JournalTimes",),
     "engine.priority.store": ("PriorityRecord", "PriorityStore", "QueueInfo", "StoreStatistics"),
     "engine.queue.fifo_queue": ("FifoQueue", "QueueStatistics"),
+    "engine.queue.queue_errors": ("QueueBoundError", "QueueEmptyError"),
     "engine.queue.work": ("FifoWork", "Lease", "MessageId", "WorkStatistics"),
     "engine.spool.dead_letters": ("DeadLetter", "DeadLetters"),
     "engine.stream.stream": ("Stream",),

@@ -125,13 +125,13 @@ class _Queue(Opened):
         self.engine = self.queue = diskq.FifoQueue(path, name, options=options, **how)
 
     def put(self, body: bytes, durability: Durability | None = None) -> None:
-        self.queue.put(body, durability=durability)
+        self.queue.put_nowait(body, durability=durability)
 
     def put_many(self, bodies: list[bytes], durability: Durability | None = None) -> None:
         self.queue.put_many(bodies, durability=durability)
 
     def take(self) -> bytes | None:
-        return self.queue.get()
+        return next(iter(self.queue.get_many(1)), None)
 
     def accepted(self) -> int:
         return self.queue.steps.accepted_total
@@ -145,6 +145,7 @@ class _Queue(Opened):
             "put, of another kind": lambda: queue.put(bytearray(b"x")),
             "put_many": lambda: queue.put_many([b"x", b"y"]),
             "get": queue.get,
+            "get_nowait": queue.get_nowait,
             "get_many": lambda: queue.get_many(2),
             "peek": queue.peek,
             "peek_many": lambda: queue.peek_many(2),

@@ -19,6 +19,7 @@ from diskq.testing import CrashFS
 from tests.crash.barriers import APPENDFILE, BARRIER, WEAKER
 from tests.crash.harness import ANOTHER, PromiseBroken, Report, enumerate_cuts, repeat, run_cuts
 from tests.crash.mutations import Mutation
+from tests.engine.queues import taken
 from tests.sampling import stride
 
 # Some blocks to a file and some files to a queue, in few operations.
@@ -73,7 +74,7 @@ class Session:
         promises = self.promises
         before = self.metadata()
         if count == 1:
-            bodies = [taken for taken in [self.queue.get()] if taken is not None]
+            bodies = [body for body in [taken(self.queue)] if body is not None]
         else:
             bodies = self.queue.get_many(count)
         if self.metadata() != before:

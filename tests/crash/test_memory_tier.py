@@ -15,6 +15,7 @@ from diskq.testing import CrashFS
 from tests.crash.harness import ANOTHER, PromiseBroken, Report, run_cuts
 from tests.crash.mutations import Mutation
 from tests.crash.test_fifo import LOST, Promises, Session, body
+from tests.engine.queues import taken
 from tests.sampling import stride
 
 OPTIONS = diskq.QueueOptions(
@@ -45,7 +46,7 @@ class TierSession(Session):
     def take(self, count: int = 1) -> None:
         before = self.metadata()
         if count == 1:
-            bodies = [taken for taken in [self.queue.get()] if taken is not None]
+            bodies = [body for body in [taken(self.queue)] if body is not None]
         else:
             bodies = self.queue.get_many(count)
         if self.metadata() != before:

@@ -9,6 +9,7 @@ are left, how often a thread was seen to wait, and unexpected errors.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -96,8 +97,9 @@ class Queue(Shared):
 
     def take(self, count: int) -> list[bytes]:
         if count == 1:
-            body = self.engine.get()
-            return [] if body is None else [body]
+            with contextlib.suppress(diskq.QueueEmptyError):
+                return [self.engine.get_nowait()]
+            return []
         bodies: list[bytes] = self.engine.get_many(count)
         return bodies
 

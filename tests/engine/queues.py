@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.queue_errors import QueueEmptyError
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS
@@ -69,9 +70,17 @@ def bodies(count: int, length: int = 100, start: int = 0) -> list[bytes]:
     return [body(number, length) for number in range(start, start + count)]
 
 
+def taken(queue: FifoQueue) -> bytes | None:
+    """Take the first message; None if there is none."""
+    try:
+        return queue.get_nowait()
+    except QueueEmptyError:
+        return None
+
+
 def drained(queue: FifoQueue) -> list[bytes]:
     """Return all messages, received one by one, as a consumer does."""
-    return list(iter(queue.get, None))
+    return list(iter(lambda: taken(queue), None))
 
 
 def contents(fs: FileSystem, /, **options: Any) -> list[bytes]:

@@ -113,7 +113,8 @@ def _read_queue(files: Path, how: Template, takes: bool) -> Seen:
                     if takes:
                         work.ack(lease)
         else:
-            for body in iter(queue.get, None) if takes else queue.peek_many(_MANY):
+            one_by_one = iter(lambda: next(iter(queue.get_many(1)), None), None)
+            for body in one_by_one if takes else queue.peek_many(_MANY):
                 seen.add(body)
         seen.tell(queue.repairs)
     return seen

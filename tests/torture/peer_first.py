@@ -69,7 +69,7 @@ def lived(kind: Kind, luck: random.Random, disk: CrashFS) -> tuple[Sent, Opened]
     for number in range(luck.randrange(1, 80)):
         body = b"ours %d " % number + b"." * luck.choice((0, 5, 80, 600))
         durability = luck.choice(("written", "written", "synced", "memory"))
-        engine.put(body, durability)  # type: ignore[arg-type]
+        engine.put(body, durability=durability)  # type: ignore[arg-type]
         sent.sent.append(body)
         waiting.append(body)
         if engine.takes and luck.random() < 0.2:

@@ -141,7 +141,7 @@ class _Queue:
         self.queue.put(body, durability="synced")
 
     def take(self) -> bytes | None:
-        return self.queue.get()
+        return next(iter(self.queue.get_many(1)), None)
 
     def read_all(self) -> list[bytes]:
         return self.queue.peek_many(1 << 20)

@@ -159,6 +159,11 @@ class SendingHandle(Handle):
         self._durability = loop.options.durability
         loop.open_handles += 1
 
+    def __repr__(self) -> str:
+        engine = self._loop.engine
+        condition = "closed" if self._is_closed else engine.log.condition
+        return f"<{type(self).__name__} {engine.name!r}: {engine.content}, {condition}>"
+
     def _chosen_durability(self, durability: Durability | None) -> Durability:
         """Return the durability of a message, by default the options'. Raises if nothing can be sent."""
         self._check()

@@ -79,7 +79,7 @@ class Journal(LogEngine):
         """
         checked = chosen_options(Journal, options, JournalOptions, changes)
         self.steps = JournalSteps(path, checked, fs, clock, time_slice, uses_wal, first_offset)
-        super().__init__(self.steps.log)
+        super().__init__(self.steps)
         self.options = self.steps.options
         self.path = self.name = self.steps.path
         self.files = self.steps.files

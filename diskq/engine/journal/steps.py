@@ -290,6 +290,10 @@ class JournalSteps(DirectorySteps):
         return self._segment
 
     @property
+    def content(self) -> str:
+        return f"next offset {self.next_offset}"
+
+    @property
     def next_offset(self) -> int:
         """The offset that the next message gets."""
         return self.buffer.next_offset

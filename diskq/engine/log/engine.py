@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from diskq._native.core.thread_guard import ThreadGuard
+from diskq.engine.log.steps import LogSteps
 from diskq.engine.log.writer import LogWriter
 from diskq.storage.closing import Closing
 from diskq.storage.repairs import Repair
@@ -14,9 +15,15 @@ __all__ = ["LogEngine"]
 class LogEngine(Closing):
     """The part that all engines that write a log have in common."""
 
-    def __init__(self, log: LogWriter) -> None:
-        self.log = log
-        self.guard: ThreadGuard = log.guard
+    name: str
+
+    def __init__(self, steps: LogSteps) -> None:
+        self._shown = steps
+        self.log: LogWriter = steps.log
+        self.guard: ThreadGuard = steps.log.guard
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {self._shown.content}, {self.log.condition}>"
 
     def close(self) -> None:
         """Sync everything, and close the files. Idempotent.

@@ -19,6 +19,12 @@ class LogSteps:
 
     _fs: FileSystem
     log: LogWriter
+    name: str
+
+    @property
+    def content(self) -> str:
+        """What it holds, in a few words."""
+        raise NotImplementedError
 
     @property
     def repairs(self) -> tuple[Repair, ...]:

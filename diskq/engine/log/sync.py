@@ -75,6 +75,11 @@ class Synced(ABC):
         if self.is_closed:
             raise ValueError(f"{self._what} is closed")
 
+    @property
+    def condition(self) -> str:
+        """The word for its state: open, failed or closed."""
+        return "closed" if self.is_closed else "open" if self.failure is None else "failed"
+
     def refuse(self, failure: DiskqError) -> None:
         """Make every call from now on raise `failure`."""
         self.failure = failure

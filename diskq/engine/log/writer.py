@@ -23,6 +23,7 @@ from diskq.engine.log.redo import Redo
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.shared_sync import SharedCall, SharedSyncs
 from diskq.engine.log.sync import Sync, Synced
+from diskq.engine.log.thread_line import ThreadLines
 from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError
 from diskq.options import DURABILITY_WORDS, Durability, checked_durability
 from diskq.storage.append_file import AppendFile
@@ -69,6 +70,7 @@ class LogWriter(Synced, Dropped):
         "is_closing",
         "is_dropped",
         "is_half_unsynced",
+        "lines",
         "lock",
         "pending",
         "redo",
@@ -133,6 +135,8 @@ class LogWriter(Synced, Dropped):
         self._has_old_metadata = False  # that of the writer before is on the disk
         self._held: list[Callable[[], object]] = []
         self._shared: SharedSyncs | None = None  # until a call asks for one
+        self.lines: ThreadLines | None = None
+        """The threads that wait for messages or space, if any ever did."""
 
     def new_gate(self) -> Gate:
         """Make one more gate, for the compiled calls of the format. All of them have one clock."""
@@ -268,6 +272,8 @@ class LogWriter(Synced, Dropped):
         """Close and release everything, without a promise. Idempotent."""
         self.is_closed = True
         self.shut()
+        if self.lines is not None:
+            self.lines.wake_all()
         held, self._held = self._held, []
         with contextlib.ExitStack() as stack:  # only now: it is large, and there are many writers
             for release in held:
@@ -291,6 +297,8 @@ class LogWriter(Synced, Dropped):
         self.shut()
         if self._shared is not None:
             self._shared.failed()
+        if self.lines is not None:
+            self.lines.wake_all()
 
     # --- around a message -------------------------------------------------------------------------
 

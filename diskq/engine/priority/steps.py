@@ -736,6 +736,10 @@ class PrioritySteps(DirectorySteps):
         """The layout of records: "document" or "aligned"."""
         return "document" if self._document else "aligned"
 
+    @property
+    def content(self) -> str:
+        return f"{sum(queue.table.stored for queue in tuple(self._queues.values()))} messages"
+
     def statistics_as(self, kind: type[Statistics], **more: Any) -> Statistics:
         """Return the statistics as a class that has `more` fields."""
         return kind(

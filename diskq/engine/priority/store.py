@@ -109,7 +109,7 @@ class PriorityStore(LogEngine):
         self._fs = fs or OsFileSystem()
         checked = chosen_options(PriorityStore, options, PriorityOptions, changes)
         self.steps = PrioritySteps(path, checked, self._fs, clock, time_slice, repairs_damage)
-        super().__init__(self.steps.log)
+        super().__init__(self.steps)
         self.options = self.steps.options
         self.path = self.name = self.steps.path
         self.files = self.steps.files

@@ -12,7 +12,9 @@ from typing import Unpack
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.shared_sync import SharedCall
+from diskq.engine.log.thread_line import ThreadLines
 from diskq.engine.queue.files import QueuePosition
+from diskq.engine.queue.queue_errors import QueueBoundError, QueueEmptyError
 from diskq.engine.queue.steps import FifoSteps, QueueStatistics
 from diskq.engine.queue.tail import Body
 from diskq.errors import DiskFullError
@@ -93,7 +95,7 @@ class FifoQueue(LogEngine):
         """
         checked = chosen_options(FifoQueue, options, QueueOptions, changes)
         self.steps = FifoSteps(directory, name, checked, fs, clock, time_slice, uses_wal, never_empty)
-        super().__init__(self.steps.log)
+        super().__init__(self.steps)
         self.options = self.steps.options
         self.name = name
         # The fast paths: gets, and puts of this durability, which are written at once if no flush follows.
@@ -110,44 +112,83 @@ class FifoQueue(LogEngine):
 
     # --- putting ----------------------------------------------------------------------------------
 
-    def put(self, body: Body, *, durability: Durability | None = None) -> None:
+    def put(
+        self,
+        body: Body,
+        block: bool = True,
+        timeout: float | None = None,
+        *,
+        durability: Durability | None = None,
+    ) -> None:
         """Add one message at the end.
 
-        Returns when it is as durable as `durability` (else the options) says. Raises TypeError,
-        MessageSizeError and DiskFullError, after which the message is not in the queue, and
-        StorageFailedError, after which it may or may not be.
+        Returns when it is as durable as `durability` (else the options) says. At `max_bytes`, with
+        `on_full="wait"`, it waits until another thread has taken messages: up to `timeout` seconds (None:
+        without limit), and not at all without `block`. Raises QueueBoundError, which is a `queue.Full`, if
+        there is no space then, or with another `on_full`, or in a budget; TypeError, MessageSizeError and
+        DiskFullError, after which the message is not in the queue; and StorageFailedError, after which it may
+        or may not be.
         """
         word = durability or self.options.durability
+        if block is not True:
+            block = _checked_block(block)
         try:
             if word == self._simple_word and self._put_simply(body):
+                if self.log.lines is not None:
+                    self.log.lines.for_messages.wake()
                 return
         except OSError as failure:
             with self.guard:
                 self.log.append_failed(failure)
+        if not self._put(body, word, may_wait=block):
+            line = self._lines.for_space
+            if not line.wait(lambda: self._put(body, word, may_wait=True) or None, timeout):
+                self._put(body, word, may_wait=False)  # raises what keeps it out
+        if self.log.lines is not None:
+            self.log.lines.for_messages.wake()
+
+    def put_nowait(self, body: Body, *, durability: Durability | None = None) -> None:
+        """Add one message as `put`, without waiting for space."""
+        self.put(body, False, durability=durability)
+
+    def _put(self, body: Body, word: Durability, *, may_wait: bool) -> bool:
+        """Add one message. False: there is no space now, and it `may_wait` for some."""
+        call = None
         try:
-            call = None
             self.guard.take()
             self.log.check_usable()
             body = self.steps.tail.checked(body)
             is_held = self.log.durability(word) == "memory"
-            while self._remove_obstacle(len(body) + self.steps.tail.overhead_of(is_held), is_held):
-                pass
+            # A call within a call holds the guard: nobody could take messages meanwhile.
+            may_wait = may_wait and self._may_wait_for_space and self.guard.depth == 1
+            try:
+                while self._remove_obstacle(len(body) + self.steps.tail.overhead_of(is_held), is_held):
+                    pass
+            except QueueBoundError:
+                if may_wait:
+                    return False
+                raise
             self.steps.tail.accept(body, is_held=is_held)
             if not self.steps.sync_if_due() and word == "synced":
                 call = self.log.join_sync()
         finally:
             self.guard.give()
         self.log.end_sync(call)
+        return True
 
     def put_many(self, bodies: Iterable[Body], *, durability: Durability | None = None) -> int:
         """Add messages at the end, in order, with as few system calls as they allow. Returns how many.
 
-        All are checked before the first is added. Raises as `put`; `DiskFullError.accepted` is the number of
-        messages that are in the queue all the same.
+        All are checked before the first is added. Raises as `put`, and does not wait for space;
+        `DiskFullError.accepted` is the number of messages that are in the queue all the same.
         """
         self.log.check_usable()
         batch = [self.steps.tail.checked(body) for body in bodies]
-        self.log.end_sync(self._put_all(batch, self.log.durability(durability)))
+        try:
+            self.log.end_sync(self._put_all(batch, self.log.durability(durability)))
+        finally:
+            if self.log.lines is not None:
+                self.log.lines.for_messages.wake(len(batch))
         return len(batch)
 
     @exclusive
@@ -169,30 +210,61 @@ class FifoQueue(LogEngine):
         return None
 
     def _remove_obstacle(self, size: int, is_held: bool) -> bool:
-        """Remove what keeps `size` bytes from being accepted. True if something was: look again."""
+        """Remove what keeps `size` bytes from being accepted. True if something was: look again.
+
+        Raises QueueBoundError if only a reader of the queue, or another member of the budget, could.
+        """
         obstacle = self.steps.tail.obstacle(size, is_held=is_held)
         if obstacle == "unsynced":
             self.steps.sync_without_memory()
         elif obstacle is not None:
-            raise self.steps.quota.full_error(size, obstacle)
+            full = self.steps.quota.full_error(size, obstacle)
+            raise QueueBoundError(full.path, full.reason)
         return obstacle is not None
 
     # --- getting ----------------------------------------------------------------------------------
 
-    def get(self) -> bytes | None:
-        """Remove and return the first message; None if the queue is empty. Raises as `get_many`."""
+    def get(self, block: bool = True, timeout: float | None = None) -> bytes:
+        """Remove and return the first message; if there is none, wait until another thread puts one.
+
+        Waits up to `timeout` seconds (None: without limit), and not at all without `block`. Raises
+        QueueEmptyError, which is a `queue.Empty`, if there is none then, and as `get_many`.
+        """
         body = self._get_simply()
         if body is None:
-            body = next(iter(self.get_many(1)), None)
+            body = self._get_one()
+            if body is None and block:
+                body = self._lines.for_messages.wait(self._get_one, timeout)
+            if body is None:
+                raise QueueEmptyError(self.name)
+        if self.log.lines is not None:
+            self.log.lines.for_space.wake()
         return body
 
-    @exclusive
+    def get_nowait(self) -> bytes:
+        """Remove and return the first message. Raises QueueEmptyError if there is none, and as `get_many`."""
+        return self.get(False)
+
+    def _get_one(self) -> bytes | None:
+        with self.guard:
+            bodies = self._take(1)
+            if not bodies and self.guard.depth > 1:
+                raise QueueEmptyError(self.name)  # a call within a call: nobody could put meanwhile
+        return bodies[0] if bodies else None
+
     def get_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """Remove and return the first messages: up to `max_items`, of up to `max_bytes` together.
 
-        The first one may be larger. Raises OSError if the files cannot be read, and StorageFailedError if a
-        due sync fails; in both cases nothing is removed.
+        The first one may be larger. Does not wait: the list is empty if there are none. Raises OSError if the
+        files cannot be read, and StorageFailedError if a due sync fails; in both cases nothing is removed.
         """
+        bodies = self._take(max_items, max_bytes)
+        if self.log.lines is not None:
+            self.log.lines.for_space.wake(len(bodies))
+        return bodies
+
+    @exclusive
+    def _take(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         self.log.check_usable()
         self.steps.sync_if_due()
         return self.steps.head.fetch(max_items, max_bytes)
@@ -209,10 +281,14 @@ class FifoQueue(LogEngine):
     def advance(self, count: int) -> None:
         """Remove the first `count` messages that were peeked at. Raises ValueError for more than that."""
         self.steps.head.advance(count)
+        if self.log.lines is not None:
+            self.log.lines.for_space.wake(count)
 
     def clear(self) -> None:
         """Remove all messages, durably: metadata that says so first, then the files."""
         self.steps.clear()
+        if self.log.lines is not None:
+            self.log.lines.for_space.wake(len(self.log.lines.for_space))
 
     # --- syncing ----------------------------------------------------------------------------------
 
@@ -225,6 +301,23 @@ class FifoQueue(LogEngine):
         self.steps.share_sync()
 
     # --- where it is ------------------------------------------------------------------------------
+
+    def qsize(self) -> int:
+        """Return the number of messages that can be taken, as `depth`."""
+        return self.steps.head.depth
+
+    def __len__(self) -> int:
+        return self.steps.head.depth
+
+    def __bool__(self) -> bool:
+        return True  # an open queue is not nothing, however many messages it has
+
+    def full(self) -> bool:
+        """True if not even the smallest message fits into `max_bytes` before others are taken.
+
+        A budget is not asked.
+        """
+        return self.steps.quota.is_full(self.options.min_message_size + self.steps.overhead)
 
     def empty(self) -> bool:
         """True if the queue has no message, as `queue.Queue.empty` has it; `clear` removes them.
@@ -254,5 +347,23 @@ class FifoQueue(LogEngine):
         """Bytes of data and checksums, those of consumed files included until a sync has removed them."""
         return self.steps.quota.on_disk
 
+    @property
+    def _may_wait_for_space(self) -> bool:
+        return self.options.on_full == "wait" and self.options.budget is None
+
+    @property
+    def _lines(self) -> ThreadLines:
+        with self.guard:
+            if self.log.lines is None:
+                self.log.lines = ThreadLines()
+            return self.log.lines
+
     def statistics(self) -> QueueStatistics:
         return self.steps.statistics_as(QueueStatistics)
+
+
+def _checked_block(block: bool) -> bool:
+    """Raises TypeError for what is no bool: `put(body, "synced")` would not be synced."""
+    if not isinstance(block, bool | int):
+        raise TypeError(f"block is a bool, got {block!r}; durability is a keyword")
+    return bool(block)

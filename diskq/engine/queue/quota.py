@@ -295,6 +295,10 @@ class FifoQuota:
         while self._sealed.leaving < size and (act := self._oldest(head)) is not None:
             head = yield act
 
+    def is_full(self, size: int) -> bool:
+        """True if `size` more bytes would pass `max_bytes`, whatever a barrier removes."""
+        return self._options.max_bytes is not None and not self._drops and not self._fits(size)
+
     def full_error(self, size: int, obstacle: Obstacle = "full") -> DiskFullError:
         """Return the error for a caller that does not wait, for an obstacle that no sync removes."""
         if obstacle != "full" and self.share is not None:

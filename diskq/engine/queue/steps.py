@@ -251,6 +251,10 @@ class FifoSteps(LogSteps):
     # --- where it is ------------------------------------------------------------------------------
 
     @property
+    def content(self) -> str:
+        return f"{self.head.depth} messages"
+
+    @property
     def status_path(self) -> str:
         """The status file, for other processes."""
         return self._files.status

@@ -436,6 +436,8 @@ class FifoWork(Closing):
         self._acked += len(ended)
         self._write([])
         self._move_head()
+        if (lines := self._queue.log.lines) is not None:
+            lines.for_space.wake(len(ended))
         if self._known is not None:
             # The next call that takes messages meets an error in reading on, and raises it.
             with contextlib.suppress(OSError, DiskqError):

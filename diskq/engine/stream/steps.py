@@ -703,6 +703,10 @@ class StreamSteps(DirectorySteps):
         return self._disk_share.full_error(size)
 
     @property
+    def content(self) -> str:
+        return f"{self.partition_count} partitions"
+
+    @property
     def partition_count(self) -> int:
         """The number of partitions that are written to."""
         return len(self._partitions)

@@ -105,7 +105,7 @@ class Stream(LogEngine):
         self._fs = fs or OsFileSystem()
         checked = chosen_options(Stream, options, StreamOptions, changes)
         self.steps = StreamSteps(path, checked, self._fs, clock, time_slice, uses_wal)
-        super().__init__(self.steps.log)
+        super().__init__(self.steps)
         self.options = self.steps.options
         self.path = self.name = self.steps.path
         self.files = self.steps.files

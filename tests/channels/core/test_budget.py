@@ -248,7 +248,7 @@ async def test_a_thread_that_frees_space_wakes_waiting_senders(tmp_path):
                     queue.put(BODY)
             has_filled.set()
             may_drain.wait(60)
-            while queue.get() is not None:
+            while queue.get_many(100):
                 pass
             queue.sync()
 

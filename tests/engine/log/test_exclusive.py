@@ -16,7 +16,7 @@ from diskq.engine.queue.work import FifoWork
 from diskq.engine.stream.stream import Stream
 
 BY_HAND = {
-    FifoQueue: "put put_many get",
+    FifoQueue: "put put_many put_nowait get get_many get_nowait",
     Stream: "append append_many",
     Journal: "append append_many",
     PriorityStore: "put put_many get get_many ack ack_many nack nack_many",
@@ -24,7 +24,7 @@ BY_HAND = {
     LogWriter: "",
 }
 LOOKS = {
-    FifoQueue: "statistics",
+    FifoQueue: "full qsize statistics",
     Stream: "partition_of",
     Journal: "",
     PriorityStore: "info queue queues statistics",

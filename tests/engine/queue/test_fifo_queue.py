@@ -38,6 +38,7 @@ from tests.engine.queues import (
     opened,
     records,
     size,
+    taken,
 )
 from tests.reference import nsq_oracle
 from tests.sampling import examples
@@ -71,9 +72,9 @@ def test_messages_come_out_in_the_order_in_which_they_went_in():
         assert drained(queue) == bodies(60)
 
 
-def test_an_empty_queue_gives_none_and_stays_usable():
+def test_an_empty_queue_gives_nothing_and_stays_usable():
     with opened(disk()) as queue:
-        assert queue.get() is None
+        assert taken(queue) is None
         assert queue.peek() is None
         assert queue.get_many(10) == []
         queue.put(b"")
@@ -85,9 +86,9 @@ def test_any_bytes_are_a_message_and_bytes_come_out(kind):
     with opened(disk()) as queue:
         queue.put(kind(b"one"))
         queue.put_many([kind(b"two")])
-        taken = drained(queue)
-        assert taken == [b"one", b"two"]
-        assert [type(one) for one in taken] == [bytes, bytes]
+        some = drained(queue)
+        assert some == [b"one", b"two"]
+        assert [type(one) for one in some] == [bytes, bytes]
 
 
 def test_what_changes_after_it_was_put_was_copied_before():
@@ -291,7 +292,7 @@ def test_the_queue_does_what_a_list_would_do(acts):
             model += batch
             assert queue.put_many(batch) == len(batch)
         elif act == "take":
-            assert queue.get() == (model.pop(0) if model else None)
+            assert taken(queue) == (model.pop(0) if model else None)
             peeked = max(0, peeked - 1)
         elif act == "take_many":
             assert queue.get_many(value) == model[:value]
@@ -306,11 +307,11 @@ def test_the_queue_does_what_a_list_would_do(acts):
             del model[:value]
             peeked -= value
         elif act == "take_bytes":
-            taken = queue.get_many(1000, value)
-            assert taken == by_bytes(model, value)[: len(taken)]
-            assert taken or not model or not value
-            del model[: len(taken)]
-            peeked = max(0, peeked - len(taken))
+            some = queue.get_many(1000, value)
+            assert some == by_bytes(model, value)[: len(some)]
+            assert some or not model or not value
+            del model[: len(some)]
+            peeked = max(0, peeked - len(some))
         elif act == "peek_bytes":
             seen = queue.peek_many(1000, value)
             assert seen == by_bytes(model, value)[: len(seen)]
@@ -463,7 +464,7 @@ def test_metadata_follows_writing_and_reading():
 def test_the_first_call_after_the_timeout_executes_the_sync(tmp_path):
     """The queue has no thread that could do it. Messages before pass without a look at the policy."""
     with FifoQueue(tmp_path, "q", options=QueueOptions(sync_timeout=0.01, sync_every=10**9)) as queue:
-        for act in (lambda: queue.put(b"one"), queue.get):
+        for act in (lambda: queue.put(b"one"), lambda: taken(queue)):
             barriers = queue.statistics().barriers
             end = time.monotonic() + 30
             while queue.statistics().barriers == barriers:
@@ -563,7 +564,7 @@ def test_four_writers_and_four_readers_lose_nothing_and_read_nothing_twice(tmp_p
     def read(queue: FifoQueue) -> None:
         while True:
             with mutex:
-                message = queue.get()
+                message = taken(queue)
                 if message is None:
                     return
                 received.append(message)
@@ -1083,7 +1084,7 @@ def test_a_queue_that_stays_full_stays_in_few_files(on_full):
         for number in range(1000):
             while True:
                 try:
-                    queue.put(body(number, 1000))
+                    queue.put_nowait(body(number, 1000))
                     break
                 except DiskFullError:
                     queue.get()
@@ -1135,8 +1136,8 @@ def test_a_bounded_queue_loses_from_its_head_alone_and_only_where_that_is_the_po
             if forgotten:
                 queue.advance(forgotten)
         elif act == "take_many":
-            taken = queue.get_many(value)
-            assert taken == model[:value]
+            some = queue.get_many(value)
+            assert some == model[:value]
             del model[:value]
             peeked = max(0, peeked - value)
         elif act == "peek_many":

@@ -29,6 +29,7 @@ from tests.engine.queues import (
     meta,
     opened,
     records,
+    taken,
 )
 
 KIB = 1024
@@ -412,11 +413,11 @@ def test_the_bound_on_disk_leaves_room_for_what_is_in_memory(on_full, length, me
         if rng.random() < 0.2:
             queue.sync()
         if rng.random() < 0.3:
-            taken = queue.get_many(rng.randrange(200))
-            while expected and taken and expected[0] != taken[0]:
+            some = queue.get_many(rng.randrange(200))
+            while expected and some and expected[0] != some[0]:
                 assert on_full == "drop_oldest"
                 expected.popleft()
-            assert taken == [expected.popleft() for _ in taken]
+            assert some == [expected.popleft() for _ in some]
         assert queue.bytes_on_disk <= bound
     queue.close()
     assert sum(len(content) for path, content in fs.files().items() if ".diskqueue.0" in path) <= bound
@@ -462,11 +463,11 @@ def test_memory_and_files_are_one_queue(seed):
             model += batch
             queue.put_many(batch, durability=word)
         elif act == "take":
-            assert queue.get() == (model.popleft() if model else None)
+            assert taken(queue) == (model.popleft() if model else None)
         elif act == "take_many":
-            taken = queue.get_many(rng.randrange(1, 30), rng.choice([1, 500, 10**9]))
-            assert taken or not model
-            assert taken == [model.popleft() for _ in taken]
+            some = queue.get_many(rng.randrange(1, 30), rng.choice([1, 500, 10**9]))
+            assert some or not model
+            assert some == [model.popleft() for _ in some]
         elif act == "peek":
             peeked = queue.peek_many(rng.randrange(1, 10), rng.choice([1, 300, 10**9]))
             assert peeked == list(model)[: len(peeked)]

@@ -12,6 +12,7 @@ from diskq.testing import CrashFS
 from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from tests.engine.queue.test_snapshot import read
+from tests.engine.queues import taken
 from tests.reference import nsq_oracle
 
 DIRECTORY, NAME = "/q", "q"
@@ -87,7 +88,7 @@ def test_empty_messages_that_were_staged_are_messages(body: bytes) -> None:
     assert verify(Store("queue", DIRECTORY, NAME), fs=fs).messages == 3
     with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
         assert queue.repairs == ()
-        assert [queue.get() for _ in range(4)] == [body, b"", b"", None]
+        assert [taken(queue) for _ in range(4)] == [body, b"", b"", None]
 
 
 @pytest.mark.parametrize("size", [1, 4, 8])
@@ -99,7 +100,7 @@ def test_empty_messages_that_were_staged_and_partly_written_are_messages(size: i
     append(fs, 0, bytes(size))
     with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
         assert queue.repairs == ()
-        assert [queue.get() for _ in range(4)] == [b"1", b"", b"", None]
+        assert [taken(queue) for _ in range(4)] == [b"1", b"", b"", None]
 
 
 def test_zeros_after_empty_messages_that_were_staged_are_not_messages() -> None:
@@ -110,7 +111,7 @@ def test_zeros_after_empty_messages_that_were_staged_are_not_messages() -> None:
     append(fs, 0, bytes(8 + 12))
     with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
         assert [(each.dropped, each.records) for each in queue.repairs] == [(12, 0)]
-        assert [queue.get() for _ in range(4)] == [b"1", b"", b"", None]
+        assert [taken(queue) for _ in range(4)] == [b"1", b"", b"", None]
 
 
 def test_frames_that_another_program_appends_after_a_close_are_delivered() -> None:
@@ -170,7 +171,7 @@ def test_zeros_that_a_power_cut_left_are_no_messages_when_a_peer_wrote_first(siz
             (path(0), end, size, 0)
         ]
         assert queue.depth == len(BODIES) + 3
-        assert [queue.get() for _ in range(len(BODIES) + 4)] == [*BODIES, *theirs, None]
+        assert [taken(queue) for _ in range(len(BODIES) + 4)] == [*BODIES, *theirs, None]
 
 
 def test_zeros_before_whole_messages_are_none_either_where_a_peer_went_on_in_the_next_file() -> None:
@@ -185,7 +186,7 @@ def test_zeros_before_whole_messages_are_none_either_where_a_peer_went_on_in_the
         assert (repair.path, repair.kept, repair.records) == (path(0), end, None)
         assert repair.saved_as is not None
         assert fs.files()[repair.saved_as].endswith(unsynced)
-        assert [queue.get() for _ in range(len(BODIES) + 2)] == [*BODIES, b"theirs", None]
+        assert [taken(queue) for _ in range(len(BODIES) + 2)] == [*BODIES, b"theirs", None]
 
 
 @pytest.mark.parametrize("is_sealed", [True, False], ids=["its seal is left", "no checksum is left"])
@@ -207,7 +208,7 @@ def test_zeros_in_a_file_of_diskqs_are_none_whatever_is_left_of_its_checksums(is
     fs.write_durably(META, b"9\n0,0\n1,%d\n" % end)
     with FifoQueue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
         assert any(repair.path == path(0) and repair.records is None for repair in queue.repairs)
-        assert set(iter(queue.get, None)) == {b"x" * 40}
+        assert set(iter(lambda: taken(queue), None)) == {b"x" * 40}
 
 
 @pytest.mark.parametrize("count", [1, 3])
