@@ -10,7 +10,7 @@ import pytest
 import trio
 
 import diskq
-from diskq.channels.core import gathering
+from diskq.channels.core import gathering, sender_line
 from diskq.channels.core import sending_loop as sendingloop
 from diskq.channels.journal import writer as journal
 from diskq.channels.stream import loop as streamloop
@@ -152,19 +152,23 @@ def test_a_message_is_in_although_another_of_the_same_write_finds_no_space(log: 
 
 # --- do they bite? --------------------------------------------------------------------------------
 
-GATHERING, LOOP = gathering.__name__, sendingloop.__name__
+GATHERING, ADMITTING, LOOP = gathering.__name__, sender_line.__name__, sendingloop.__name__
 
 MUTATIONS = [
     # A refused sender gets no error; or one whose message is in gets an error.
-    Mutation(GATHERING, "self._refuse_gathered(task, failure)", "pass"),
-    Mutation(GATHERING, "trio.lowlevel.reschedule(task, outcome.Error(failure))", "wake_tasks([task])"),
+    Mutation(ADMITTING, "self._refuse_gathered(task, failure)", "pass"),
+    Mutation(
+        ADMITTING,
+        "trio.lowlevel.reschedule(task, outcome.Error(failure))",
+        "trio.lowlevel.reschedule(task)",
+    ),
     Mutation(GATHERING, "refused.append((task, failure))", "pass"),
     # What was in is written again.
     Mutation(GATHERING, "if not is_in(number):", "if True:"),
     Mutation(
         journal.__name__,
-        "return [*offsets, *[None] * (len(self.messages) - len(offsets))]",
-        "return [None] * len(self.messages)",
+        "self.places = [*offsets, *[None] * (len(self.messages) - len(offsets))]",
+        "self.places = [None] * len(self.messages)",
     ),
     Mutation(streamloop.__name__, "if offset < ends[partition] else None", "if False else None"),
     Mutation(streamloop.__name__, "following[partition] = offset + 1", "pass"),

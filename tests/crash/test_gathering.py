@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import diskq
-from diskq.channels.core import gathering
+from diskq.channels.core import gathering, sender_line
 from diskq.channels.priority import loop as priorityloop
 from diskq.testing import CrashFS, FaultFS
 from tests.crash import failing_writes as failingwrites
@@ -100,11 +100,11 @@ def test_a_message_is_in_although_another_of_the_same_write_finds_no_space() -> 
 
 # --- do they bite? --------------------------------------------------------------------------------
 
-GATHERING, LOOP = gathering.__name__, priorityloop.__name__
+GATHERING, ADMITTING, LOOP = gathering.__name__, sender_line.__name__, priorityloop.__name__
 
 MUTATIONS = [
     # Who is refused is told that he is in; or is told with others, who are in.
-    Mutation(GATHERING, "self._refuse_gathered(task, failure)", "pass"),
+    Mutation(ADMITTING, "self._refuse_gathered(task, failure)", "pass"),
     Mutation(GATHERING, "refused.append((task, failure))", "pass"),
     Mutation(GATHERING, "return [(tasks[0], failure)]", "return []"),
     # What was in is written again; or it is not known which of them are in.

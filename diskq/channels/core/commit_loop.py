@@ -27,7 +27,7 @@ import trio
 from diskq.channels.core.closing import in_a_thread
 from diskq.channels.core.loop_task import NO_TASK, LoopTask, OwnTask, SharedTask
 from diskq.channels.core.own_thread import OwnThread, OwnThreadGuard
-from diskq.channels.core.sleeping import return_at_once
+from diskq.channels.core.sleeping import return_at_once, wake_tasks
 from diskq.channels.core.slices import TimedGate, share_clock
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import NOTHING, Line
@@ -150,6 +150,7 @@ class CommitLoop(ABC, Generic[E]):
         "_executor",
         "_failure",
         "_flush_at",
+        "_followers",
         "_gates",
         "_has_deadline",
         "_in_flight",
@@ -194,6 +195,8 @@ class CommitLoop(ABC, Generic[E]):
         self._own_lines = tuple(lines)
         self._unsynced: Line[int] = Line()  # each waits for the sync of this number, for its messages
         self._syncing: Line[int] = Line()  # the same, for all messages
+        # Of each batch whose first sender is in line for a sync, the sync's number, and the other senders.
+        self._followers: list[tuple[int, list[trio.lowlevel.Task]]] = []
         self.syncs_prepared = 0
         """The number of syncs, of both lanes, and the number of the last one."""
         self._wants_barrier = False
@@ -255,13 +258,6 @@ class CommitLoop(ABC, Generic[E]):
 
     def _write_gathered(self) -> None:
         """Write the messages that were gathered for the next sync."""
-
-    def _refuse_gathered(self, task: trio.lowlevel.Task, failure: Exception) -> None:
-        """Wake a task whose gathered message is not in, or the running task once it waits for a barrier."""
-        if task in self._unsynced:
-            self._unsynced.wake(task, outcome.Error(failure))
-        else:
-            self._refusal = failure
 
     def _shut_gates(self) -> None:
         for gate in self._gates:
@@ -461,7 +457,9 @@ class CommitLoop(ABC, Generic[E]):
     def _is_done(self) -> bool:
         if self._failure is not None:
             return True
-        return self.is_closing and not (self._unsynced or self._syncing or self._has_flight)
+        return self.is_closing and not (
+            self._unsynced or self._syncing or self._followers or self._has_flight
+        )
 
     def _set_deadline(self) -> None:
         """Make the loop's task wake it when something is due."""
@@ -528,7 +526,20 @@ class CommitLoop(ABC, Generic[E]):
                 except OSError as failure:
                     self._writer.fail(failure)
                 self._writer.complete(sync, is_replaced)
-                self._wake_unsynced(number)
+                waiting = len(self._unsynced)
+                self._unsynced.wake_until(number)
+                if len(self._unsynced) < waiting:
+                    self._is_lone = waiting == 1
+                    if self._unsynced:
+                        # Those that were woken may send again at once: one sync for all is better than two.
+                        self.lets_join = True
+                        self.task.ring(self)
+                while self._followers and self._followers[0][0] <= number:
+                    _, followers = self._followers.pop(0)
+                    if followers:
+                        self._is_lone = False
+                        wake_tasks(followers)
+                        self._clock.restart()
                 if not sync.is_of_log:
                     self._wake_syncing(number, sync, is_replaced)
                 self._after()
@@ -550,18 +561,6 @@ class CommitLoop(ABC, Generic[E]):
             full = self._not_durable(sync, is_replaced)
             result = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
             self._syncing.wake_first(result)
-
-    def _wake_unsynced(self, number: int) -> None:
-        """Wake the tasks that the sync with this number covers."""
-        waiting = len(self._unsynced)
-        self._unsynced.wake_until(number)
-        if len(self._unsynced) == waiting:
-            return
-        self._is_lone = waiting == 1
-        if self._unsynced:
-            # Those that were woken may send again at once: one sync for all is better than two in turn.
-            self.lets_join = True
-            self.task.ring(self)
 
     def _syncs_again(self, is_replaced: bool) -> bool:
         """True if another sync may succeed in what found no space in this one."""
@@ -664,3 +663,6 @@ class CommitLoop(ABC, Generic[E]):
         self._shut_gates()
         for line in (*self._lines, self._unsynced, self._syncing):
             line.wake_all(lambda: outcome.Error(self._broken()))
+        while self._followers:
+            for task in self._followers.pop()[1]:
+                trio.lowlevel.reschedule(task, outcome.Error(self._broken()))

@@ -131,7 +131,8 @@ class SharedTask:
                     self._set_deadline()
                     while not self._has_ended:
                         if not self._rung:
-                            await self._sleep()
+                            self._sleeper = trio.lowlevel.current_task()
+                            await trio.lowlevel.wait_task_rescheduled(self._stop_sleeping)
                         await self._give_turns()
                 self._unlist_passed(trio.current_time())
         finally:
@@ -155,10 +156,6 @@ class SharedTask:
             (loop,) = rung
             if loop.task is self:
                 loop.stay_awake()
-
-    async def _sleep(self) -> None:
-        self._sleeper = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(self._stop_sleeping)
 
     def _stop_sleeping(self, _: object) -> trio.lowlevel.Abort:
         self._sleeper = None

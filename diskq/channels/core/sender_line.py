@@ -1,6 +1,8 @@
-# Senders that wait for space, in any kind of store. Law: senders in a line are admitted in order of arrival,
-# as far as there is space. The task that frees space also appends their messages and then wakes them: a
-# sender that comes later cannot overtake, and `Cancelled` means that none of the messages is in.
+# Senders, in any kind of store: those that wait for space, and those that share a write and a sync.
+#
+# Law: senders in a line are admitted in order of arrival, as far as there is space. The task that frees space
+# also appends their messages and then wakes them: a sender that comes later cannot overtake, and `Cancelled`
+# means that none of the messages is in. What was gathered (gathering.py) is written before any later message.
 
 from __future__ import annotations
 
@@ -12,10 +14,14 @@ from typing import Any, Generic, Protocol, TypeVar
 import outcome
 import trio
 
+from diskq.channels.core.budget_place import BudgetPlace
 from diskq.channels.core.commit_loop import CommitLoop, Engine
+from diskq.channels.core.gathering import Refused
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
+from diskq.errors import StorageFailedError
 from diskq.options import Durability
+from diskq.storage.budget import BudgetShare
 
 __all__ = ["AdmittingLoop", "Sending", "SendingOptions"]
 
@@ -40,6 +46,14 @@ class Sending:
 S = TypeVar("S", bound=Sending)
 
 
+class OpenBatch(Protocol):
+    """Messages that are not written yet."""
+
+    @property
+    def tasks(self) -> list[trio.lowlevel.Task]:
+        """Their senders, in order."""
+
+
 class SendingOptions(Protocol):
     """The options of a store that the loop reads."""
 
@@ -54,14 +68,19 @@ class SendingOptions(Protocol):
 
 
 class AdmittingLoop(CommitLoop[E], Generic[E, S]):
-    """A loop that senders bring messages to, in one line or in several.
+    """A loop that senders bring messages to.
 
-    A subclass makes the lines, defines the obstacles, and calls `_admit` in `_after`.
+    It has the lines in which they wait for space, a place in the line of a budget that its engine shares with
+    others, and a batch, which is what senders that wait for the same sync write together. A subclass makes
+    the lines and `gathering`, defines the obstacles, calls `_write_gathered` before any later message, and
+    `_admit` in `_after`.
     """
 
-    __slots__ = ("_sender_lines", "options")
+    __slots__ = ("_place", "_sender_lines", "gathering", "options")
 
     options: SendingOptions
+    gathering: Any
+    """Where senders add messages: its `batch` is to be written before the next sync; None: there is none."""
 
     def __init__(
         self,
@@ -69,8 +88,11 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
         executor: SyncExecutor,
         senders: Iterable[Line[S]] = (),
         others: Iterable[Line[Any]] = (),
+        share: BudgetShare | None = None,
     ) -> None:
+        """`share` is the share of a budget that the engine has, if any."""
         self._sender_lines = tuple(senders)
+        self._place = None if share is None else BudgetPlace(share, self._on_budget_change)
         super().__init__(engine, executor, (*self._sender_lines, *others))
 
     # --- for the subclass -------------------------------------------------------------------------
@@ -81,15 +103,30 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
 
     def _arrival(self) -> int:
         """Return the arrival number of a sender that begins to wait."""
-        return 0
+        return 0 if self._place is None else self._place.arrival()
 
     def _must_wait(self, sending: S) -> bool:
         """True if a sender that comes now must wait. Senders that already wait go first."""
+        self._write_before()
         return bool(sending.line) or self._obstacle(sending)
 
     def _accepted(self, sending: S) -> None:
         """Called after messages were appended or refused without waiting."""
         self._after()
+
+    def _begin_gathering(self) -> OpenBatch | None:
+        """Return an empty batch; None: a message may have to wait for space, or there are other reasons."""
+        return None
+
+    @abstractmethod
+    def _write(self, batch: Any) -> Refused:
+        """Write a batch. Raises StorageFailedError."""
+
+    def _written(self) -> None:
+        """Called when a batch was written."""
+
+    def _relieve(self) -> None:
+        """Give up space of the budget that other loops want, if possible."""
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -138,12 +175,96 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
         )
         return True
 
+    def _on_budget_change(self) -> None:
+        """Serve the waiting senders after space was freed, or give space up if other loops want it."""
+        if self._failure is None and not self.is_closing:
+            self._relieve()
+            self._after()
+
+    # --- sending together -------------------------------------------------------------------------
+
+    def gather(self, *message: Any) -> int:
+        """Add a synced message to the batch, or begin one with it, and return its number there.
+
+        The sender of number 0 then waits for a `barrier` at once; the others sleep. -1: the message would be
+        alone, is not simple, or has no space in the batch.
+        """
+        self.own_thread.check()
+        gathering = self.gathering
+        if gathering.batch is not None:
+            return gathering.add(*message)  # type: ignore[no-any-return]
+        if not self._unsynced or self.is_closing:
+            return -1
+        gathering.batch = self._begin_gathering()
+        if gathering.batch is None:
+            return -1
+        number: int = gathering.add(*message)
+        if number < 0:
+            gathering.batch = None
+        else:
+            self._narrow_gates()  # no later message passes one before these are written
+        return number
+
+    def _write_gathered(self) -> None:
+        """Write the gathered messages before anything else. A storage failure breaks the loop."""
+        batch: OpenBatch | None = self.gathering.batch
+        if batch is None:
+            return
+        self.gathering.batch = None
+        tasks = batch.tasks
+        if not tasks:
+            return  # its first message was refused
+        followers = tasks[1:]
+        if followers:
+            self._followers.append((self.syncs_prepared + 1, followers))
+        try:
+            refused = self._write(batch)
+        except StorageFailedError as failed:
+            self._break(failed)
+            return
+        for task, failure in refused:
+            if task is not tasks[0]:
+                followers.remove(task)
+                trio.lowlevel.reschedule(task, outcome.Error(failure))
+            else:
+                self._refuse_gathered(task, failure)
+                if followers:
+                    self._ask_for_barrier()  # for them: this was the one that waited for it
+        self._written()
+
+    def _refuse_gathered(self, task: trio.lowlevel.Task, failure: Exception) -> None:
+        """Wake the first sender, whose message is not in, or the running task once it waits for a barrier."""
+        if task in self._unsynced:
+            self._unsynced.wake(task, outcome.Error(failure))
+        else:
+            self._refusal = failure
+
+    def _write_before(self) -> None:
+        """Write the gathered messages before something else is done. Raises BrokenResourceError."""
+        self._write_gathered()
+        if self._failure is not None:
+            raise self._broken()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _break(self, failure: BaseException) -> None:
+        batch: OpenBatch | None = self.gathering.batch
+        self.gathering.batch = None
+        if batch is not None:
+            self._followers.append((0, batch.tasks[1:]))  # the first one waits for a barrier
+        super()._break(failure)
+        if self._place is not None:
+            self._place.leave()
+
     # --- for statistics ---------------------------------------------------------------------------
 
     @property
     def tasks_waiting_send(self) -> int:
         """Tasks that wait for space or for a sync."""
-        return self._waiting_for_room() + len(self._unsynced) + len(self._syncing)
+        batch: OpenBatch | None = self.gathering.batch
+        gathered = max(0, len(batch.tasks) - 1) if batch else 0
+        followers = sum(len(tasks) for _, tasks in tuple(self._followers))
+        return self._waiting_for_room() + len(self._unsynced) + len(self._syncing) + gathered + followers
 
     def _waiting_for_room(self) -> int:
         return sum(map(len, self._sender_lines))

@@ -13,14 +13,15 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 
 from diskq.channels.core.commit_loop import Engine
-from diskq.channels.core.gathering import LARGEST_GATHERED, Gathered, GatheringLoop, Refused
+from diskq.channels.core.gathering import LARGEST_GATHERED, Gathered, Refused
 from diskq.channels.core.notifier import Notifier, WrittenPartitions
-from diskq.channels.core.sender_line import Sending, SendingOptions
+from diskq.channels.core.sender_line import AdmittingLoop, Sending, SendingOptions
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.errors import DiskqError
 from diskq.options import Durability
+from diskq.storage.budget import BudgetShare
 from diskq.storage.fs import FileSystem
 
 __all__ = ["FastAppend", "SendingLoop"]
@@ -77,7 +78,7 @@ class FastAppend(Protocol):
 E = TypeVar("E", bound=SentTo)
 
 
-class SendingLoop(GatheringLoop[E, Sending], Generic[E, P]):
+class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
     """One log open for writing: the engine, the waiting senders, and the task that writes and syncs.
 
     `P` is the position that a message gets. A subclass defines what keeps senders waiting, and how the rest
@@ -91,6 +92,7 @@ class SendingLoop(GatheringLoop[E, Sending], Generic[E, P]):
         notifier: Notifier,
         fs: FileSystem,
         fast_append: FastAppend,
+        share: BudgetShare | None = None,
     ) -> None:
         self.options = engine.options
         self.fs = fs
@@ -107,7 +109,7 @@ class SendingLoop(GatheringLoop[E, Sending], Generic[E, P]):
         self._has_asked = False  # the loop was asked to write the rest
         # While there is a batch, no message passes a gate.
         self.gathering = fast_append.gathering(trio.lowlevel.current_task, LARGEST_GATHERED)
-        super().__init__(engine, executor, (self._senders,))
+        super().__init__(engine, executor, (self._senders,), (), share)
         notifier.writer_comes(self)
 
     def _note_slice(self) -> None:
@@ -254,6 +256,8 @@ class SendingLoop(GatheringLoop[E, Sending], Generic[E, P]):
         has_first = self._senders or self.gathering.batch is not None  # they go before one that comes now
         if has_first or self.is_closing or (self._is_full and not self._writer.is_flushed):
             self._shut_gates()
+        if self._place is not None:
+            self._place.stand_for(self._senders, is_closing=self.is_closing)
 
     # --- for the readers of this run --------------------------------------------------------------
 

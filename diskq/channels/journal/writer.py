@@ -48,20 +48,19 @@ class JournalStatistics(SenderStatistics):
 class GatheredJournalMessages(Gathered[int]):
     """Messages of a journal that wait to be written. Each gets an offset."""
 
-    __slots__ = ("_engine", "_first")
+    __slots__ = ("_engine",)
 
     def __init__(self, engine: JournalSteps) -> None:
         super().__init__(engine.buffer.room)
         self._engine = engine
-        self._first = 0
 
     def _write_all(self) -> None:
-        self._first = self._engine.next_offset
-        self._engine.accept_many(self.messages, is_held=False)
-
-    def _found(self) -> list[int | None]:
-        offsets = range(self._first, self._engine.next_offset)
-        return [*offsets, *[None] * (len(self.messages) - len(offsets))]
+        first = self._engine.next_offset
+        try:
+            self._engine.accept_many(self.messages, is_held=False)
+        finally:
+            offsets = range(first, self._engine.next_offset)
+            self.places = [*offsets, *[None] * (len(self.messages) - len(offsets))]
 
     def _write_one(self, number: int) -> int:
         key, value, timestamp, type = self.messages[number]

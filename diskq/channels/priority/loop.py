@@ -15,14 +15,8 @@ import outcome
 import trio
 
 from diskq.channels.core.cancellation import running_task
-from diskq.channels.core.gathering import (
-    LARGEST_GATHERED,
-    MOST_GATHERED,
-    GatheringLoop,
-    Refused,
-    write_together,
-)
-from diskq.channels.core.sender_line import Sending
+from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED, Refused, write_together
+from diskq.channels.core.sender_line import AdmittingLoop, Sending
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.channels.priority.snapshots import Snapshots
@@ -60,7 +54,7 @@ class QueueLines:
         calls.running = running_task()
 
 
-class PriorityLoop(GatheringLoop[PrioritySteps, RecordSending]):
+class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     """One open store: the engine, the waiting tasks, and the task that writes and syncs."""
 
     kind = "priority store"

@@ -11,12 +11,11 @@ __all__ = ["GatheredBodies"]
 class GatheredBodies(Gathered[bool]):
     """Messages of a queue that wait to be written. Each gets True: it has no position."""
 
-    __slots__ = ("_count", "_tail")
+    __slots__ = ("_tail",)
 
     def __init__(self, tail: FifoTail) -> None:
         super().__init__(tail.room)
         self._tail = tail
-        self._count = 0
 
     def _write_all(self) -> None:
         before, done = self._tail.records, 0
@@ -24,10 +23,8 @@ class GatheredBodies(Gathered[bool]):
             while done < len(self.messages):
                 done = self._tail.accept_many(self.messages, done, is_held=False)
         finally:
-            self._count = self._tail.records - before
-
-    def _found(self) -> list[bool | None]:
-        return [True] * self._count + [None] * (len(self.messages) - self._count)
+            count = self._tail.records - before
+            self.places = [True] * count + [None] * (len(self.messages) - count)
 
     def _write_one(self, number: int) -> bool:
         self._tail.accept(self.messages[number], is_held=False)

@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 import outcome
 import trio
 
-from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
+from diskq.channels.core.budget_place import shared_bound
 from diskq.channels.core.gathering import LARGEST_GATHERED, Refused
-from diskq.channels.core.sender_line import Sending
+from diskq.channels.core.sender_line import AdmittingLoop, Sending
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.channels.queue.gathering import GatheredBodies
@@ -51,7 +51,7 @@ class Fetch:
         return self.engine.head.fetch(self.max_items, self.max_bytes)
 
 
-class QueueLoop(BudgetedLoop[FifoSteps]):
+class QueueLoop(AdmittingLoop[FifoSteps, Sending]):
     """One open queue: the engine, the waiting tasks, and the task that writes and syncs."""
 
     __slots__ = (
@@ -80,9 +80,9 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         self.take_one = Fetch(engine, 1, sys.maxsize)
         self.on_empty: Callable[[], None] | None = None
         """Called when a task looked for a message and found none."""
-        self._place = BudgetPlace(engine.quota.share, self._on_budget_change)
         self.gathering = engine.tail.gathering(trio.lowlevel.current_task, LARGEST_GATHERED)
-        super().__init__(engine, executor, (self._senders,), (self._receivers, self._lingering))
+        others = self._receivers, self._lingering
+        super().__init__(engine, executor, (self._senders,), others, engine.quota.share)
 
     # --- the writing arm --------------------------------------------------------------------------
 
@@ -145,11 +145,13 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
 
     def _written(self) -> None:
         self._hand_out()
-        self._wake_lingering()
+        if self._lingering:
+            self._wake_lingering()
 
     def _obstacle(self, sending: Sending) -> bool:
         obstacle = self.engine.tail.obstacle(sending.size, is_held=sending.durability == "memory")
-        self._place.is_wanted = obstacle in BUDGET_OBSTACLES
+        if self._place is not None:
+            self._place.note(obstacle)
         if obstacle in ("full", "over_budget") and self.options.on_full != "wait":
             raise self.engine.quota.full_error(sending.size, obstacle)
         if obstacle == "unsynced":
@@ -326,7 +328,7 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
                 self._hand_out()
             if self._lingering:
                 self._wake_lingering()
-            if self._place.is_contended:
+            if self._place is not None and self._place.is_contended:
                 self._relieve()
             self._open_gates()
 
@@ -341,9 +343,10 @@ class QueueLoop(BudgetedLoop[FifoSteps]):
         engine = self.engine
         if self._senders or self.is_closing:
             self._shut_gates()
-        self._place.stand_for(self._senders, is_closing=self.is_closing)
-        if self._place.is_contended:
-            engine.gate_out.left = 0  # each message taken frees space for others, which must be notified
+        if self._place is not None:
+            self._place.stand_for(self._senders, is_closing=self.is_closing)
+            if self._place.is_contended:
+                engine.gate_out.left = 0  # each message taken frees space for others, which must be notified
         if self._receivers:
             engine.gate_out.left = 0
             if not self._is_leased:

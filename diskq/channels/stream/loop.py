@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import outcome
 
-from diskq.channels.core.budget_place import BUDGET_OBSTACLES, BudgetedLoop, BudgetPlace, shared_bound
+from diskq.channels.core.budget_place import shared_bound
 from diskq.channels.core.gathering import Gathered
 from diskq.channels.core.notifier import Notifier, WrittenPartitions
 from diskq.channels.core.sender_line import Sending
@@ -38,26 +38,26 @@ class GatheredStreamMessages(Gathered[Position]):
         self._engine = engine
 
     def _write_all(self) -> None:
-        self._engine.accept_many(self.messages, None, None, is_held=False)
-
-    def _found(self) -> list[Position | None]:
-        # If some messages of a partition are not in, they are its last ones.
-        router = self._engine.router
-        following, taken = dict(router.batch_starts), router.taken()
-        ends = {partition: first + taken.get(partition, 0) for partition, first in following.items()}
-        found: list[Position | None] = []
-        for partition in router.routed_to():
-            offset = following[partition]
-            found.append(Position(partition, offset) if offset < ends[partition] else None)
-            following[partition] = offset + 1
-        return found + [None] * (len(self.messages) - len(found))
+        try:
+            self._engine.accept_many(self.messages, None, None, is_held=False)
+        finally:
+            # If some messages of a partition are not in, they are its last ones.
+            router = self._engine.router
+            following, taken = dict(router.batch_starts), router.taken()
+            ends = {partition: first + taken.get(partition, 0) for partition, first in following.items()}
+            found: list[Position | None] = []
+            for partition in router.routed_to():
+                offset = following[partition]
+                found.append(Position(partition, offset) if offset < ends[partition] else None)
+                following[partition] = offset + 1
+            self.places = found + [None] * (len(self.messages) - len(found))
 
     def _write_one(self, number: int) -> Position:
         key, value, timestamp = self.messages[number]
         return self._engine.accept(value, key, timestamp, is_held=False)
 
 
-class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
+class StreamLoop(SendingLoop[StreamSteps, Position]):
     """One stream open for writing."""
 
     kind = "stream"
@@ -68,8 +68,7 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
     ) -> None:
         self._rows = engine.router
         self._is_dropping = False  # old segments are being removed
-        self._place = BudgetPlace(engine.share, self._on_budget_change)
-        super().__init__(engine, executor, notifier, fs, engine.router)
+        super().__init__(engine, executor, notifier, fs, engine.router, engine.share)
 
     def live(self, partition: int) -> BufferedEnd | None:
         return self.engine.live(partition)
@@ -90,7 +89,8 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
 
     def _obstacle(self, sending: Sending) -> bool:
         obstacle = self.engine.obstacle(sending.size)
-        self._place.is_wanted = obstacle in BUDGET_OBSTACLES
+        if self._place is not None:
+            self._place.note(obstacle)
         if obstacle == "over_budget" and self.engine.options.on_full != "wait":
             raise self.engine.full_error(sending.size)
         if obstacle == "unsynced":
@@ -137,9 +137,3 @@ class StreamLoop(BudgetedLoop[StreamSteps], SendingLoop[StreamSteps, Position]):
 
     def _bound(self) -> DiskBound:
         return shared_bound(self.engine.share)
-
-    # --- after each act ---------------------------------------------------------------------------
-
-    def _narrow_gates(self) -> None:
-        super()._narrow_gates()
-        self._place.stand_for(self._senders, is_closing=self.is_closing)
