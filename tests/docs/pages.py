@@ -23,10 +23,15 @@ from tests.docs.documents import ROOT, Block, blocks
 
 __all__ = ["EXTRAS", "PROGRAM_INFO", "Step", "agrees", "extras_of", "run_page", "steps"]
 
-EXTRAS = {"arrow": "pyarrow", "hub": "grpc", "examples": "httpx"}
+EXTRAS = {
+    **{name: name for name in ("duckdb", "polars")},
+    "arrow": "pyarrow",
+    "examples": "httpx",
+    "hub": "grpc",
+}
 """Of each extra that a page may need, besides Spark's: a module by which it is known."""
 
-PROGRAM_INFO = re.compile(r"python( (fragment|spark|arrow|hub|examples|\w+\.py))?")
+PROGRAM_INFO = re.compile(r"python( (fragment|spark|arrow|duckdb|polars|hub|examples|\w+\.py))?")
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.docs.documents import DOCUMENTS, ROOT
-from tests.docs.pages import steps
+from tests.docs.pages import extras_of, steps
 from tests.type_checkers import mypy, pyright
 
 EXAMPLES = sorted(ROOT.glob("examples/**/*.py"))
@@ -17,6 +18,8 @@ EXAMPLES = sorted(ROOT.glob("examples/**/*.py"))
 def programs(tmp_path: Path) -> Path:
     """A directory with each program, named for its page and its line."""
     for page in DOCUMENTS:
+        if any(find_spec(module) is None for module in extras_of(page)):
+            continue
         for step in steps(page):
             if step.kind in ("program", "file"):
                 name = "_".join(page.relative_to(ROOT).with_suffix("").parts).replace("-", "_")
