@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -127,6 +128,7 @@ class LogRecovery:
         self._trust = trust
         self._counts_checksummed = trust is Trust.CLOSED or (trust is not Trust.POWER_CUT and has_run_on)
         self._given = 0
+        self._begun = 0
 
     def run(self, point: RecoveryPoint | None) -> FoundLog:
         """Repair what needs it, and leave the syncs to the first barrier.
@@ -140,6 +142,8 @@ class LogRecovery:
             found.bases, files.checksum_files(), files.data, noted=noted, first=judge.first
         )
         found.repairs += [missing] if missing is not None else []
+        begun = files.checksum_files() if noted is None else [*files.checksum_files(), noted]
+        self._begun = max(judge.first, min(begun, default=0 if point is None else point.base))
         if trust is Trust.PEER_WROTE:
             self._void_checksums(point)
         checksummed = checksummed_end(self._fs, files, found.bases)
@@ -270,12 +274,13 @@ class LogRecovery:
     def _begin_after(self, offset: int, promised: int, point: RecoveryPoint) -> None:
         """Begin a new segment after missing messages: readers may know them, so their offsets stay used."""
         found = self._found
-        lost = offset - (found.next_offset if found.bases else point.base)
+        lost = offset - (found.next_offset if found.bases else min(self._begun, offset))
         if lost:
             path = self._files.data(found.bases[-1] if found.bases else point.base)
             repair = missing_after(path, found.end, lost)
             if found.next_offset < promised or self._trust is not Trust.POWER_CUT:
                 self._repairs.report(repair)
             else:
-                found.repairs.append(repair)  # it was never promised that they outlive a power cut
+                # It was never promised that they outlive a power cut.
+                found.repairs.append(replace(repair, kind=RepairKind.UNSYNCED))
         found.begin_after(offset)

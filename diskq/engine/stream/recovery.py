@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property, partial
 
 from diskq._native.core.append_buffer import BLOCK_SIZE
@@ -86,6 +87,8 @@ class _StreamJudge:
         self.refilled = refilled
         self.staged = staged
         self.has_wal = has_wal
+        self.without_index: set[int] = set()
+        """The segments but the last whose index or timeindex was missing."""
 
     @cached_property
     def first(self) -> int:
@@ -113,7 +116,9 @@ class _StreamJudge:
     def incomplete(self, point: RecoveryPoint, trust: Trust) -> list[int]:
         # Retention was interrupted, or another program removed the indexes.
         without_index = self.files.without_index(self.found.bases[:-1])
-        return [base for base in without_index if base < point.base or trust is not Trust.POWER_CUT]
+        found = [base for base in without_index if base < point.base or trust is not Trust.POWER_CUT]
+        self.without_index.update(found)
+        return found
 
     def durable(self, base: int, point: RecoveryPoint) -> list[tuple[str, int]]:
         data, index, timeindex = self.files.segment(base)
@@ -122,12 +127,29 @@ class _StreamJudge:
 
     def follow(self, base: int, point: RecoveryPoint) -> Followed:
         """Rebuild the segment's index."""
+        sizes = {path: self.fs.size_of(path) or 0 for path in self.files.segment(base)}
         rebuilt = rebuild_index(self.fs, self.files, self.framing, base)
         for repair in rebuilt.repairs:
             self.repairs.report(repair)
+        known = point.next_offset if base == point.base else base
+        if base in self.without_index:
+            known = rebuilt.next_offset
+        self._report_made(base, min(known, rebuilt.next_offset), sizes)
         if rebuilt.is_changed:
             self.found.note_changed(base)
         return Followed(rebuilt.end, rebuilt.next_offset, rebuilt.given)
+
+    def _report_made(self, base: int, known: int, sizes: Mapping[str, int]) -> None:
+        """Report entries that were made anew, of messages before `known`. The files had these `sizes`."""
+        _, index, timeindex = self.files.segment(base)
+        rows = ((index, "index", INDEX_ROW_SIZE), (timeindex, "timeindex", TIMEINDEX_ROW_SIZE))
+        for path, name, size in rows:
+            first = base + sizes[path] // size
+            if first < known:
+                reason = f"messages {first} to {known - 1} have no entries in the {name}"
+                kept = (first - base) * size
+                repair = Repair(path=path, kind=RepairKind.REBUILT, kept=kept, dropped=0, reason=reason)
+                self.repairs.report(repair)
 
     def complete(self, base: int, following: int) -> None:
         """Keep aside this segment's records without index entries: messages after them have their offsets.
