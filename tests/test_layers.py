@@ -101,7 +101,7 @@ PACKAGES = """
   channels.priority core
   channels.spool    core queue
   tools.view        .
-  tools.verify      . view
+  tools.verify      .
   tools.repair      . verify
   tools.convert     .
   tools.salvage     . convert repair
@@ -518,7 +518,7 @@ def test_a_planted_import_of_another_kind_is_flagged(module, planted):
         ("diskq.channels.spool.spool", "from diskq.engine.queue import files"),
         ("diskq.channels.replay", "from diskq.engine.stream.reader import StreamReader"),
         (
-            "diskq.tools.verify.queue",
+            "diskq.tools.watch.queue",
             "from diskq.tools.view.queue import QueueView\nfrom diskq.tools import gaps",
         ),
     ],

@@ -131,8 +131,8 @@ class OverlayFS:
         data = b""
         if offset < file.kept:
             data = self._below.pread(file.below, min(size, file.kept - offset), offset)
-            if len(data) < min(size, file.kept - offset):
-                return data  # another process has just cut it
+            if len(data) == size or len(data) < file.kept - offset:
+                return data  # all of it, or another process has just cut the file
         start = max(0, offset - file.kept)
         return data + bytes(file.tail[start : start + size - len(data)])
 

@@ -60,7 +60,6 @@ __all__ = [
     "row_at",
     "rows_on",
     "rows_to_add",
-    "view_after_replay",
     "view_with_rows",
 ]
 
@@ -610,30 +609,6 @@ def clear_wal(fs: FileSystem, path: str) -> None:
     """Discard its content and free its space. Raises OSError."""
     if fs.size_of(path):
         _truncate(fs, path, 0)
-
-
-def view_after_replay(
-    fs: FileSystem,
-    stagings: Mapping[int, Staging],
-    *,
-    was_restarted: bool | None,
-    staged: Sequence[int],
-) -> tuple[OverlayFS, dict[int, Replayed]]:
-    """Return a view of the files as `replay` would leave them, and its results by write-ahead log number.
-
-    For a store that no process has open. `staged` are the write-ahead logs that should exist. No file is
-    changed. The caller closes the view. Raises OSError.
-    """
-    view = OverlayFS(fs)
-    try:
-        results = {
-            number: replay(view, staging, was_restarted=was_restarted, was_staging=number in staged)
-            for number, staging in stagings.items()
-        }
-    except BaseException:
-        view.close_all()
-        raise
-    return view, results
 
 
 def view_with_rows(fs: FileSystem, staging: Staging, rows: Mapping[int, Sequence[Row]]) -> OverlayFS:

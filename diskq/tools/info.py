@@ -268,7 +268,7 @@ def _as_left(
         yield fs
         return
     with look_at(fs, files.lock, opened) as look:
-        yield fs if look is None else look.fs
+        yield look.fs
 
 
 def _unrecorded(fs: FileSystem, files: StreamFiles | JournalFiles, points: RecoveryPoints) -> int:

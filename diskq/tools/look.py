@@ -21,31 +21,32 @@ E = TypeVar("E")
 
 @dataclass(frozen=True, slots=True)
 class Look(Generic[E]):
-    """A store after an open that has changed nothing on the disk."""
+    """A store as the next open leaves it, if that could be tried."""
 
     fs: FileSystem
-    """The files as the open left them, until the end of the block."""
-    engine: E
-    """What was opened; it is closed again. It has the repairs of the open."""
+    """The files as the open left them, until the end of the block; else the store's files themselves."""
+    engine: E | None = None
+    """What was opened; it is closed again, and has the repairs of the open. None: nothing was opened."""
+    refusal: DiskqError | OSError | None = None
+    """Why the open failed."""
 
 
 @contextmanager
 def look_at(
     fs: FileSystem, lock: str, opened: Callable[[FileSystem], AbstractContextManager[E]]
-) -> Iterator[Look[E] | None]:
+) -> Iterator[Look[E]]:
     """Open a store in memory, which `opened` does, and close it.
 
-    `lock` is the store's lock file. None if a process may have the store open, or has just removed one of its
-    files, and if the open fails. Raises OSError.
+    `lock` is the store's lock file. Nothing is opened if a process may have the store open. Raises OSError.
     """
     if may_be_open(fs, lock):
-        yield None
+        yield Look(fs)
         return
     with OverlayFS(fs) as overlay:
         try:
             with nothing_logged(), opened(overlay) as engine:
                 pass
-            found: Look[E] | None = Look(overlay, engine)
-        except (DiskqError, OSError):
-            found = None
+            found = Look(overlay, engine)
+        except (DiskqError, OSError) as refusal:
+            found = Look(fs, refusal=refusal)
         yield found

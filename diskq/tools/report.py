@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from diskq.errors import DiskqError, UnsupportedFormatError
 from diskq.storage.checksums import corrupt_rows
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import holder_of
@@ -22,9 +23,15 @@ __all__ = [
     "report_kept_aside",
     "report_leftovers",
     "report_missing_start",
+    "report_refusal",
+    "report_repairs",
     "report_rotten_entries",
     "settled",
 ]
+
+# What no acknowledgement has promised, and what costs no message if none is counted.
+_NEVER_PROMISED = {RepairKind.UNSYNCED, RepairKind.STALE, RepairKind.REBUILT}
+_TORN_WITHOUT_LOSS = {RepairKind.TORN, RepairKind.UNWRITTEN}
 
 _LOOKS = 5
 _MOMENT = 0.02
@@ -169,6 +176,51 @@ def report_leftovers(
         return  # looked at after the files: whoever made one of them has the lock, or has had it
     for path in paths:
         report.note(StateKind.LEFTOVER, path, None, f"{why}: the next open removes it")
+
+
+def report_repairs(repairs: Iterable[Repair], logs: Collection[str], report: Report) -> None:
+    """Report what an open has repaired, by its kind, but for what a reader reports of the files after it.
+
+    That is: messages that are missing before the next segment, and damage that stays where it is. What is no
+    loss in one of the `logs` is a note: it was never acknowledged.
+    """
+    read = {(each.path, each.at): number for number, each in enumerate(report.findings)}
+    damaged = {each.path for each in report.findings if each.severity == "damage"}
+    for repair in repairs:
+        kind, path, at = repair.kind, repair.path, repair.kept
+        number = read.get((path, at))
+        if number is not None and not repair.dropped and report.findings[number].severity == "damage":
+            if kind is RepairKind.UNSYNCED:
+                found = report.findings[number]
+                report.findings[number] = replace(found, severity="torn", kind=kind, lost=0)
+            continue
+        if kind is RepairKind.CORRUPT and repair.saved_as is None and path in damaged:
+            continue
+        what = repair.reason
+        if kind is RepairKind.KEPT_ASIDE:
+            report.damage(kind, path, None, f"{what}, as {repair.saved_as}")
+        elif path in logs:
+            tell = report.note if repair.records == 0 else report.damage
+            tell(kind, path, None, what)
+        elif kind is RepairKind.FOREIGN or (kind is RepairKind.DISPLACED and repair.records == 0):
+            report.note(kind, path, at, what)
+        elif kind in _NEVER_PROMISED or (kind in _TORN_WITHOUT_LOSS and repair.records == 0):
+            does = "repairs it" if repair.saved_as is None else "cuts it, and keeps a copy"
+            what = f"{what}: the next open {does}"
+            report.torn(kind, path, at, what, size=repair.dropped)
+        else:
+            # Without bytes there it is of a file that is gone.
+            place = at if at or repair.dropped else None
+            report.damage(kind, path, place, what, repair.records or 0, size=repair.dropped or None)
+
+
+def report_refusal(refusal: DiskqError | OSError | None, report: Report) -> None:
+    """Report that the next open fails. Raises UnsupportedFormatError, and OSError of the system."""
+    if isinstance(refusal, UnsupportedFormatError) or not isinstance(refusal, DiskqError | None):
+        raise refusal
+    if refusal is not None:
+        path = getattr(refusal, "path", "")
+        report.damage(StateKind.REFUSED, path, None, f"the next open is refused: {refusal}")
 
 
 def report_missing_start(missing: Repair | None, report: Report) -> None:

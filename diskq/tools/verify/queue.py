@@ -1,51 +1,68 @@
 # Verifies a queue. Law: only what it would still deliver counts; messages that were received are not looked
 # at.
 #
-# The engine (`survey` in engine/queue/recovery.py) finds what the next open would do: where it would read and
-# write on, and what it would cut. Everything between is then read as a reader does it, block by block.
+# It is opened in memory, and what that repairs is a finding by its kind. Everything that it would deliver is
+# then read as a reader does it, block by block. If a process may have it open, the engine's `survey`
+# (engine/queue/recovery.py) finds where it would be read and written on.
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import MAX_BODY, NsqFraming, count
 from diskq.engine.queue.ack_log import broken_rows, read_ack_logs
+from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.recovery import Recovered
 from diskq.engine.queue.redo_source import look_at_queue
 from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_after
+from diskq.options import QueueOptions
 from diskq.storage.block_reader import BlockReader
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.listings import names_in
-from diskq.storage.lock import may_be_open
+from diskq.storage.lock import may_be_open, read_holder
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.tools.findings import StateKind
+from diskq.tools.look import Look, look_at
 from diskq.tools.report import (
     Report,
     report_cut_repair,
     report_kept_aside,
     report_leftovers,
+    report_refusal,
+    report_repairs,
     report_rotten_entries,
     settled,
 )
 from diskq.tools.stores import Store
-from diskq.tools.view.killed import as_put_back, count_displaced, report_redo
+from diskq.tools.verify.waiting import checksummed_size, discount_displaced, report_waiting
 
 __all__ = ["verify_queue"]
+
+_ANY_SIZE = QueueOptions(max_message_size=MAX_BODY)
 
 
 def verify_queue(fs: FileSystem, store: Store, report: Report) -> None:
     """Verify the store. Raises QueueMovedError, UnsupportedFormatError, OSError."""
     files = QueueFiles(fs, store.path, store.name)
-    look = look_at_queue(fs, files)
-    fs = report_redo(fs, files, look, _count, report)
-    files = QueueFiles(fs, store.path, store.name)
-    with as_put_back(fs, files.lock, {0: files.staging}, _count, report) as there:
-        files = QueueFiles(there, store.path, store.name)
-        report.take(settled(lambda part: _QueueVerification(there, files, part).run(), report.progress))
-    count_displaced(look, _count, report)
+    report.take(settled(partial(_look, fs, files), report.progress))
+
+
+def _look(fs: FileSystem, files: QueueFiles, report: Report) -> None:
+    files.numbers()  # raises now, if there is no directory
+    holder = read_holder(fs, files.lock)
+    opened = partial(
+        FifoQueue,
+        files.directory,
+        files.name,
+        options=_ANY_SIZE,
+        never_empty=holder is not None and holder.never_empty,
+    )
+    with look_at(fs, files.lock, lambda there: opened(fs=there)) as look:
+        _QueueVerification(fs, look, files, report).run()
 
 
 def _count(records: bytes) -> int:
@@ -55,14 +72,19 @@ def _count(records: bytes) -> int:
 class _QueueVerification:
     """One pass through the queue."""
 
-    def __init__(self, fs: FileSystem, files: QueueFiles, report: Report) -> None:
-        self._fs = fs
-        self._files = files
+    def __init__(self, fs: FileSystem, look: Look[FifoQueue], files: QueueFiles, report: Report) -> None:
+        """`fs` and `files` are without what the open has changed."""
+        self._below = fs
+        self._redo = look_at_queue(fs, files)
+        self._found = files
+        self._look = look
+        self._fs = look.fs
+        self._files = QueueFiles(look.fs, files.directory, files.name)
         self._report = report
 
     def run(self) -> None:
         waiting = steady_wal(self._fs, self._files.wal)
-        content = self._files.read_metadata()
+        content = self._found.read_metadata()
         metadata = None if content is None else QueueMetadata.parse(content)
         found = steady_survey(self._fs, self._files)
         self._report_metadata(content, metadata, found)
@@ -103,6 +125,7 @@ class _QueueVerification:
             what = f"{whole} messages wait here: the next open writes them"
             self._report.note(StateKind.WAITING, self._files.wal, None, what)
         self._report_tails(found)
+        self._report_opening(found)
         self._report_acks(found)
         self._report_leftovers(found)
 
@@ -142,7 +165,13 @@ class _QueueVerification:
                 position = ahead.position
             if is_complete and (loss := reader.missing(end)) is not None:
                 self._report.damage(loss.kind, path, loss.start, loss.reason, loss.records or 0)
-            self._report.checksummed += reader.verified
+            self._report.checksummed += max(
+                0,
+                checksummed_size(
+                    start + reader.verified, self._fs, self._below, self._redo, self._found.staging, number
+                )
+                - start,
+            )
             if sums is not None and is_complete:
                 report_rotten_entries(self._fs, sums, end - start - reader.verified, self._report)
         finally:
@@ -160,7 +189,7 @@ class _QueueVerification:
     def _report_metadata(
         self, content: bytes | None, metadata: QueueMetadata | None, found: Recovered
     ) -> None:
-        path = self._files.metadata
+        path = self._found.metadata
         if content is None and found.sizes:
             what = "it is missing: the next open takes the positions from the data: all is delivered again"
             self._report.torn(RepairKind.REBUILT, path, None, what)
@@ -170,9 +199,10 @@ class _QueueVerification:
                 self._report.damage(RepairKind.REBUILT, path, 0, what)
             else:
                 self._report.torn(RepairKind.REBUILT, path, 0, what)
-        for repair in found.repairs:
-            if repair.path != path:
-                self._report_repair(repair, found)
+        if self._look.engine is None:
+            for repair in found.repairs:
+                if repair.path != path:
+                    self._report_repair(repair, found)
 
     def _report_repair(self, repair: Repair, found: Recovered) -> None:
         numbers = {self._files.data(number): number for number in self._files.numbers()}
@@ -186,7 +216,7 @@ class _QueueVerification:
         self, content: bytes | None, metadata: QueueMetadata | None, known: int, uncounted: int
     ) -> None:
         """Compare the count in the metadata with the messages found, unless it was written meanwhile."""
-        if metadata is None or self._files.read_metadata() != content:
+        if metadata is None or self._found.read_metadata() != content:
             return
         lost = sum(finding.lost for finding in self._report.findings)
         missing = metadata.depth - known - lost
@@ -197,6 +227,17 @@ class _QueueVerification:
         elif missing and not uncounted and not lost:
             what = f"it counts {metadata.depth} messages, and {known} are there"
             self._report.note(StateKind.UNCOUNTED, self._files.metadata, 0, what)
+
+    def _report_opening(self, found: Recovered) -> None:
+        """Report what the open has repaired, and what it found in the logs."""
+        files, engine = self._found, self._look.engine
+        if engine is None:
+            report_refusal(self._look.refusal, self._report)
+            return
+        report_waiting(self._below, files, self._redo, [files.staging], _count, self._report)
+        repairs = [each for each in engine.repairs if each.path != files.metadata]
+        report_repairs(repairs, [files.redo, files.wal], self._report)
+        discount_displaced(self._redo, _count, self._report)
 
     # --- tails, acknowledgements, leftovers -------------------------------------------------------
 
@@ -217,9 +258,9 @@ class _QueueVerification:
         return may_be_open(self._fs, self._files.lock)
 
     def _report_acks(self, found: Recovered) -> None:
-        if self._fs.size_of(self._files.private) is None:
+        if self._below.size_of(self._found.private) is None:
             return
-        acked = read_ack_logs(self._fs, self._files).acked
+        acked = read_ack_logs(self._below, self._found).acked
         for file, ranges in acked.items():
             for start, end in ranges:
                 begin = max(start, found.read.byte) if file == found.read.file else start
@@ -227,9 +268,9 @@ class _QueueVerification:
                 if file < found.read.file or begin >= end or end > limit:
                     continue
                 self._subtract(file, begin, end)
-        for number in self._files.ack_logs():
-            path = self._files.ack_log(number)
-            if broken := broken_rows(self._fs, path):
+        for number in self._found.ack_logs():
+            path = self._found.ack_log(number)
+            if broken := broken_rows(self._below, path):
                 what = f"{len(broken)} of its rows are torn or rotten: their acknowledgements are lost"
                 self._report.note(RepairKind.CORRUPT, path, broken[0], what)
 
@@ -250,12 +291,12 @@ class _QueueVerification:
         self._report.messages -= found.records
 
     def _report_leftovers(self, found: Recovered) -> None:
-        files, report = self._files, self._report
-        report_cut_repair(self._fs, files.directory, files.swap, report)
-        if self._fs.size_of(files.private) is not None:
+        fs, files, report = self._below, self._found, self._report
+        report_cut_repair(fs, files.directory, files.swap, report)
+        if fs.size_of(files.private) is not None:
             missing = range(found.read.file, found.write.file)
-            report_leftovers(self._fs, files.leftovers(files.numbers(), missing), files.lock, report)
-        for name in sorted(names_in(self._fs, files.directory, files.naming.prefix)):
+            report_leftovers(fs, files.leftovers(files.numbers(), missing), files.lock, report)
+        for name in sorted(names_in(fs, files.directory, files.naming.prefix)):
             if ".bad" in name:
                 path = join(files.directory, name)
-                report_kept_aside(self._fs, path, report)
+                report_kept_aside(fs, path, report)

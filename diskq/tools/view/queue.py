@@ -147,9 +147,8 @@ def _as_opened(fs: FileSystem, directory: str, view: QueueView) -> QueueView:
     lock = QueueFiles(fs, directory, view.name).lock
     opened = partial(FifoQueue, directory, view.name, options=_ANY_SIZE)
     with look_at(fs, lock, lambda there: opened(fs=there)) as found:
-        if found is None:
+        if (queue := found.engine) is None:
             return replace(view, is_exact=False)
-        queue = found.engine
         if holder_of(fs, lock)[1] is not False:
             return view
         return replace(view, depth=queue.depth, is_exact=True, read=queue.head, write=queue.tail)

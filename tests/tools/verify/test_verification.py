@@ -21,6 +21,7 @@ from diskq.engine.priority.store import PriorityStore
 from diskq.engine.queue.ack_log import acked_row
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.stream.stream import Stream
+from diskq.errors import ForeignFilesError
 from diskq.options import JournalOptions, PriorityOptions, QueueOptions, StreamOptions
 from diskq.storage.repairs import RepairKind
 from diskq.storage.small_file import checked
@@ -35,6 +36,7 @@ from tests.reference.nsq_oracle import frame
 from tests.tools.damaged import COUNT as FEW
 from tests.tools.damaged import body, digest, made, messages_in
 
+GOLDEN = Path(__file__).parents[2] / "golden"
 COUNT = 300
 BODIES = [b"%06d" % number + b"x" * 94 for number in range(COUNT)]
 
@@ -603,8 +605,11 @@ def test_rows_that_an_open_makes_again_are_torn_and_nothing_is_lost(size, how, s
     assert (found.verdict, found.messages, found.lost) == ("torn", FEW, 0)
     assert RepairKind.LOST not in {finding.kind for finding in found.findings}
     assert digest(tmp_path) == before
-    with Stream(str(tmp_path)):
-        pass
+    with Stream(str(tmp_path)) as stream:
+        repairs = {(repair.path, repair.kept, repair.kind) for repair in stream.repairs}
+        assert repairs >= {
+            (each.path, each.at, each.kind) for each in found.findings if each.severity == "torn"
+        }
     assert len(messages_in(store)) == FEW
     assert verify(store).verdict == "clean"
 
@@ -768,12 +773,62 @@ def test_a_segment_that_went_after_retention_is_missed(tmp_path):
     assert verify(store).verdict == "clean"
 
 
+@contextmanager
+def at_work(kind: str, path: Path) -> Iterator[list[list[Path]]]:
+    """A log of 60 messages that this process has open: the files of each of its segments with messages."""
+    log = (
+        Stream(path, options=StreamOptions(partition_count=1, segment_size=1000))
+        if kind == "stream"
+        else Journal(path, options=JournalOptions(segment_size=1000))
+    )
+    with log:
+        for _ in range(FEW):
+            log.append(b"x" * 50)
+        log.sync()
+        data = sorted(path.rglob("*.data" if kind == "stream" else "*.jnl"))
+        stems = [file.stem for file in data if file.stat().st_size]
+        yield [sorted(path.rglob(f"{stem}.*")) for stem in stems]
+
+
+@pytest.mark.parametrize("kind", ["stream", "journal"])
+@pytest.mark.parametrize("has_checksums", [True, False])
+@pytest.mark.parametrize("which", [slice(0, 1), slice(1, 2), slice(-1, None), slice(None)], ids=str)
+def test_segments_that_go_while_their_owner_is_at_work_are_missed(kind, which, has_checksums, tmp_path):
+    with at_work(kind, tmp_path) as segments:
+        for file in [file for segment in segments[which] for file in segment]:
+            if file.suffix != ".sums" or not has_checksums:
+                file.unlink()
+        found = verify(Store(kind, str(tmp_path)))
+        assert (found.verdict, found.messages + found.lost) == ("damaged", FEW)
+        assert RepairKind.LOST in {each.kind for each in found.findings if each.severity == "damage"}
+
+
+@pytest.mark.parametrize("kind", ["queue", "stream", "journal"])
+def test_checksums_that_an_open_adds_to_a_peer_s_bytes_are_not_counted(kind, tmp_path):
+    case = {"queue": "nsq/basic", "stream": "diskq/three_parts", "journal": "sej/segments"}[kind]
+    shutil.copytree(GOLDEN / case / "data", tmp_path / "data")
+    for store in stores_at(tmp_path / "data"):
+        assert (verify(store).checksummed, verify(store).verdict) == (0, "clean")
+
+
+def test_a_store_that_the_next_open_refuses_is_damage(tmp_path):
+    a_stream(tmp_path)
+    (tmp_path / "parts" / "000000" / "notes.txt").touch()
+    found = looked_at(tmp_path)
+    assert found.verdict == "damaged"
+    assert StateKind.REFUSED in {each.kind for each in found.findings}
+    with pytest.raises(ForeignFilesError):
+        Stream(tmp_path)
+
+
 def test_a_journal_without_any_segment_has_lost_what_it_had(tmp_path):
     store = made("journal", str(tmp_path))
     for file in tmp_path.glob("jnl/*"):
         file.unlink()
     found = verify(store)
     assert (found.verdict, found.messages, found.lost) == ("damaged", 0, FEW)
+    with Journal(tmp_path) as journal:
+        assert [repair.records for repair in journal.repairs] == [FEW]
 
 
 @pytest.mark.parametrize("kind", ["stream", "journal"])

@@ -1,0 +1,106 @@
+# What waits in the logs of a store that no process has open. Law: these are notes. The next open puts it into
+# the files, or appends it again, and what that shows is judged as everything else.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from diskq.storage.checksums import rows_before
+from diskq.storage.closing import opened
+from diskq.storage.fs import FileSystem
+from diskq.storage.lock import may_be_open, read_holder
+from diskq.storage.log.entries import Staging
+from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.overlay import OverlayFS
+from diskq.storage.redo_log import redo_path
+from diskq.storage.redo_view import LoggedFiles, RedoLook
+from diskq.storage.repairs import RepairKind
+from diskq.storage.write_ahead_log import holds_nothing, read_wal, rows_to_add
+from diskq.tools.findings import StateKind
+from diskq.tools.report import Report
+
+__all__ = ["checksummed_size", "discount_displaced", "report_waiting", "was_killed"]
+
+
+def report_waiting(
+    fs: FileSystem,
+    files: LoggedFiles,
+    look: RedoLook | None,
+    stagings: Iterable[Staging],
+    counted: Callable[[bytes], int],
+    report: Report,
+) -> None:
+    """Report messages in the redo log, of which `look` is what was found, and in write-ahead logs.
+
+    `counted` returns how many messages some records are. Raises OSError.
+    """
+    unfinished = redo_path(files.redo)
+    if fs.size_of(unfinished) is not None and not may_be_open(fs, files.lock):
+        what = "a crash left it: the next open removes it"
+        report.note(StateKind.LEFTOVER, unfinished, None, what)
+    for displaced in () if look is None else look.redone.displaced:
+        what = f"{counted(displaced.part.content)} messages of {displaced.path} are in the redo log"
+        why = "another program may have written since: the next open appends them at the end"
+        report.note(RepairKind.DISPLACED, files.redo, None, f"{what}, and {why}")
+    for its in () if look is None else look.restored:
+        if its.beside:
+            count = counted(its.content) - counted(its.content[: len(its.content) - its.missing])
+            what = f"{count} messages ({its.missing} bytes) are in the redo log, not yet in {its.path}"
+            report.note(StateKind.WAITING, files.redo, None, f"{what}: the next open puts them there")
+    for staging in stagings:
+        if (waiting := read_wal(fs, staging.path)) is None:
+            continue
+        size = fs.size_of(path := staging.data(waiting.file))
+        if size is None or size < waiting.position:
+            continue  # its open reports that
+        with opened(fs, path) as handle:
+            there = fs.pread(handle, len(waiting.content), waiting.position)
+        if not waiting.content.startswith(there):
+            what = f"{counted(waiting.content)} messages wait here, but their place is taken"
+            report.note(
+                RepairKind.DISPLACED, staging.path, None, f"{what}: the next open appends them at the end"
+            )
+        elif len(there) < len(waiting.content):
+            what = f"{counted(waiting.content[len(there) :])} messages wait here: the next open writes them"
+            report.note(StateKind.WAITING, staging.path, None, what)
+
+
+def discount_displaced(redo: RedoLook | None, counted: Callable[[bytes], int], report: Report) -> None:
+    """Do not count messages as lost that the redo log has and the next open appends again.
+
+    For the findings so far; `redo` and `counted` as `report_waiting`.
+    """
+    for number, finding in enumerate(report.findings):
+        lost = finding.lost
+        for displaced in () if redo is None else redo.redone.displaced:
+            lost = displaced.lost_without(finding.path, finding.at or 0, lost, counted)
+        report.findings[number] = replace(finding, lost=lost)
+
+
+def checksummed_size(
+    size: int, look: FileSystem, below: FileSystem, redo: RedoLook | None, staging: Staging, number: int
+) -> int:
+    """Return how many of `size` bytes of a data file were covered by checksums before an open in memory.
+
+    Those of the bytes that it believed are added by it. `look` are the files after the open, `below` those
+    before, and `redo` is what was found of the redo log. Raises OSError.
+    """
+    checksum_file = staging.checksum_file(number)
+    if not (isinstance(look, OverlayFS) and look.is_changed(checksum_file)):
+        return size
+    _, end = rows_before(below if redo is None else redo.fs, checksum_file, UNBOUNDED)
+    staged = rows_to_add(below, staging).get(number, ())
+    return min(size, max([end, *(row.end for row in staged)]))
+
+
+def was_killed(fs: FileSystem, lock: str, stagings: Iterable[Staging], named: Sequence[int] = ()) -> bool:
+    """True if the last process with the lock died, and none opened the store since.
+
+    `named` are the write-ahead logs in use by another file than the lock's, which a peer may empty.
+    """
+    holder = read_holder(fs, lock)
+    staged = named if holder is None or not holder.pid else holder.staged
+    is_recovering = holder is not None and holder.recovering_since > 0
+    is_killed = staged or is_recovering or not all(holds_nothing(fs, its.path) for its in stagings)
+    return bool(is_killed) and not may_be_open(fs, lock)
