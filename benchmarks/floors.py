@@ -21,6 +21,7 @@ __all__ = [
     "SPARK",
     "SPOOL",
     "STREAM",
+    "TABLE",
     "THREADS",
     "TOP",
     "VERIFIED",
@@ -702,6 +703,20 @@ CONVERT = (
     ),
 )
 
+TABLE = (
+    Section(
+        "Tables: a stream of 100 B as Parquet files, zstd, one processor",
+        (
+            Row("update", "table: update"),
+            Row("update, CPU", "table: update", at_most=0.67, figure="cpu_us"),
+            Row("pyarrow alone, from memory, CPU", "table: pyarrow alone", figure="cpu_us"),
+            Row("read_arrow, table and tail, CPU", "table: read, table and tail", figure="cpu_us"),
+            Row("pyarrow alone reads, CPU", "table: pyarrow reads", figure="cpu_us"),
+            Row("read_arrow, stream, CPU", "table: read, stream", figure="cpu_us"),
+        ),
+    ),
+)
+
 # --- priority queues: what others give to users who want jobs acknowledged ---------------------------
 
 _JOB_QUEUES = ("localqueue", "persist-queue ack", "litequeue")
@@ -854,7 +869,22 @@ SPARK = (
 
 # --- why a floor is missed -------------------------------------------------------------------------------
 
-_TABLES = (QUEUE, DURABLE, FSYNC, THREADS, STREAM, JOURNAL, HUB, VERIFY, SPOOL, TOP, CONVERT, PRIORITY, SPARK)
+_TABLES = (
+    QUEUE,
+    DURABLE,
+    FSYNC,
+    THREADS,
+    STREAM,
+    JOURNAL,
+    HUB,
+    VERIFY,
+    SPOOL,
+    TOP,
+    CONVERT,
+    TABLE,
+    PRIORITY,
+    SPARK,
+)
 _REASONS = {
     (section.title, row.name, row.peer): row.reason
     for table in _TABLES

@@ -22,6 +22,7 @@ from benchmarks import (
     bench_spool,
     bench_stream,
     bench_sweep,
+    bench_table,
     bench_threads,
     bench_top,
     bench_verify,
@@ -38,6 +39,7 @@ from benchmarks.floors import (
     QUEUE,
     SPOOL,
     STREAM,
+    TABLE,
     THREADS,
     TOP,
     VERIFY,
@@ -60,10 +62,11 @@ BENCHMARKS = (
     bench_verify,
     bench_durable,
     bench_fsync,
+    bench_table,
     bench_threads,
     bench_top,
 )
-TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, CONVERT, VERIFY, DURABLE, FSYNC, THREADS, TOP)
+TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, CONVERT, VERIFY, DURABLE, FSYNC, TABLE, THREADS, TOP)
 # What next to nothing of it may not be seen of.
 UNCERTAIN = ("rss_mib", "record_bytes", "cpu_ms", "core_percent")
 ROWS = [row for table in TABLES for section in table for row in section.rows]

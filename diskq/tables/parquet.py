@@ -37,8 +37,9 @@ _PREFIX = "diskq."
 GROUP_BYTES = 64 * 1024 * 1024
 GROUP_ROWS = 1024 * 1024
 
-# Rows of a batch, and bytes of a column, that are read at once.
+# At most so many rows, or about so many bytes, are a batch that is read; and bytes of a file, read at once.
 _ROWS = 64 * 1024
+_BATCH = 8 * 1024 * 1024
 _BUFFER = 1024 * 1024
 
 _NUMBERS = ("offset", "timestamp", NANOS)
@@ -328,4 +329,6 @@ def footer_of(path: str, opened: Any) -> Footer:
 
 def batches_of(opened: Any, group: int, columns: list[str] | None = None) -> Iterator[Any]:
     """Yield the rows of a group of an open file, as `pyarrow.RecordBatch`."""
-    yield from opened.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False)
+    its = opened.metadata.row_group(group)
+    rows = max(1, min(_ROWS, _BATCH * its.num_rows // max(1, its.total_byte_size)))
+    yield from opened.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
