@@ -36,6 +36,7 @@ from diskq.engine.stream.reader import StreamReader
 from diskq.options import Durability
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.repairs import Repair
+from tests.engine.queues import leased
 
 __all__ = [
     "CHANNELS",
@@ -169,7 +170,7 @@ class _Leases(_Queue):
             raise
 
     def take(self) -> bytes | None:
-        lease = self.work.get()
+        lease = leased(self.work)
         if lease is None:
             return None
         self.work.ack(lease)
@@ -187,6 +188,7 @@ class _Leases(_Queue):
             "put": lambda: queue.put(b"x"),
             "put_many": lambda: queue.put_many([b"x", b"y"]),
             "get": work.get,
+            "get_nowait": work.get_nowait,
             "get_many": lambda: work.get_many(2),
             "ack": lambda: work.ack([]),
             "nack": lambda: work.nack([]),
@@ -414,7 +416,7 @@ class Kind:
         with self.open(path, fs=fs) as store:
             repairs = store.repairs
             if isinstance(store, _Leases):
-                found = [bytes(lease.body) for lease in iter(store.work.get, None)]
+                found = [bytes(lease.body) for lease in iter(lambda: leased(store.work), None)]
             elif isinstance(store, _Queue):
                 found = store.queue.peek_many(ALL)
             elif isinstance(store, _Priority):

@@ -7,6 +7,7 @@ from typing import Any
 
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.queue.queue_errors import QueueEmptyError
+from diskq.engine.queue.work import FifoWork, Lease
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS
@@ -76,6 +77,11 @@ def taken(queue: FifoQueue) -> bytes | None:
         return queue.get_nowait()
     except QueueEmptyError:
         return None
+
+
+def leased(work: FifoWork) -> Lease | None:
+    """Lease the next message; None if none may be handed out."""
+    return next(iter(work.get_many(1)), None)
 
 
 def drained(queue: FifoQueue) -> list[bytes]:

@@ -16,7 +16,7 @@ from diskq.testing import CrashFS
 
 CALLS = {
     FifoQueue: "advance bytes_on_disk clear close delete depth empty flush full get get_many get_nowait head"
-    " peek peek_many put put_many put_nowait qsize repairs statistics sync tail unsynced_bytes",
+    " join peek peek_many put put_many put_nowait qsize repairs statistics sync tail unsynced_bytes",
     PriorityStore: "ack ack_many close create_queue delete_queue flush get get_many info layout"
     " nack nack_many next_lsn peek put put_many queue queues repairs snapshot statistics sync"
     " unsynced_bytes warnings",

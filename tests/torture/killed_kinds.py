@@ -18,6 +18,7 @@ from diskq.engine.spool.files import SPOOL
 from diskq.engine.stream.reader import StreamReader
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair
+from tests.engine.queues import leased
 from tests.reference import nsq_oracle, sej_oracle, taskflux_oracle, triplet_oracle
 from tests.torture.killed_making import Template, item
 from tests.torture.killed_peers import Written, go_diskq, go_diskqueue, sej, taskflux
@@ -108,7 +109,7 @@ def _read_queue(files: Path, how: Template, takes: bool) -> Seen:
     with queue:
         if how.acks:
             with diskq.FifoWork(queue) as work:
-                for lease in list(iter(work.get, None)):
+                for lease in list(iter(lambda: leased(work), None)):
                     seen.add(bytes(lease.body))
                     if takes:
                         work.ack(lease)

@@ -23,6 +23,7 @@ from diskq.tools.convert.sources import entries
 from diskq.tools.stores import stores_at
 from tests.compat.go_peer import GoPeer
 from tests.compat.golang import GoUnavailableError
+from tests.engine.queues import leased
 from tests.torture.promises import DOCUMENTS, NOTHING, OURS, Documents
 
 __all__ = ["SYSTEMS", "Opened", "Program", "System", "disk"]
@@ -156,14 +157,14 @@ class _Working(_Queue):
         self.work = diskq.FifoWork(self.queue)
 
     def take(self) -> bytes | None:
-        lease = self.work.get()
+        lease = leased(self.work)
         if lease is None:
             return None
         self.work.ack(lease)
         return bytes(lease.body)
 
     def read_all(self) -> list[bytes]:
-        return [bytes(lease.body) for lease in iter(self.work.get, None)]
+        return [bytes(lease.body) for lease in iter(lambda: leased(self.work), None)]
 
     def close(self) -> None:
         self.work.close()

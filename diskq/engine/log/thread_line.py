@@ -7,14 +7,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from threading import Lock
 from time import monotonic
 from typing import TypeVar
 
-__all__ = ["ThreadLine", "ThreadLines"]
+__all__ = ["ThreadLine", "ThreadLines", "deadline", "now"]
 
 T = TypeVar("T")
+
+
+def now() -> float:
+    """Return the seconds by which a line measures timeouts."""
+    return monotonic()
+
+
+def deadline(timeout: float | None) -> float:
+    """Return the end of a timeout, by `now`; infinity for None. Raises ValueError for one below 0."""
+    if timeout is None:
+        return math.inf
+    if timeout < 0:
+        raise ValueError("'timeout' must be a non-negative number")
+    return now() + timeout
 
 
 class ThreadLine:
@@ -41,9 +56,7 @@ class ThreadLine:
 
         Raises ValueError for a timeout below 0, and what `look` raises.
         """
-        if timeout is not None and timeout < 0:
-            raise ValueError("'timeout' must be a non-negative number")
-        end = None if timeout is None else monotonic() + timeout
+        end = deadline(timeout)
         has_place = False  # it was the first one before
         while True:
             sleeper = Lock()
@@ -51,9 +64,9 @@ class ThreadLine:
             is_used = False
             try:
                 self._sleepers.insert(0 if has_place else len(self._sleepers), sleeper)
-                left = -1.0 if end is None else end - monotonic()
+                left = end - now()
                 found = look()
-                is_used = found is None and (left > 0 or end is None) and sleeper.acquire(timeout=left)
+                is_used = found is None and left > 0 and _slept(sleeper, left)
             finally:
                 was_woken = not self._leave(sleeper)
                 if was_woken and not is_used:
@@ -73,14 +86,26 @@ class ThreadLine:
         return True
 
 
+def _slept(sleeper: Lock, seconds: float) -> bool:
+    """Sleep, at most so long. True if it was woken."""
+    return sleeper.acquire(timeout=-1.0 if seconds == math.inf else seconds)
+
+
 class ThreadLines:
     """The lines of one queue."""
 
     def __init__(self) -> None:
         self.for_messages = ThreadLine()
         self.for_space = ThreadLine()
+        self.for_end = ThreadLine()
+        """Those that wait until there is no message left."""
+
+    def note_taken(self, count: int) -> None:
+        """Let those look again that wait for `count` messages to be taken."""
+        self.for_space.wake(count)
+        self.for_end.wake(len(self.for_end))
 
     def wake_all(self) -> None:
         """Let all threads look again: what they wait for cannot come any more."""
         self.for_messages.wake(len(self.for_messages))
-        self.for_space.wake(len(self.for_space))
+        self.note_taken(len(self.for_space))

@@ -138,6 +138,14 @@ class LogWriter(Synced, Dropped):
         self.lines: ThreadLines | None = None
         """The threads that wait for messages or space, if any ever did."""
 
+    @property
+    def thread_lines(self) -> ThreadLines:
+        """The lines of threads that wait, made by the first that does."""
+        with self.guard:
+            if self.lines is None:
+                self.lines = ThreadLines()
+            return self.lines
+
     def new_gate(self) -> Gate:
         """Make one more gate, for the compiled calls of the format. All of them have one clock."""
         gate = Gate(self._time_slice, self.guard, self.gates[0].clock if self.gates else None)

@@ -12,7 +12,6 @@ from typing import Unpack
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.shared_sync import SharedCall
-from diskq.engine.log.thread_line import ThreadLines
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.queue_errors import QueueBoundError, QueueEmptyError
 from diskq.engine.queue.steps import FifoSteps, QueueStatistics
@@ -141,7 +140,7 @@ class FifoQueue(LogEngine):
             with self.guard:
                 self.log.append_failed(failure)
         if not self._put(body, word, may_wait=block):
-            line = self._lines.for_space
+            line = self.log.thread_lines.for_space
             if not line.wait(lambda: self._put(body, word, may_wait=True) or None, timeout):
                 self._put(body, word, may_wait=False)  # raises what keeps it out
         if self.log.lines is not None:
@@ -234,11 +233,11 @@ class FifoQueue(LogEngine):
         if body is None:
             body = self._get_one()
             if body is None and block:
-                body = self._lines.for_messages.wait(self._get_one, timeout)
+                body = self.log.thread_lines.for_messages.wait(self._get_one, timeout)
             if body is None:
                 raise QueueEmptyError(self.name)
         if self.log.lines is not None:
-            self.log.lines.for_space.wake()
+            self.log.lines.note_taken(1)
         return body
 
     def get_nowait(self) -> bytes:
@@ -260,7 +259,7 @@ class FifoQueue(LogEngine):
         """
         bodies = self._take(max_items, max_bytes)
         if self.log.lines is not None:
-            self.log.lines.for_space.wake(len(bodies))
+            self.log.lines.note_taken(len(bodies))
         return bodies
 
     @exclusive
@@ -282,13 +281,13 @@ class FifoQueue(LogEngine):
         """Remove the first `count` messages that were peeked at. Raises ValueError for more than that."""
         self.steps.head.advance(count)
         if self.log.lines is not None:
-            self.log.lines.for_space.wake(count)
+            self.log.lines.note_taken(count)
 
     def clear(self) -> None:
         """Remove all messages, durably: metadata that says so first, then the files."""
         self.steps.clear()
         if self.log.lines is not None:
-            self.log.lines.for_space.wake(len(self.log.lines.for_space))
+            self.log.lines.note_taken(len(self.log.lines.for_space))
 
     # --- syncing ----------------------------------------------------------------------------------
 
@@ -327,6 +326,14 @@ class FifoQueue(LogEngine):
         """
         return self.steps.head.is_empty()
 
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until the queue has no message, also none that work has handed out and is not acknowledged.
+
+        False if it has some after `timeout` seconds (None: without limit). What `get` returned has left the
+        queue: for messages that count until they are done use `FifoWork`. Raises as `get_many`.
+        """
+        return bool(self.log.thread_lines.for_end.wait(lambda: self.empty() or None, timeout))
+
     @property
     def head(self) -> QueuePosition:
         """The place after the last message that has left the queue."""
@@ -350,13 +357,6 @@ class FifoQueue(LogEngine):
     @property
     def _may_wait_for_space(self) -> bool:
         return self.options.on_full == "wait" and self.options.budget is None
-
-    @property
-    def _lines(self) -> ThreadLines:
-        with self.guard:
-            if self.log.lines is None:
-                self.log.lines = ThreadLines()
-            return self.log.lines
 
     def statistics(self) -> QueueStatistics:
         return self.steps.statistics_as(QueueStatistics)

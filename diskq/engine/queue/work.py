@@ -23,9 +23,11 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Unpack
 
 from diskq.engine.log.exclusive import exclusive
+from diskq.engine.log.thread_line import deadline, now
 from diskq.engine.queue.ack_log import (
     LONGEST_DELAY,
     AckLog,
@@ -37,6 +39,7 @@ from diskq.engine.queue.ack_log import (
 )
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.queue.files import QueuePosition
+from diskq.engine.queue.queue_errors import QueueEmptyError
 from diskq.engine.queue.steps import FifoSteps
 from diskq.errors import DiskFullError, DiskqError, LeaseError
 from diskq.keywords import WorkKeywords
@@ -225,9 +228,52 @@ class FifoWork(Closing):
 
     # --- handing out ------------------------------------------------------------------------------
 
-    def get(self) -> Lease | None:
-        """Return the next message; None if none may be handed out now. Raises as `get_many`."""
-        return next(iter(self.get_many(1)), None)
+    def get(self, block: bool = True, timeout: float | None = None) -> Lease:
+        """Return the next message; if none may be handed out now, wait until one may.
+
+        Waits up to `timeout` seconds (None: without limit), and not at all without `block`. Raises
+        QueueEmptyError, which is a `queue.Empty`, if there is none then, and as `get_many`.
+        """
+        lease = self._get_one()
+        if lease is None and block:
+            lease = self._wait(timeout)
+        if lease is None:
+            raise QueueEmptyError(self._queue.name)
+        return lease
+
+    def get_nowait(self) -> Lease:
+        """Return the next message. Raises QueueEmptyError if none may be handed out, and as `get_many`."""
+        return self.get(False)
+
+    @exclusive
+    def _get_one(self) -> Lease | None:
+        leases = self.get_many(1)
+        return leases[0] if leases else None
+
+    def _wait(self, timeout: float | None) -> Lease | None:
+        """Wait for a message, at most until the next delayed one is due; then again."""
+        line = self._queue.log.thread_lines.for_messages
+        end = deadline(timeout)
+        while True:
+            with self.guard:
+                if self.guard.depth > 1:
+                    return None  # a call within a call: nobody could put meanwhile
+                due = self.next_due()
+                until_due = max(0.0, due - self._queue.log.clock())
+            left = min(until_due, max(0.0, end - now()))
+            found = line.wait(partial(self._look, due), None if left == math.inf else left)
+            if isinstance(found, Lease):
+                return found
+            if found is None and left < until_due:
+                return None
+
+    @exclusive
+    def _look(self, due: float) -> Lease | float | None:
+        """Return the next message, or when the next delayed one is due if that is before `due`."""
+        lease = self._get_one()
+        if lease is None and (sooner := self.next_due()) < due:
+            return sooner
+        return lease
 
     @exclusive
     def get_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
@@ -402,6 +448,18 @@ class FifoWork(Closing):
         self.acknowledge(leases)
         self._sync_if_due()
 
+    def task_done(self, lease: Lease) -> None:
+        """Do as `ack`, by the name that it has in `queue.Queue`."""
+        self.ack(lease)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until every message is acknowledged, and none is left.
+
+        False if that is not so after `timeout` seconds (None: without limit). Raises as `get_many`.
+        """
+        look = self._queue.head.is_empty
+        return bool(self._queue.log.thread_lines.for_end.wait(lambda: look() or None, timeout))
+
     @exclusive
     def nack(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
         """Give the messages back, to be handed out with one attempt more, in `delay` seconds or later.
@@ -421,6 +479,7 @@ class FifoWork(Closing):
         for lease in ended:
             heapq.heappush(self._returned, (lease._number, lease.attempts - 1, lease.body))
         self._write(rows)
+        self._note_returned(len(ended))
 
     def holds(self, lease: Lease) -> bool:
         """True if the lease has not ended."""
@@ -437,7 +496,8 @@ class FifoWork(Closing):
         self._write([])
         self._move_head()
         if (lines := self._queue.log.lines) is not None:
-            lines.for_space.wake(len(ended))
+            lines.note_taken(len(ended))
+            lines.for_messages.wake(len(ended))  # as many more may be in flight
         if self._known is not None:
             # The next call that takes messages meets an error in reading on, and raises it.
             with contextlib.suppress(OSError, DiskqError):
@@ -469,6 +529,12 @@ class FifoWork(Closing):
             heapq.heapify(self._returned)
         if exhausted:
             self._write([])
+        self._note_returned(len(ended), is_delayed=delay > 0)
+
+    def _note_returned(self, count: int, *, is_delayed: bool = False) -> None:
+        """Let threads look again that wait for a message; all of them if another moment comes first now."""
+        if (lines := self._queue.log.lines) is not None:
+            lines.for_messages.wake(len(lines.for_messages) if is_delayed else count)
 
     @exclusive
     def close(self) -> None:
@@ -487,6 +553,8 @@ class FifoWork(Closing):
             self._in_flight.clear()
             self._head.detach()
             self._ack_log.close()
+            if (lines := self._queue.log.lines) is not None:
+                lines.wake_all()
 
     def _ended(self, leases: Lease | Iterable[Lease], *, processed: bool) -> list[Lease]:
         """End all of the leases, or none. Returns those whose messages are still there."""
@@ -530,6 +598,8 @@ class FifoWork(Closing):
         self._done.add(lease._number)
         self._pending_acks.append(lease._place)
         self._move_head()
+        if (lines := self._queue.log.lines) is not None:
+            lines.note_taken(1)
 
     # --- the head ---------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ BY_HAND = {
     Stream: "append append_many",
     Journal: "append append_many",
     PriorityStore: "put put_many get get_many ack ack_many nack nack_many",
-    FifoWork: "get",
+    FifoWork: "get get_nowait task_done",
     LogWriter: "",
 }
 LOOKS = {
@@ -32,11 +32,11 @@ LOOKS = {
     LogWriter: "check_usable deadline durability is_point_due is_too_much_unsynced",
 }
 STEPS = {
-    FifoQueue: "advance clear close delete empty flush peek peek_many sync",
+    FifoQueue: "advance clear close delete empty flush join peek peek_many sync",
     Stream: "close flush sync",
     Journal: "close flush sync",
     PriorityStore: "close flush peek sync",
-    FifoWork: "abandon",
+    FifoWork: "abandon join",
     LogWriter: "after_append append_failed begin bound_waiting catch_up catch_up_before clear_redo commit"
     " end_failed end_sync fail hold join_sync make_directories new_gate note on_release refuse release roll"
     " run share_sync shut sign_lock raise_left_out use_redo use_wals",

@@ -226,6 +226,94 @@ def test_a_put_whose_durability_is_in_the_place_of_block_is_refused() -> None:
         assert queue.empty()
 
 
+# --- leases -------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_waits_is_woken_by_a_message_and_by_one_that_is_given_back() -> None:
+    with opened(disk()) as queue, FifoWork(queue) as work:
+        with pytest.raises(stdlib.Empty):
+            work.get_nowait()
+        for timeout in (0, 0.0, 0.001):
+            with pytest.raises(stdlib.Empty):
+                work.get(timeout=timeout)
+        with pytest.raises(ValueError, match="non-negative"):
+            work.get(timeout=-1)
+        getting = Waiting(work.get)
+        waits(queue, messages=1)
+        queue.put(b"one")
+        first = getting.end()
+        assert isinstance(first, diskq.Lease)
+        getting = Waiting(work.get)
+        waits(queue, messages=1)
+        work.nack(first)
+        again = getting.end()
+        assert isinstance(again, diskq.Lease)
+        assert (again.body, again.attempts) == (b"one", 2)
+        work.ack(again)
+
+
+def test_a_worker_that_waits_gets_a_delayed_message_when_it_is_due(tmp_path: Path) -> None:
+    with FifoQueue(tmp_path, "q") as queue, FifoWork(queue) as work:
+        queue.put(b"one")
+        getting = Waiting(lambda: (work.get(), work.get()))
+        until(lambda: work.statistics().in_flight == 1)
+        waits(queue, messages=1)
+        (lease,) = work._in_flight.values()
+        work.nack(lease, delay=0.02)
+        result = getting.end()
+        assert isinstance(result, tuple)
+        assert result[1].attempts == 2
+        work.ack(result[1])
+
+
+def test_a_worker_waits_while_as_many_are_in_flight_as_may_be() -> None:
+    with opened(disk()) as queue, FifoWork(queue, options=diskq.WorkOptions(max_in_flight=1)) as work:
+        queue.put_many([b"one", b"two"])
+        first = work.get()
+        getting = Waiting(work.get)
+        waits(queue, messages=1)
+        work.task_done(first)
+        second = getting.end()
+        assert isinstance(second, diskq.Lease)
+        assert second.body == b"two"
+        work.task_done(second)
+
+
+def test_closing_the_work_wakes_who_waits() -> None:
+    with opened(disk()) as queue:
+        work = FifoWork(queue)
+        getting = Waiting(work.get)
+        waits(queue, messages=1)
+        work.close()
+        assert isinstance(getting.end(), ValueError)
+
+
+@pytest.mark.parametrize("of", ["queue", "work"])
+def test_join_waits_until_every_message_is_acknowledged(of: str) -> None:
+    with opened(disk()) as queue, FifoWork(queue) as work:
+        joins = queue.join if of == "queue" else work.join
+        assert joins()
+        queue.put_many([b"one", b"two"])
+        assert not joins(0.001)
+        joining = Waiting(joins)
+        until(lambda: queue.log.lines is not None and len(queue.log.lines.for_end))
+        first, second = work.get(), work.get()
+        work.task_done(second)
+        assert not joins(0.0)
+        work.task_done(first)
+        assert joining.end() is True
+
+
+def test_join_waits_until_every_message_was_taken() -> None:
+    with opened(disk()) as queue:
+        queue.put_many([b"one", b"two"])
+        joining = Waiting(queue.join)
+        until(lambda: queue.log.lines is not None and len(queue.log.lines.for_end))
+        queue.get()
+        queue.get_many(5)
+        assert joining.end() is True
+
+
 # --- asking -------------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from tests.engine.queues import (
     disk,
     failing_disk,
     flip,
+    leased,
     meta,
     opened,
     truncate,
@@ -64,7 +65,7 @@ def test_messages_are_handed_out_in_order_and_once():
         assert (first.body, first.attempts, first.id) == (body(0), 1, MessageId(0, 0))
         assert numbers(work.get_many(4)) == [1, 2, 3, 4]
         assert numbers(work.get_many(100)) == [5, 6, 7, 8, 9]
-        assert work.get() is None
+        assert leased(work) is None
 
 
 def test_the_read_position_goes_over_what_is_acknowledged_and_no_further():
@@ -132,7 +133,7 @@ def test_files_go_when_the_head_has_left_them():
 
 def test_messages_come_while_others_are_worked_on():
     with opened(disk()) as queue, FifoWork(queue) as work:
-        assert work.get() is None
+        assert leased(work) is None
         queue.put(body(0))
         queue.put(body(1), durability="memory")
         first, second = work.get_many(10)
@@ -151,7 +152,7 @@ def test_no_more_than_max_in_flight_are_in_flight():
         leases = work.get_many(10)
         assert numbers(leases) == [0, 1, 2]
         assert not work.has_message()
-        assert work.get() is None
+        assert leased(work) is None
         work.ack(leases[1])
         assert numbers(work.get_many(10)) == [3]
 
@@ -160,7 +161,7 @@ def test_reading_goes_no_further_ahead_than_max_ahead_messages():
     with opened(filled(10)) as queue, worked(queue, max_ahead=4) as work:
         leases = work.get_many(10)
         work.ack(leases[1:])
-        assert work.get() is None
+        assert leased(work) is None
         assert not work.has_message()
         work.ack(leases[0])
         assert numbers(work.get_many(10)) == [4, 5, 6, 7]
@@ -169,11 +170,11 @@ def test_reading_goes_no_further_ahead_than_max_ahead_messages():
 def test_reading_goes_no_further_ahead_than_max_ahead_bytes_and_one_message():
     with opened(filled(10)) as queue, worked(queue, max_ahead_bytes=299) as work:
         leases = []
-        while lease := work.get():
+        while lease := leased(work):
             leases.append(lease)
         assert numbers(leases) == [0, 1, 2]
         work.ack(leases[1:])
-        assert work.get() is None
+        assert leased(work) is None
         assert work.statistics().ahead_bytes == 300
         work.ack(leases[0])
         assert numbers(work.get_many(10)) == [3, 4, 5]
@@ -224,7 +225,7 @@ def test_a_delayed_one_comes_when_its_time_has_come():
         work.nack(leases[0], delay=5.0)
         work.nack(leases[1], delay=2.0)
         assert work.next_due() == 2.0
-        assert work.get() is None
+        assert leased(work) is None
         fs.clock = 2.0
         assert attempts(work.get_many(3)) == {1: 2}
         fs.clock = 5.0
@@ -478,7 +479,7 @@ def test_an_emptied_queue_has_nothing_to_give_back():
         queue.clear()
         assert queue.depth == 0
         work.ack(leases[0])  # it was processed, and is gone
-        assert work.get() is None
+        assert leased(work) is None
         queue.put(body(9))
         (new,) = work.get_many(9)
         assert (new.body, new.attempts) == (body(9), 1)
@@ -571,7 +572,7 @@ def test_work_goes_on_while_the_disk_is_full():
             work.ack(leases[3])
             work.ack(leases[0])
             fs.capacity(None)
-            assert work.get() is not None
+            assert leased(work) is not None
         queue.sync()
         after = fs.inner.crash()
     with opened(after) as queue, FifoWork(queue) as work:
