@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -214,17 +215,38 @@ def test_a_sync_that_fails_is_raised_in_every_call_that_it_should_have_covered(
     assert refused.value.__cause__ is failure
 
 
-@each_kind
+@pytest.mark.parametrize("kind", engines("spool"), ids=str)  # it first syncs its cursor
 def test_closing_waits_for_the_sync_that_is_executed_and_covers_the_others(
     kind: Kind, place: Place, tmp_path: Path
 ) -> None:
     leader = place.leader()
     followers = [place.synced() for _ in range(4)]
+    syncs = place.store.engine.log.syncs
     closing = Caller(place.store.close)
-    until(lambda: place.store.engine.guard.waiting == 0 and not leader.is_over)
+    until(lambda: place.store.engine.guard.depth > 0)
+    for _ in range(100):
+        time.sleep(0)  # it is inside, and waits
+    assert place.disk.begun == 1
+    assert place.store.engine.log.syncs == syncs
     place.disk.let_all_go()
     assert [call.end() for call in (leader, closing, *followers)] == [None] * 6
     assert sorted(map(int, kind.read(tmp_path))) == list(range(place.put))
+
+
+@each_kind
+def test_closing_a_failed_store_keeps_its_files_open_while_they_are_synced(kind: Kind, place: Place) -> None:
+    leader = place.leader()
+    place.store.engine.log.refuse(StorageFailedError("/k"))
+    closing = Caller(place.store.engine.close)
+    until(lambda: place.store.engine.guard.depth > 0)
+    for _ in range(100):
+        time.sleep(0)
+    assert not place.store.engine.log.is_closed
+    place.disk.let_all_go()
+    assert closing.end() is None
+    assert isinstance(leader.end(), StorageFailedError)
+    with suppress(ValueError, StorageFailedError):
+        place.store.close()
 
 
 @each_kind
