@@ -44,6 +44,7 @@ class FifoTail:
         self.guard: ThreadGuard = parts.log.guard
         self._files = parts.files
         self._options = parts.options
+        self._file_size = parts.options.file_size
         self._framing = parts.framing
         self._gate_in = parts.gate_in
         self._gate_out = parts.gate_out
@@ -219,12 +220,13 @@ class FifoTail:
         """Have a file open in which `size` more bytes belong, as go-diskqueue would choose it."""
         self.tier.is_next = False
         end = self._buffer.end if self._append.is_open else 0
-        if end and end + size > self._options.file_size:
+        if end and end + size > self._file_size:
             self._roll()
         try:
             if not self._append.is_open:
                 self._open(self._buffer.file_number)
-            self._append.prepare()
+            if self._append.needs_room:
+                self._append.prepare()
         except OSError as failure:
             self.log.append_failed(failure)
         self._set_limit(size)
@@ -240,7 +242,7 @@ class FifoTail:
         end = self._buffer.end
         unsynced = self.log.unsynced_bytes + size
         most = min(size + self.log.policy.bytes_until_check(unsynced), self._append.room)
-        limit = min(self._options.file_size, end + self._quota.left(most))
+        limit = min(self._file_size, end + self._quota.left(most))
         self._buffer.limit = max(limit, end + size)
 
     def _roll(self, *, is_removed: bool = False) -> None:
@@ -274,7 +276,7 @@ class FifoTail:
         go-diskqueue 1.0 leaves it after that message, whatever the metadata says: it would then look for
         files after the one that is written to, forever, and a message that it has appended would be lost.
         """
-        if self._append.is_open and self._buffer.end > self._options.file_size:
+        if self._append.is_open and self._buffer.end > self._file_size:
             self._roll()
 
     @exclusive
@@ -371,7 +373,7 @@ class FifoTail:
         """
         tier = self.tier
         goal = tier.size - size
-        most = min(_SPILL_SIZE, self._options.file_size // 8)
+        most = min(_SPILL_SIZE, self._file_size // 8)
         while tier.count and tier.size > goal:
             peeked = min(tier.peeked, _SPILL_ITEMS)
             bodies = tier.oldest(peeked or _SPILL_ITEMS, tier.size - goal, most)
