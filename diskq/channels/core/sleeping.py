@@ -4,7 +4,7 @@
 # takes the result out of an outcome of its own: more than half of what it costs to wake a task. A sleep that
 # cannot be cancelled always has the same message, and nearly always the same result. The message comes from
 # Trio's own function; if a Trio version passes something else to its run loop, every sleep is that
-# function's.
+# function's. What that saves: docs/decisions/callers-do-the-work.md.
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ __all__ = [
     "SLEEP",
     "SleepAsTrioDoes",
     "message_to_run_loop",
-    "rescheduler",
     "return_at_once",
     "sleep_and",
     "wake_tasks",
@@ -95,17 +94,5 @@ def wake_tasks(tasks: Iterable[Task]) -> None:
         for task in tasks:
             reschedule(task)
     else:
-        wake = rescheduler()
         for task in tasks:
-            wake(task, _WOKEN)
-
-
-def rescheduler() -> Callable[[Task, outcome.Outcome[Any]], object]:
-    """Return what `reschedule` calls for each task; if this version of Trio has no such attribute, that."""
-    try:
-        from trio._core._run import GLOBAL_RUN_CONTEXT
-
-        wake: Callable[[Task, outcome.Outcome[Any]], object] = GLOBAL_RUN_CONTEXT.runner.reschedule
-    except (AttributeError, ImportError):
-        return reschedule
-    return wake
+            reschedule(task, _WOKEN)

@@ -116,16 +116,6 @@ def test_this_version_of_trio_has_the_message_that_is_expected() -> None:
     assert not isinstance(SLEEP, SleepAsTrioDoes)
 
 
-async def test_where_trio_has_no_such_attribute_tasks_are_woken_with_its_function(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert sleeping.rescheduler() is not reschedule
-    with monkeypatch.context() as patch:
-        patch.delattr("trio._core._run.GLOBAL_RUN_CONTEXT")
-        found = sleeping.rescheduler()
-    assert found is reschedule
-
-
 async def _with_a_message_that_asks_for_something_else(_: Any) -> None:
     await wait_task_rescheduled(lambda _: Abort.SUCCEEDED)
 
