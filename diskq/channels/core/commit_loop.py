@@ -12,6 +12,17 @@
 # Two lanes: one sync of the files and one of the redo log may be in flight at the same time. All syncs are
 # numbered in the order in which they are prepared, and each covers all tasks that waited by then, so it does
 # not matter which of two that are in flight ends first.
+#
+# When a sync begins is a choice between the latency of one sender and what several can share:
+#
+#   last sync woke      the next one is begun by       and is waited for
+#   one task at most    that task (`_is_lone`)         awake at first, by that task (`SyncExecutor.spin`)
+#   several             a turn of the loop             awake at first, by the loop (`stay_awake`)
+#   some, others wait   a turn after the tasks that    as above
+#                       were woken (`lets_join`)
+#
+# Whether it pays to stay awake the executor finds out: a sync that took longer than a spin makes it leave out
+# the next ones.
 
 from __future__ import annotations
 

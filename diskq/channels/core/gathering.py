@@ -17,7 +17,15 @@ import trio
 from diskq._native.core.send_batch import SendBatch
 from diskq.errors import DiskqError, StorageFailedError
 
-__all__ = ["LARGEST_GATHERED", "MOST_GATHERED", "Gathered", "Refused", "write_together"]
+__all__ = [
+    "FIRST",
+    "LARGEST_GATHERED",
+    "MOST_GATHERED",
+    "NOT_GATHERED",
+    "Gathered",
+    "Refused",
+    "write_together",
+]
 
 P = TypeVar("P")
 
@@ -27,6 +35,11 @@ LARGEST_GATHERED = 64 * 1024
 """In bytes. Larger messages get a write of their own, so that others do not fail for lack of their space."""
 # The errors that keep a message out, and leave the store usable, but for StorageFailedError.
 _REFUSALS = (DiskqError, OSError, MemoryError)
+
+NOT_GATHERED = -1
+"""In place of a message's number in its batch: it is in none."""
+FIRST = 0
+"""The number of the message whose sender waits for the sync of its batch; the others sleep meanwhile."""
 
 Refused = list[tuple[trio.lowlevel.Task, Exception]]
 """Senders whose messages are not in, each with the error that kept its message out."""

@@ -140,9 +140,11 @@ class SharedTask:
 
     async def _give_turns(self) -> None:
         rung, self._rung = self._rung, {}
-        joined = [loop for loop in rung if loop.lets_join]
+        joined: list[Loop] = []
         for number, loop in enumerate(rung, 1):
-            if not loop.lets_join and loop.task is self:
+            if loop.lets_join:
+                joined.append(loop)
+            elif loop.task is self:
                 loop.take_turn()
             if number % _MANY_TURNS == 0:
                 await trio.lowlevel.cancel_shielded_checkpoint()

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.gathering import Gathered
+from diskq.channels.core.gathering import FIRST, NOT_GATHERED, Gathered
 from diskq.channels.core.handle import SendingHandle
 from diskq.channels.core.sending_loop import SendingLoop
 from diskq.channels.core.sleeping import SLEEP
@@ -76,17 +76,20 @@ class Sender(SendingHandle, Generic[P]):
         """Return the message's size in bytes, and the call that appends it. Raises if it is invalid."""
 
     async def _send(self, message: tuple[Any, ...], durability: Durability | None) -> P:
-        """Send what the fast path refused, or was not tried for, after a cancellation point."""
+        """Send what the fast path refused, or was not tried for, after a cancellation point.
+
+        A synced message goes the way that `DiskQueue.send` describes.
+        """
         self._loop.own_thread.check()
         is_synced = (durability or self._durability) == "synced" and not self._is_closed
-        number = self._loop.gather(*message) if is_synced else -1
-        if number < 0:
+        number = self._loop.gather(*message) if is_synced else NOT_GATHERED
+        if number == NOT_GATHERED:
             await self._loop.schedule_point()
             if is_synced and not self._is_closed:
                 number = self._loop.gather(*message)  # another task may have begun a batch
-        if number >= 0:
+        if number != NOT_GATHERED:
             batch: Gathered[P] = self._gathering.batch
-            await (SLEEP if number else self._loop.barrier(with_metadata=False))
+            await (self._loop.barrier(with_metadata=False) if number == FIRST else SLEEP)
             return batch.places[number]  # type: ignore[return-value]
         if self._is_written and (durability is None or durability == self._durability):
             try:
@@ -180,4 +183,4 @@ def _refuse(*_: object) -> None:
 
 
 def _add_nothing(*_: object) -> int:
-    return -1
+    return NOT_GATHERED

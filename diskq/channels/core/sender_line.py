@@ -16,7 +16,7 @@ import trio
 
 from diskq.channels.core.budget_place import BudgetPlace
 from diskq.channels.core.commit_loop import CommitLoop, Engine
-from diskq.channels.core.gathering import Refused
+from diskq.channels.core.gathering import NOT_GATHERED, Refused
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.errors import StorageFailedError
@@ -186,20 +186,20 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
     def gather(self, *message: Any) -> int:
         """Add a synced message to the batch, or begin one with it, and return its number there.
 
-        The sender of number 0 then waits for a `barrier` at once; the others sleep. -1: the message would be
-        alone, is not simple, or has no space in the batch.
+        The sender of the `FIRST` one then waits for a `barrier` at once; the others sleep. `NOT_GATHERED`:
+        the message would be alone, is not simple, or has no space in the batch.
         """
         self.own_thread.check()
         gathering = self.gathering
         if gathering.batch is not None:
             return gathering.add(*message)  # type: ignore[no-any-return]
         if not self._unsynced or self.is_closing:
-            return -1
+            return NOT_GATHERED
         gathering.batch = self._begin_gathering()
         if gathering.batch is None:
-            return -1
+            return NOT_GATHERED
         number: int = gathering.add(*message)
-        if number < 0:
+        if number == NOT_GATHERED:
             gathering.batch = None
         else:
             self._narrow_gates()  # no later message passes one before these are written

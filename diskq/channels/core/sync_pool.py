@@ -122,7 +122,8 @@ class SyncPool:
         For Trio's thread.
         """
         executed = self._queue.spin(nanoseconds)
-        self._report(executed)
+        for owner, failure, took in executed:
+            owner.executed(failure, took)
         return bool(executed)
 
     def run(self, work: Work) -> None:
@@ -194,7 +195,8 @@ class SyncPool:
             with scope:
                 while True:
                     await trio.lowlevel.wait_readable(descriptor)
-                    self._report(self._queue.executed())
+                    for owner, failure, took in self._queue.executed():
+                        owner.executed(failure, took)
         finally:
             if self._has_ended:
                 self._queue.close()
@@ -206,11 +208,6 @@ class SyncPool:
                 await trio.sleep_forever()
         finally:
             self._queue.end()
-
-    @staticmethod
-    def _report(executed: list[tuple[Executed, OSError | None, int]]) -> None:
-        for owner, failure, nanoseconds in executed:
-            owner.executed(failure, nanoseconds)
 
     def _forget(self) -> None:
         pools = _pools.get()

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.gathering import Gathered
+from diskq.channels.core.gathering import FIRST, Gathered
 from diskq.channels.core.handle import chosen_durability
 from diskq.channels.core.notifier import Notifier, notifier_of
 from diskq.channels.core.opening import OpeningEngine
@@ -148,7 +148,7 @@ class JournalWriter(Sender[int]):
                 self._write_failed(failure)
         if (durability or self._durability) == "synced" and (
             number := self._gather(value, key, timestamp, type)
-        ) > 0:
+        ) > FIRST:
             batch = self._gathering.batch
             await SLEEP  # it is woken with the first sender of the batch
             return batch.places[number]  # type: ignore[no-any-return]

@@ -15,6 +15,7 @@ from typing import Any, Self
 import trio
 from trio.lowlevel import current_task, enable_ki_protection
 
+from diskq.channels.core.gathering import FIRST
 from diskq.channels.core.handle import SendingHandle, chosen_durability
 from diskq.channels.core.leasing import LeasingHandle
 from diskq.channels.core.sleeping import SLEEP
@@ -99,10 +100,10 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
                 batch = self._doing(self._loop.gather_first, self._lines, payload, priority, current_task())
         if batch is not None:
             number = len(batch) - 1
-            if number:
-                await SLEEP  # it is woken with the first one
-            else:
+            if number == FIRST:
                 await self._loop.barrier(with_metadata=False)
+            else:
+                await SLEEP  # it is woken with the first one
             return batch.id_of(number)
         await self._loop.schedule_point()
         self._check()

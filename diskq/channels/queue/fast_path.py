@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from diskq.channels.core.gathering import NOT_GATHERED
 from diskq.engine.queue.steps import FifoSteps
 from diskq.engine.queue.tail import Body
 
@@ -24,7 +25,7 @@ def _take_nothing(*_: Any) -> None:
 
 
 def _add_nothing(*_: Any) -> int:
-    return -1
+    return NOT_GATHERED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any, Unpack
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.core.gathering import FIRST, NOT_GATHERED
 from diskq.channels.core.handle import MANY_BYTES, Iterated, SendingHandle
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.sleeping import SLEEP
@@ -94,16 +95,25 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         Raises trio.BrokenResourceError after the disk failed: a reopen shows whether the message is in.
         Raises trio.ClosedResourceError.
         """
+        # Most messages pass `_put`: one compiled call. A synced one goes another way, in which each step is
+        # tried before the next, dearer one:
+        #   1. It is gathered: encoded into the batch that the tasks before it have begun, or it begins one.
+        #      The loop writes the batch with one call of the system before it asks for their sync.
+        #   2. Alone, with no task that waits for a sync, it is written at once (`_put_through`).
+        #   3. If it has to wait for space, or is not simple, `AdmittingLoop.deliver` admits it in its turn.
+        # Then the first sender of a batch, and each that is in none, asks for a sync (`CommitLoop.barrier`):
+        # of the redo log, which has all that was written, or else of the files. They sleep, and so do those
+        # that share the batch, until `CommitLoop._complete` wakes all whom the sync covers.
         if self._needs_point():
             await self._first_point()
-        number = -1
+        number = NOT_GATHERED
         try:
             if (durability is None or durability == self._durability) and self._put(body):
                 return
             is_synced = (durability or self._durability) == "synced"
-            if is_synced and (number := self._gather(body)) < 0 and not self._is_closed:
+            if is_synced and (number := self._gather(body)) == NOT_GATHERED and not self._is_closed:
                 number = self._loop.gather(body)
-            if number < 0:
+            if number == NOT_GATHERED:
                 await self._loop.schedule_point()
                 if (durability is None or durability == self._durability) and (
                     self._put(body) or (self._passes_on and self._loop.send_simply([body]))
@@ -111,16 +121,16 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
                     return
                 if is_synced and not self._is_closed:
                     number = self._loop.gather(body)  # another task may have begun a batch
-                    if number < 0 and self._put_through(body):
-                        number = 0
+                    if number == NOT_GATHERED and self._put_through(body):
+                        number = FIRST  # and the only one
         except OSError as failure:
             self._write_failed(failure)
-        if number > 0:
-            await SLEEP  # it is woken with the first sender of the batch
-        elif number == 0:
+        if number == NOT_GATHERED:
+            await self._send([body], durability)
+        elif number == FIRST:
             await self._loop.barrier(with_metadata=False)
         else:
-            await self._send([body], durability)
+            await SLEEP
 
     @enable_ki_protection
     async def send_many(self, bodies: Iterable[Body], *, durability: Durability | None = None) -> None:
