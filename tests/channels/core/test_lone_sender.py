@@ -66,7 +66,7 @@ async def test_where_the_disk_takes_longer_it_sleeps_and_tries_again_ever_more_r
 async def test_a_task_that_is_ready_runs_between_two_sends(tmp_path: Path, spins: list[bool]) -> None:
     turns = 0
     async with (
-        diskq.open_queue(tmp_path, "q", durability="synced") as queue,
+        diskq.open_queue(tmp_path, "q", durability="synced", checkpoint_slice=1e-6) as queue,
         trio.open_nursery() as nursery,
     ):
 
