@@ -97,17 +97,21 @@ def run_table(args: argparse.Namespace) -> None:
         raise UsageError("--until ends the table, and --follow goes on: leave one of them out")
     with _explained():
         table = _opened(args)
-        source = open_source(table.state.fs, table.path)
         while True:
-            before = source.progress()
+            before = _source(table).progress()
             patient(lambda: _update(table, args), args.wait)
             if not args.follow:
                 return
-            run_async(until, partial(_has_changed, source, before), _watched(source))
+            run_async(until, partial(_has_changed, table, before), _watched(table))
 
 
-def _has_changed(source: LogSource, before: object) -> bool:
-    return source.progress() != before
+def _source(table: Table) -> LogSource:
+    """Return the stream or journal as it is now: what its redo log alone has is seen until it is opened."""
+    return open_source(table.state.fs, table.path)
+
+
+def _has_changed(table: Table, before: object) -> bool:
+    return _source(table).progress() != before
 
 
 @usage_errors()
@@ -116,8 +120,8 @@ def _opened(args: argparse.Namespace) -> Table:
     return open_table(args.path, args.into, options=options, topic=args.topic)
 
 
-def _watched(source: LogSource) -> Callable[[FileSystem], tuple[list[str], list[str]]]:
-    return lambda _: (source.watched(), [])
+def _watched(table: Table) -> Callable[[FileSystem], tuple[list[str], list[str]]]:
+    return lambda _: (_source(table).watched(), [])
 
 
 def _update(table: Table, args: argparse.Namespace) -> None:
