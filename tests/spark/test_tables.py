@@ -1,0 +1,33 @@
+# A table's files, read by Spark itself. Law: it finds what diskq's own source finds, column by column.
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import diskq
+from tests.sampling import first
+
+COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("compacted", first(1, [True, False]))
+def test_spark_reads_a_table_as_it_reads_the_stream(spark: Any, tmp_path: Path, compacted: bool) -> None:
+    with diskq.Stream(tmp_path / "clicks", partition_count=2, segment_size=4000) as stream:
+        for number in range(500):
+            stream.append(b"\x00value %d\xff" % number * 3, b"key %d" % (number % 7), number * 1001 - 10**9)
+    table = diskq.open_table(tmp_path / "clicks", tmp_path / "lake")
+    table.update()
+    if compacted:
+        table.compact()
+    rows = spark.read.parquet(str(tmp_path / "lake"))
+    assert set(rows.columns) == {*COLUMNS, "timestampNanos"}
+    assert rows.where("offset >= 100 and partition = 1").count() == table.ends()[1] - 100
+    found = sorted(map(tuple, rows.select(COLUMNS).collect()), key=lambda row: (row[3], row[4]))
+    stored = spark.read.format("diskq").load(str(tmp_path / "clicks")).select(COLUMNS).collect()
+    ends = table.ends()
+    wanted = [tuple(row) for row in stored if row["offset"] < ends[row["partition"]]]
+    assert found == sorted(wanted, key=lambda row: (row[3], row[4]))
