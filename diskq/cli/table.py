@@ -30,7 +30,7 @@ from diskq.tables.sources import LogSource, open_source
 from diskq.tables.state import TableUpdate
 from diskq.tables.table import Table, open_table
 
-__all__ = ["add_table"]
+__all__ = ["add_table", "pyarrow_explained"]
 
 ABOUT = """
 Keep a {noun} as a table of Parquet files, which DuckDB, Polars, pandas and Spark read without diskq. Each
@@ -95,7 +95,7 @@ def add_table(verbs: Commands, noun: str, path: str, metavar: str) -> CommandPar
 def run_table(args: argparse.Namespace) -> None:
     if args.follow and args.until is not None:
         raise UsageError("--until ends the table, and --follow goes on: leave one of them out")
-    with _explained():
+    with pyarrow_explained():
         table = _opened(args)
         while True:
             before = _source(table).progress()
@@ -157,7 +157,8 @@ def _files(count: int) -> str:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def pyarrow_explained() -> Iterator[None]:
+    """Say what to install if the block needs pyarrow and finds none."""
     try:
         yield
     except ModuleNotFoundError as missing:

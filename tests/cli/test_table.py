@@ -131,6 +131,29 @@ def test_follow_goes_on_with_new_segments_until_it_is_interrupted(path, lake):
     assert files[-1].next > 60
 
 
+def test_vacuum_keeps_what_the_table_lacks(run, path, lake):
+    run("stream", "table", path, "--into", lake, "--until", "1970-01-01T00:00:00.000001020Z")
+    end = diskq.open_table(path, lake).ends()[0]
+    limits = ["--max-bytes", "1", "--keep-for-table", lake]
+    done = run("stream", "vacuum", path, *limits, "--dry-run")
+    assert f"oldest={end}" in done.out.decode()
+    assert diskq.open_table(path, lake).ends()[0] == end
+    done = run("stream", "vacuum", path, *limits)
+    end = diskq.open_table(path, lake).ends()[0]
+    assert f"oldest={end}" in done.out.decode()
+    assert diskq.read_arrow(path, table=lake).read_all().num_rows == 40
+
+
+def test_vacuum_removes_nothing_for_the_table_of_another_stream(run, path, lake, tmp_path):
+    run("stream", "table", path, "--into", lake)
+    path.rename(tmp_path / "old")
+    append(path, range(50))
+    done = run("stream", "vacuum", path, "--max-bytes", "1", "--keep-for-table", lake)
+    assert done.code == 1
+    assert "is not a table of" in done.notes[-1]
+    assert diskq.read_arrow(path).read_all().num_rows == 50
+
+
 def test_without_pyarrow_it_says_what_to_install(path, lake, tmp_path):
     (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError('no', name='pyarrow')")
     program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from diskq.cli import main; sys.exit(main())"

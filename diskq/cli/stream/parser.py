@@ -123,6 +123,7 @@ EXAMPLES_VACUUM = """
   diskq stream vacuum clicks
   diskq stream vacuum clicks --max-age 48h --max-bytes 1GiB --dry-run
   diskq stream vacuum clicks --max-age 1h30m --keep-for-groups
+  diskq stream vacuum clicks --max-age 7d --keep-for-table /lake
 """
 
 ABOUT_STATS = """
@@ -318,6 +319,12 @@ def _add_vacuum(parser: CommandParser) -> None:
     parser.add_duration("--max-age", help="keep what is younger than this (default: as the settings say)")
     parser.add_flag(
         "--keep-for-groups", help="keep what some group has not committed yet (default: remove it)"
+    )
+    parser.add_argument(
+        "--keep-for-table",
+        metavar="DIR",
+        help="update the table in DIR first (see `diskq stream table`), and keep what it does not have then; "
+        "with --dry-run it is not updated (default: remove it)",
     )
     parser.add_flag("--dry-run", help="show what would be removed, and remove nothing (default: remove it)")
 

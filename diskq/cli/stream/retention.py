@@ -10,8 +10,10 @@ from diskq.cli.core.parsing import CommandError
 from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note
 from diskq.cli.stream.view import StreamView
+from diskq.cli.table import pyarrow_explained
 from diskq.engine.stream.groups import slowest
 from diskq.engine.stream.retention import retain
+from diskq.tables.table import open_table
 
 __all__ = ["vacuum"]
 
@@ -34,7 +36,7 @@ def vacuum(args: argparse.Namespace) -> None:
         now_ns=time.time_ns(),
         max_bytes=max_bytes,
         max_age_ns=max_age_ns,
-        keep_from=_needed(view) if args.keep_for_groups else None,
+        keep_from=_keep_from(view, args),
         dry_run=args.dry_run,
     )
     for each in report.partitions:
@@ -47,6 +49,28 @@ def vacuum(args: argparse.Namespace) -> None:
     segments = "1 segment" if report.segments == 1 else f"{report.segments} segments"
     would_be = "would be " if args.dry_run else ""
     note(f"{segments} {would_be}removed, {units.show_size(report.removed_bytes)}")
+
+
+def _keep_from(view: StreamView, args: argparse.Namespace) -> dict[int, int]:
+    """Return the offset of the first message that somebody needs, by partition."""
+    needed = _needed(view) if args.keep_for_groups else {}
+    if args.keep_for_table is not None:
+        lacked = _lacked(view, args.keep_for_table, is_updated=not args.dry_run)
+        needed = {index: min(offset, needed.get(index, offset)) for index, offset in lacked.items()}
+    return needed
+
+
+def _lacked(view: StreamView, into: str, *, is_updated: bool) -> dict[int, int]:
+    """Return the offset of the first message that the table in `into` does not have, by partition.
+
+    An update checks that the table is of this stream, and makes its names durable. Raises as `Table.update`.
+    """
+    with pyarrow_explained():
+        table = open_table(view.path, into)
+        if is_updated:
+            table.update()
+        ends = table.ends()
+    return {partition: ends.get(partition, 0) for partition in view.partitions()}
 
 
 def _needed(view: StreamView) -> dict[int, int]:
