@@ -23,12 +23,12 @@ import outcome
 import trio
 
 from diskq.channels.core.budget_place import shared_bound
-from diskq.channels.core.gathering import LARGEST_GATHERED, Refused
+from diskq.channels.core.gathering import LARGEST_GATHERED, Gathered, Refused
 from diskq.channels.core.sender_line import AdmittingLoop, Sending
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
-from diskq.channels.queue.gathering import GatheredBodies
 from diskq.engine.queue.steps import FifoSteps
+from diskq.engine.queue.tail import FifoTail
 from diskq.engine.queue.work import FifoWork
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, QueueOptions
@@ -49,6 +49,29 @@ class Fetch:
 
     def __call__(self) -> list[bytes]:
         return self.engine.head.fetch(self.max_items, self.max_bytes)
+
+
+class GatheredBodies(Gathered[bool]):
+    """Messages of a queue that wait to be written. Each gets True: it has no position."""
+
+    __slots__ = ("_tail",)
+
+    def __init__(self, tail: FifoTail) -> None:
+        super().__init__(tail.room)
+        self._tail = tail
+
+    def _write_all(self) -> None:
+        before, done = self._tail.records, 0
+        try:
+            while done < len(self.messages):
+                done = self._tail.accept_many(self.messages, done, is_held=False)
+        finally:
+            count = self._tail.records - before
+            self.places = [True] * count + [None] * (len(self.messages) - count)
+
+    def _write_one(self, number: int) -> bool:
+        self._tail.accept(self.messages[number], is_held=False)
+        return True
 
 
 class QueueLoop(AdmittingLoop[FifoSteps, Sending]):
