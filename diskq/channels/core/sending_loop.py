@@ -160,9 +160,13 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
             self._ask_for_rest()
             return self._put_untimed(*message)
         fast.is_awake = True
-        position = self._put_through(*message)
+        position = None
+        try:
+            position = self._put_through(*message)
+        finally:
+            if position is None:
+                fast.is_awake = False
         if position is None:
-            fast.is_awake = False
             return None
         if self.waiting:
             self.notify_readers(self.partition_of(position))
@@ -176,8 +180,10 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         """
         fast = self.fast_append
         is_awake, fast.is_awake = fast.is_awake, True  # the loop need not be: nothing is left to write
-        position = self._put_through(*message)
-        fast.is_awake = is_awake
+        try:
+            position = self._put_through(*message)
+        finally:
+            fast.is_awake = is_awake
         if position is not None and self.waiting:
             self.notify_readers(self.partition_of(position))
         return position

@@ -288,7 +288,7 @@ async def test_there_is_one_writer_and_the_lock_file_stays(disk):
 
 async def test_a_full_disk_refuses_and_what_is_in_stays_in():
     disk = fault_disk()
-    async with writing(disk) as journal:
+    async with writing(disk, checkpoint_slice=60.0) as journal:
         await journal.send(b"before")
         disk.fail("pwrite", error=errno.ENOSPC, times=None)
         with pytest.raises(DiskFullError):
