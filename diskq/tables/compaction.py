@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier
-from diskq.tables.locking import locked
+from diskq.tables.locking import full_disk_reported, locked
 from diskq.tables.names import TableFile
 from diskq.tables.parquet import Footer, ParquetTarget, batches_of, footer_of, open_file, read_footer
 from diskq.tables.state import TableState, TableUpdate
@@ -31,7 +31,7 @@ def compact(table: TableState, target_size: int, each: Callable[[TableFile], obj
             removed += listing.superseded
             sized = [(file, fs.size_of(file.path) or 0) for file in listing.files]
             for run in runs(sized, target_size):
-                with new_file(table, _footer(table, run)) as target:
+                with full_disk_reported(table), new_file(table, _footer(table, run)) as target:
                     _fill(table, target, run)
                     file, its_size = install(table, target)
                 Barrier(removals=tuple(old.path for old in run)).execute(fs)

@@ -12,11 +12,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
 from diskq.engine.log.timestamps import as_timestamp
-from diskq.errors import DiskFullError, StreamNotFoundError
+from diskq.errors import StreamNotFoundError
 from diskq.keywords import TableKeywords
 from diskq.options import TableOptions, chosen_options
 from diskq.storage.arguments import check_is, whole_number
-from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem, as_path, base_name
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name
 from diskq.tables.names import TableFile, TableFiles
 from diskq.tables.state import TableState, TableUpdate
 
@@ -131,8 +131,7 @@ class Table:
         moment = None if until is None else as_timestamp(until)
         with needs_pyarrow():
             from diskq.tables.updating import Updating
-        with self._full_disk():
-            return Updating(self._state, moment, each).run()
+        return Updating(self._state, moment, each).run()
 
     def compact(
         self,
@@ -152,18 +151,7 @@ class Table:
             raise ValueError(f"target_size is at least 1 byte, got {target_size}")
         with needs_pyarrow():
             from diskq.tables.compaction import compact
-        with self._full_disk():
-            return compact(self._state, target_size, each)
-
-    @contextlib.contextmanager
-    def _full_disk(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as failure:
-            self._state.is_kept = False
-            if failure.errno not in FULL_DISK_ERRNOS:
-                raise
-            raise DiskFullError(self.directory, f"the disk is full ({failure})") from failure
+        return compact(self._state, target_size, each)
 
     # --- reading it -------------------------------------------------------------------------------
 

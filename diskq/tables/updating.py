@@ -15,7 +15,7 @@ from diskq.storage.closing import opened
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import base_name
 from diskq.tables.arrow import NANOS, batches, schema_of
-from diskq.tables.locking import locked
+from diskq.tables.locking import full_disk_reported, locked
 from diskq.tables.names import Listing, TableFile
 from diskq.tables.parquet import Footer, ParquetTarget, read_footer
 from diskq.tables.sources import GONE, LogSource, Reader, Segment, open_source, pieces
@@ -109,7 +109,7 @@ class Updating:
             first=start,
             next=segment.next,
         )
-        with new_file(self._table, footer) as target:
+        with full_disk_reported(self._table), new_file(self._table, footer) as target:
             if not self._fill(target, reader, max(start, segment.first), segment.next):
                 return False
             footer = target.finish()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from itertools import pairwise
 
 import pyarrow as pa
@@ -223,6 +224,21 @@ def test_each_new_file_is_reported_when_it_has_its_name():
     seen = []
     done = its.update(each=lambda file: seen.append((file, fs.size_of(file.path) is not None)))
     assert seen == [(file, True) for file in done.made]
+
+
+def test_an_error_of_the_caller_is_the_callers():
+    fs = CrashFS()
+    fill_stream(fs)
+    its = table(fs)
+
+    def fail(_):
+        raise OSError(errno.ENOSPC, "the caller's own disk is full")
+
+    with pytest.raises(OSError, match="the caller's own disk"):
+        its.update(each=fail)
+    assert len(its.files()) == 1
+    its.update()
+    assert in_table(its) == sealed(fs, STREAM)
 
 
 # --- retention ------------------------------------------------------------------------------------
