@@ -178,18 +178,20 @@ def report_leftovers(
         report.note(StateKind.LEFTOVER, path, None, f"{why}: the next open removes it")
 
 
-def report_repairs(repairs: Iterable[Repair], logs: Collection[str], report: Report) -> None:
+def report_repairs(repairs: Iterable[Repair], notes: Collection[str], report: Report) -> None:
     """Report what an open has repaired, by its kind, but for what a reader reports of the files after it.
 
     That is: messages that are missing before the next segment, and damage that stays where it is. What is no
-    loss in one of the `logs` is a note: it was never acknowledged.
+    loss in one of the files of `notes`, such as a log, is a note: it was never acknowledged.
     """
     read = {(each.path, each.at): number for number, each in enumerate(report.findings)}
     damaged = {each.path for each in report.findings if each.severity == "damage"}
     for repair in repairs:
         kind, path, at = repair.kind, repair.path, repair.kept
         number = read.get((path, at))
-        if number is not None and not repair.dropped and report.findings[number].severity == "damage":
+        is_read = number is not None and report.findings[number].severity == "damage"
+        if is_read and (repair.records or not repair.dropped):
+            assert number is not None
             if kind is RepairKind.UNSYNCED:
                 found = report.findings[number]
                 report.findings[number] = replace(found, severity="torn", kind=kind, lost=0)
@@ -199,7 +201,7 @@ def report_repairs(repairs: Iterable[Repair], logs: Collection[str], report: Rep
         what = repair.reason
         if kind is RepairKind.KEPT_ASIDE:
             report.damage(kind, path, None, f"{what}, as {repair.saved_as}")
-        elif path in logs:
+        elif path in notes:
             tell = report.note if repair.records == 0 else report.damage
             tell(kind, path, None, what)
         elif kind is RepairKind.FOREIGN or (kind is RepairKind.DISPLACED and repair.records == 0):

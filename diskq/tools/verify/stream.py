@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from diskq._native.stream.codec import count
@@ -23,8 +24,10 @@ from diskq.engine.stream.start import read_first
 from diskq.engine.stream.stream import Stream
 from diskq.errors import StreamNotFoundError, UnsupportedFormatError
 from diskq.options import StreamOptions
+from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import may_be_open
+from diskq.storage.log.replay import is_part_of
 from diskq.storage.redo_view import RedoLook
 from diskq.storage.repairs import RepairKind
 from diskq.tools.findings import StateKind
@@ -110,11 +113,9 @@ class _StreamVerification:
         self._read_groups()
         engine = self._look.engine
         if engine is not None:
-            logs = [
-                self._found.redo,
-                *(self._found.partition(index).wal for index in self._found.partitions()),
-            ]
-            report_repairs(engine.repairs, logs, self._report)
+            wals = (self._found.partition(index).wal for index in self._found.partitions())
+            notes = [self._found.redo, *wals, *self._unwritten()]
+            report_repairs(engine.repairs, notes, self._report)
             discount_displaced(self._redo, partial(_count, self._varuint), self._report)
             return
         report_refusal(self._look.refusal, self._report)
@@ -158,6 +159,15 @@ class _StreamVerification:
             else:
                 report.damage(kind, path, at, what, left, size=trouble.size)
                 left = 0
+
+    def _unwritten(self) -> Iterator[str]:
+        """Yield files of entries that a power cut has left unwritten: their messages are in the redo log."""
+        for its in () if self._redo is None else self._redo.restored:
+            if not its.beside and self._below.size_of(its.path) is not None:
+                with opened(self._below, its.path) as handle:
+                    there = self._below.pread(handle, len(its.content), its.start)
+                if is_part_of(there, its.content):
+                    yield its.path
 
     def _unknown(self, task: AuditTask, missing: range, known: list[Gap]) -> int:
         """Return how many of the missing messages no repair has left out."""
