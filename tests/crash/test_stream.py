@@ -304,7 +304,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
         assert outcome != KILL, repair
         is_torn = promises.was_left and repair.reason.startswith("a record that is not whole")
         assert is_torn or repair.reason in AFTER_A_POWER_CUT
-        assert not repair.records or repair.reason == recovery.MISSING
+        assert not repair.records or repair.reason in (recovery.MISSING, recovery.UNSYNCED)
     promised = promises.written if outcome == KILL else promises.synced
     files, durable = fs.files(), fs.crash().files()
     for partition in partitions(files):

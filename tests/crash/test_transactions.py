@@ -270,7 +270,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
     stream = Stream(ROOT, fs=fs)
     for repair in stream.repairs:
         assert outcome != KILL
-        assert not repair.records or repair.reason == recovery.MISSING
+        assert not repair.records or repair.reason in (recovery.MISSING, recovery.UNSYNCED)
     promised = promises.written if outcome == KILL else promises.synced
     act = promises.doubtful
     has_holes = outcome == CAME_BACK

@@ -19,7 +19,7 @@ from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import Barrier
 from diskq.storage.checksums import VerifiedPrefix, rows_before, sealed_end, verified_prefix
 from diskq.storage.fs import FileSystem
-from diskq.storage.repairs import RepairKind
+from diskq.storage.repairs import Repair, RepairKind
 
 __all__ = ["Followed", "Judge", "LogRecovery"]
 
@@ -271,6 +271,16 @@ class LogRecovery:
             self._given = max(self._given, judge.set_aside(base))
         self._repairs.execute_asides()
 
+    def _note_unsynced(self, missing: Repair) -> None:
+        """Report messages that were never promised to outlive a power cut: with their bytes, if cut."""
+        repairs = self._found.repairs
+        for number, cut in enumerate(repairs):
+            is_cut = cut.kind is RepairKind.UNSYNCED and (cut.path, cut.kept) == (missing.path, missing.kept)
+            if is_cut and cut.records == 0:
+                repairs[number] = replace(cut, records=missing.records)
+                return
+        repairs.append(replace(missing, kind=RepairKind.UNSYNCED))
+
     def _begin_after(self, offset: int, promised: int, point: RecoveryPoint) -> None:
         """Begin a new segment after missing messages: readers may know them, so their offsets stay used."""
         found = self._found
@@ -281,6 +291,5 @@ class LogRecovery:
             if found.next_offset < promised or self._trust is not Trust.POWER_CUT:
                 self._repairs.report(repair)
             else:
-                # It was never promised that they outlive a power cut.
-                found.repairs.append(replace(repair, kind=RepairKind.UNSYNCED))
+                self._note_unsynced(repair)
         found.begin_after(offset)

@@ -129,8 +129,15 @@ class _StreamJudge:
         """Rebuild the segment's index."""
         sizes = {path: self.fs.size_of(path) or 0 for path in self.files.segment(base)}
         rebuilt = rebuild_index(self.fs, self.files, self.framing, base)
+        data = self.files.data(base)
+        # One event: the entries of records that a power cut has taken go with these.
+        is_unsynced = any(
+            (each.path, each.kind, each.kept) == (data, RepairKind.UNSYNCED, rebuilt.end)
+            for each in self.repairs.made
+        )
         for repair in rebuilt.repairs:
-            self.repairs.report(repair)
+            if not (is_unsynced and repair.kind is RepairKind.STALE):
+                self.repairs.report(repair)
         known = point.next_offset if base == point.base else base
         if base in self.without_index:
             known = rebuilt.next_offset
