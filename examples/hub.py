@@ -1,6 +1,6 @@
 """Journals copied across machines: a hub, and two programs that push, one from a journal, one from a queue.
 
-Run it: `python examples/hub.py`. It needs `pip install 'diskq[hub]'`, makes `hub-example` in the current
+Run it: `python examples/hub.py`. It needs `pip install 'diskqueue[hub]'`, makes `hub-example` in the current
 directory, and can be run again: it continues where it stopped. Here all of it is one process; in production
 the hub is `diskq hub serve` on another machine, with TLS and tokens.
 """

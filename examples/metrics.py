@@ -1,6 +1,6 @@
 """Metrics of a queue and a budget for Prometheus: served over HTTP, scraped, and printed.
 
-    pip install 'diskq[prometheus]'
+    pip install 'diskqueue[prometheus]'
     python examples/metrics.py
 
 Prometheus would scrape the page every few seconds; here the program does it, once. examples/dashboard.json

@@ -1,6 +1,6 @@
 """Events over HTTP, to a server that fails on purpose: none is lost, none is counted twice.
 
-    pip install 'diskq[examples]'
+    pip install 'diskqueue[examples]'
     python examples/spool_http.py
 
 2,000 events go through a spool in the directory spool/http to a server in this same program, which answers

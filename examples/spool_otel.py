@@ -1,6 +1,6 @@
 """OpenTelemetry spans through a spool: exports do not wait, and an outage of the collector loses no span.
 
-    pip install 'diskq[examples]'
+    pip install 'diskqueue[examples]'
     python examples/spool_otel.py
 
 The exporter puts the SDK's spans, encoded for OTLP, into a bridge to Trio's thread; from there they go into a

@@ -1,8 +1,9 @@
-"""Does `pip install diskq[spark]` make the README's Spark example run, for somebody who has nothing of ours?
+"""Does `pip install diskqueue[spark]` make the README's Spark example run, for who has nothing of ours?
 
 The wheel is installed into empty environments, and examples/spark.py is run twice in each: with the Java of
-this machine, and through `diskq[spark-jre]` where there is none. Arguments are what else is to be installed:
-`python -m scripts.spark_check pyspark==4.2.1`. It takes minutes and 2 GB, so `make test` does not run it.
+this machine, and through `diskqueue[spark-jre]` where there is none. Arguments are what else is to be
+installed: `python -m scripts.spark_check pyspark==4.2.1`. It takes minutes and 2 GB, so `make test` does not
+run it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def main() -> None:
         if shutil.which("java"):
             check(directory / "spark", f"{wheel}[spark]", also, os.environ)
         else:
-            print("this machine has no Java: diskq[spark] is not checked")
+            print("this machine has no Java: diskqueue[spark] is not checked")
         check(directory / "spark-jre", f"{wheel}[spark-jre]", also, without_java(directory))
 
 

@@ -41,7 +41,7 @@ assert "pyspark" not in sys.modules
 try:
     diskq.spark.session
 except ModuleNotFoundError as missing:
-    assert "pip install 'diskq[spark]'" in str(missing), missing
+    assert "pip install 'diskqueue[spark]'" in str(missing), missing
 else:
     raise AssertionError("pyspark is here, and was not asked for")
 

@@ -25,6 +25,7 @@ TABLE = """
   layer             may import
   diskq             STDLIB LEAVES diskq.channels.* diskq.engine.* diskq.storage.* diskq.tables.*
   diskq.__main__    diskq.cli.*
+  diskq.distribution  PURE
   diskq.errors      PURE
   diskq.messages    PURE diskq._native.core.message
   diskq.options     PURE
@@ -134,7 +135,7 @@ SYSTEM = """
 GROUPS = {
     "STDLIB": {f"{name}.*" for name in sys.stdlib_module_names - {"asyncio"}},
     "PURE": {f"{name}.*" for name in sys.stdlib_module_names - {*SYSTEM.split()}},
-    "LEAVES": {"diskq.errors", "diskq.keywords", "diskq.messages", "diskq.options"},
+    "LEAVES": {"diskq.distribution", "diskq.errors", "diskq.keywords", "diskq.messages", "diskq.options"},
     # What a command may be about.
     "BELOW": {"diskq.engine.*", "diskq.channels.*", "diskq.hub.*", "diskq.tables.*", "diskq.tools.*"},
     # The compiled objects that every message passes through; the codecs are their neighbours.

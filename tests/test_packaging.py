@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from diskq.distribution import DISTRIBUTION
 from scripts.release_check import judge_changelog, judge_links, judge_pythons, judge_tag
 
 ROOT = Path(__file__).parent.parent
@@ -104,3 +105,33 @@ def test_a_release_names_its_repository():
 def test_the_readme_is_the_long_description():
     assert PROJECT["project"]["dynamic"] == ["readme"]
     assert "long_description=long_description(" in (ROOT / "setup.py").read_text(encoding="utf-8")
+
+
+# --- the name under which it is installed -------------------------------------------------------------------
+
+SPELLED = re.compile(r"\b(diskq(?:ueue)?)\[([a-z,-]+)\]")
+"""The distribution with its extras, as pip takes them."""
+
+
+def told() -> list[Path]:
+    """All that may tell somebody what to install."""
+    folders = ("diskq", "docs", "examples", "scripts", "tests", "benchmarks")
+    files = [path for folder in folders for kind in ("*.py", "*.md") for path in (ROOT / folder).rglob(kind)]
+    return [ROOT / "README.md", ROOT / "pyproject.toml", *files]
+
+
+def test_what_is_installed_is_not_the_project_that_has_the_name_of_the_import():
+    assert PROJECT["project"]["name"] == DISTRIBUTION
+    found = [
+        (path.name, name, extras)
+        for path in told()
+        for name, extras in SPELLED.findall(path.read_text(encoding="utf-8"))
+    ]
+    extras = PROJECT["project"]["optional-dependencies"].keys()
+    assert len(found) > 20
+    assert [each for each in found if each[1] != DISTRIBUTION or not set(each[2].split(",")) <= extras] == []
+
+
+def test_no_page_installs_the_other_project():
+    bare = re.compile(r"pip install (?!-e |\.)[^\n`]*\bdiskq\b(?![\w/.-])")
+    assert [path.name for path in told() if bare.search(path.read_text(encoding="utf-8"))] == []

@@ -14,6 +14,7 @@ from diskq.cli.core.parsing import CommandError, CommandParser, Commands, add_co
 from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import warnings_left_out
 from diskq.cli.stream.view import StreamView
+from diskq.distribution import install_command
 from diskq.engine.stream.groups import groups
 from diskq.errors import DiskqError
 from diskq.tools.view.queue import queue_names
@@ -22,9 +23,9 @@ __all__ = ["add_parser", "answer"]
 
 SHELLS = ("bash", "zsh", "fish")
 
-ABOUT = """
+ABOUT = f"""
 Print the shell code that completes command lines of diskq: nouns, verbs, options, paths, names of queues.
-Needs `pip install 'diskq[cli]'`.
+Needs `{install_command("cli")}`.
 """
 
 EXAMPLES = """
@@ -57,7 +58,7 @@ def _argcomplete() -> Any:
     try:
         import argcomplete
     except ImportError:
-        raise CommandError("completion needs argcomplete: pip install 'diskq[cli]'") from None
+        raise CommandError(f"completion needs argcomplete: {install_command('cli')}") from None
     return argcomplete
 
 

@@ -24,6 +24,7 @@ from diskq.cli.core.parsing import (
 from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, say
 from diskq.cli.core.times import MOMENTS, moment
+from diskq.distribution import install_command
 from diskq.options import COMPRESSIONS, KEEPS, TableOptions
 from diskq.tables.names import TableFile
 from diskq.tables.sources import LogSource, open_source
@@ -39,7 +40,7 @@ FIRST to before NEXT. A line is printed for each new one. A second run does noth
 power cut the next one goes on. The segment that is being written to is not in the table yet, and neither is
 one that its producer has not synced.
 
-One process at a time updates a table, any number read it. Needs `pip install 'diskq[arrow]'`.
+One process at a time updates a table, any number read it. Needs `{install}`.
 """
 
 EXAMPLES = """
@@ -52,7 +53,10 @@ EXAMPLES = """
 
 def add_table(verbs: Commands, noun: str, path: str, metavar: str) -> CommandParser:
     """Add the verb `table` to a noun, with examples about `path`. Returns its parser."""
-    about, examples = ABOUT.format(noun=noun), EXAMPLES.format(noun=noun, path=path)
+    about, examples = (
+        ABOUT.format(noun=noun, install=install_command("arrow")),
+        EXAMPLES.format(noun=noun, path=path),
+    )
     parser = add_command(verbs, "table", "keep it as Parquet files", about, examples)
     parser.add_path(noun, metavar)
     parser.add_argument("--into", required=True, metavar="DIR", help="the directory of tables; it is made")
@@ -164,4 +168,4 @@ def pyarrow_explained() -> Iterator[None]:
     except ModuleNotFoundError as missing:
         if missing.name != "pyarrow":
             raise
-        raise CommandError("tables need pyarrow: pip install 'diskq[arrow]'") from None
+        raise CommandError(f"tables need pyarrow: {install_command('arrow')}") from None

@@ -1,6 +1,6 @@
 """Copies journals across machines: `open_hub` receives them, `HubClient` and `replicate` send them.
 
-The protocol is that of sej's hub (gRPC), so either end may be sej's. Needs the extra `diskq[hub]`.
+The protocol is that of sej's hub (gRPC), so either end may be sej's. Needs the extra `diskqueue[hub]`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Metrics of open stores: for Prometheus (`diskq[prometheus]`) and OpenTelemetry (`diskq[otel]`).
+"""Metrics of open stores: for Prometheus (`diskqueue[prometheus]`) and OpenTelemetry (`diskqueue[otel]`).
 
 Nothing is counted here: each scrape or export calls `statistics()`, in a thread of its own.
 `diskq.metrics.prometheus.DiskqCollector` and `diskq.metrics.otel.instrument` use the same names, those of

@@ -2,14 +2,16 @@
 
 `session()` is a SparkSession with settings for this work. In a session of your own,
 `spark.read.format("diskq")`, `readStream`, `write` and `writeStream` work without it; `register()` adds
-pushed-down filters. Needs the extra `diskq[spark]`, and Java; `diskq[spark-jre]` brings one. Modules that
-need pyspark are imported on first use. More: docs/spark.md.
+pushed-down filters. Needs the extra `diskqueue[spark]`, and Java; `diskqueue[spark-jre]` brings one. Modules
+that need pyspark are imported on first use. More: docs/spark.md.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from diskq.distribution import install_command
 
 if TYPE_CHECKING:
     from diskq.spark.errors import DiskqSparkError as DiskqSparkError, Fault as Fault, classify as classify
@@ -37,7 +39,7 @@ def __getattr__(name: str) -> Any:
             except ModuleNotFoundError as error:
                 if error.name not in ("pyspark", "pyarrow"):
                     raise
-                sentence = f"diskq.spark needs {error.name}: `pip install 'diskq[spark]'`"
+                sentence = f"diskq.spark needs {error.name}: `{install_command('spark')}`"
                 raise ModuleNotFoundError(sentence, name=error.name) from None
             return getattr(found, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

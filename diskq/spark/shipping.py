@@ -25,6 +25,8 @@ from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import IO
 
+from diskq.distribution import DISTRIBUTION
+
 __all__ = ["archive", "archive_name", "conf"]
 
 # What the engine imports beyond the standard library.
@@ -64,7 +66,7 @@ def archive(into: Path | str) -> Path:
 
 def archive_name() -> str:
     """Return a name with the version, and the Python and machine of the compiled modules."""
-    return f"diskq-{version('diskq')}-{sysconfig.get_config_var('SOABI')}.tar.gz"
+    return f"diskq-{version(DISTRIBUTION)}-{sysconfig.get_config_var('SOABI')}.tar.gz"
 
 
 # --- what goes in ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
+from diskq.distribution import install_command
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.errors import StreamNotFoundError
 from diskq.keywords import TableKeywords
@@ -261,5 +262,5 @@ def needs_pyarrow() -> Iterator[None]:
     except ModuleNotFoundError as missing:
         if missing.name != "pyarrow":
             raise
-        sentence = "tables need pyarrow: `pip install 'diskq[arrow]'`"
+        sentence = f"tables need pyarrow: `{install_command('arrow')}`"
         raise ModuleNotFoundError(sentence, name="pyarrow") from None

@@ -126,7 +126,7 @@ def test_without_grpcio_it_says_what_is_missing(tmp_path):
         [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "pip install 'diskq[hub]'" in done.stderr
+    assert "pip install 'diskqueue[hub]'" in done.stderr
 
 
 @pytest.mark.exhaustive

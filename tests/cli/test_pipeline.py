@@ -159,7 +159,7 @@ def test_without_spark_it_says_what_to_install(stream, package, verb, code):
     command = [sys.executable, "-c", HIDE.format(package=package), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == code
-    assert done.stderr == f"diskq: error: pipelines need {package}: pip install 'diskq[spark]'\n"
+    assert done.stderr == f"diskq: error: pipelines need {package}: pip install 'diskqueue[spark]'\n"
 
 
 def test_without_java_it_says_so(run, stream, monkeypatch):
@@ -175,7 +175,7 @@ def test_without_java_it_says_so(run, stream, monkeypatch):
     done = run("pipeline", "archive", stream, stream.parent / "a")
     assert done.code == 1
     assert done.notes[-1].startswith("diskq: error: Spark needs Java")
-    assert "diskq[spark-jre]" in done.notes[-1]
+    assert "diskqueue[spark-jre]" in done.notes[-1]
 
 
 # --- what Spark says ------------------------------------------------------------------------------

@@ -170,4 +170,4 @@ def test_without_pyarrow_it_says_what_to_install(path, lake, tmp_path):
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "tables need pyarrow: pip install 'diskq[arrow]'" in done.stderr
+    assert "tables need pyarrow: pip install 'diskqueue[arrow]'" in done.stderr

@@ -2,7 +2,7 @@
 #
 # ```python            a program. A block ```text right behind it is what it prints
 # ```python NAME.py    a program that is saved under this name, for a command to run
-# ```python EXTRA      a program that needs diskq[EXTRA]; those of `spark` are run in tests/spark
+# ```python EXTRA      a program that needs diskqueue[EXTRA]; those of `spark` are run in tests/spark
 # ```python fragment   a piece of one: it is compiled, not run
 # ```console           commands behind `$ `, each with what it prints below it
 #

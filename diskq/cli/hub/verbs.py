@@ -19,6 +19,7 @@ from diskq.cli.core.parsing import CommandError, UsageError
 from diskq.cli.core.stdio import stderr, stdout
 from diskq.cli.core.terminal import has_rich, note, preview, show_table, warnings_left_out
 from diskq.cli.core.terminal import status as live_line
+from diskq.distribution import install_command
 
 if TYPE_CHECKING:
     from diskq.hub import HubClient, ReplicationStatistics
@@ -32,7 +33,7 @@ def _hub() -> ModuleType:
     except ModuleNotFoundError as missing:
         if missing.name != "grpc":
             raise
-        raise CommandError("hubs need grpcio: pip install 'diskq[hub]'") from None
+        raise CommandError(f"hubs need grpcio: {install_command('hub')}") from None
     return diskq.hub
 
 

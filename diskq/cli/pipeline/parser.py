@@ -7,14 +7,15 @@ import argparse
 
 from diskq.cli.core.parsing import CommandParser, Commands, add_command, add_noun
 from diskq.cli.pipeline import runs as pipeline_runs
+from diskq.distribution import DISTRIBUTION, install_command
 
 __all__ = ["add_parser", "run"]
 
-ABOUT = """
+ABOUT = f"""
 Whole jobs over streams, with Apache Spark: on all cores of this machine, or on a cluster (--master). Each may
 be interrupted or killed at any moment; the same command goes on from there, and does nothing twice.
 
-They need Spark and Java: `pip install 'diskq[spark]'`, or 'diskq[spark-jre]', which includes a Java.
+They need Spark and Java: `{install_command("spark")}`, or '{DISTRIBUTION}[spark-jre]', which includes a Java.
 """
 
 EXAMPLES = """

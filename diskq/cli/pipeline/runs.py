@@ -20,6 +20,7 @@ from diskq.cli.core.stdio import stdout, write_whole
 from diskq.cli.core.terminal import note, show_table, shown, status
 from diskq.cli.core.times import show_moment
 from diskq.cli.stream.view import StreamView, is_stream
+from diskq.distribution import install_command
 from diskq.errors import DiskqError
 
 if TYPE_CHECKING:
@@ -297,7 +298,7 @@ def _sentences(is_debug: bool) -> Iterator[None]:
         package = (missing.name or "").partition(".")[0]
         if package not in ("pyspark", "pyarrow", "py4j"):
             raise
-        raise CommandError(f"pipelines need {package}: pip install 'diskq[spark]'") from None
+        raise CommandError(f"pipelines need {package}: {install_command('spark')}") from None
     except (DiskqError, OSError, CommandError):
         raise
     except Exception as failure:
