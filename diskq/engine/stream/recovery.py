@@ -89,12 +89,14 @@ class _StreamJudge:
         self.has_wal = has_wal
         self.without_index: set[int] = set()
         """The segments but the last whose index or timeindex was missing."""
+        self.trust = Trust.POWER_CUT
 
     @cached_property
     def first(self) -> int:
         return read_first(self.fs, self.files)
 
     def begin(self, point: RecoveryPoint, trust: Trust) -> RecoveryPoint:
+        self.trust = trust
         first = self.first
         if first > point.base and first in self.found.bases:
             if trust is Trust.POWER_CUT:
@@ -138,10 +140,13 @@ class _StreamJudge:
         for repair in rebuilt.repairs:
             if not (is_unsynced and repair.kind is RepairKind.STALE):
                 self.repairs.report(repair)
-        known = point.next_offset if base == point.base else base
-        if base in self.without_index:
+        # A sync of the data may leave entries out, a clean close writes all of them. A power cut takes names,
+        # and may bring back the half of a segment that retention has removed.
+        known = point.next_offset if base == point.base and self.trust is Trust.CLOSED else base
+        if base in self.without_index and self.trust is not Trust.POWER_CUT:
             known = rebuilt.next_offset
-        self._report_made(base, min(known, rebuilt.next_offset), sizes)
+        if base >= self.first:
+            self._report_made(base, min(known, rebuilt.next_offset), sizes)
         if rebuilt.is_changed:
             self.found.note_changed(base)
         return Followed(rebuilt.end, rebuilt.next_offset, rebuilt.given)

@@ -76,6 +76,11 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
         self._marks.extend(self.buffer.rows_written - self.buffer.base)
 
     @property
+    def has_all_rows(self) -> bool:
+        """True if each written record has its entries in the index and the timeindex."""
+        return self.buffer.rows_written == self.buffer.written_offset
+
+    @property
     def rows(self) -> tuple[int, ...]:
         """Return the handles of the timeindex and the index."""
         return (self._timeindex, self._index) if self.append.is_open else ()

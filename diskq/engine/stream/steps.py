@@ -811,10 +811,12 @@ class StreamSteps(DirectorySteps):
 
     def metadata(self) -> tuple[Replacement, ...]:
         is_closing = self.log.is_closing
+        # On a full disk entries may be missing; only an open that does not trust this close makes them anew.
+        is_closed = is_closing and all(its.segment.has_all_rows for its in self._partitions)
         points = {partition.files.index: partition.point for partition in self._partitions}
         count = min(_MOST_WALS, len(self._partitions)) if self._uses_wal and not is_closing else 0
         staged = tuple(range(count))
-        return (RecoveryPoints(is_closing, points | self._others, staged=staged).replacing(self.files),)
+        return (RecoveryPoints(is_closed, points | self._others, staged=staged).replacing(self.files),)
 
     def state(self) -> None:
         return None
