@@ -118,7 +118,7 @@ def test_no_fewer_messages_are_delivered_than_by_the_peer(case):
 def test_what_is_not_consumed_is_there_when_it_is_opened_again(case, tmp_path):
     directory = case.copied_to(tmp_path)
     with case.opened(directory) as queue:
-        queue.get()
+        queue.get_many(1)
     with case.opened(directory) as queue:
         assert queue.depth == max(0, len(case.messages) - 1)
         queue.put(b"one more")
