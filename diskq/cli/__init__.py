@@ -30,6 +30,7 @@ from diskq.cli.core.interrupts import ended_as_by_ctrl_c, was_interrupted
 from diskq.cli.core.parsing import CommandError, CommandParser, UsageError, add_commands, described, parse
 from diskq.cli.core.stdio import CLOSED, closed_streams, stderr, stdout
 from diskq.cli.core.terminal import note, sentence, warnings_on_stderr
+from diskq.distribution import DISTRIBUTION
 from diskq.errors import DiskqError
 
 __all__ = ["command_parser", "main"]
@@ -125,7 +126,7 @@ class _Version(argparse._VersionAction):
     def __call__(self, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
         from importlib.metadata import version
 
-        self.version = f"diskq {version('diskq')}"
+        self.version = f"diskq {version(DISTRIBUTION)}"
         super().__call__(parser, *args, **kwargs)
 
 

@@ -22,6 +22,7 @@ from diskq.cli.core.directories import check_directory, remove_directory
 from diskq.cli.core.parsing import Commands, UsageError, add_command
 from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, say, show_table, shown, status
+from diskq.distribution import DISTRIBUTION
 from diskq.tools.disk_limits import (
     DiskLimits,
     Mount,
@@ -189,7 +190,7 @@ _QUANTILES = {"p50": 0.5, "p99": 0.99}
 
 def _machine() -> dict[str, Any]:
     return {
-        "diskq": version("diskq"),
+        "diskq": version(DISTRIBUTION),
         "python": platform.python_version(),
         "trio": version("trio"),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
