@@ -77,11 +77,24 @@ class SyncedLog:
         fs.sync_files((log.handle,))
         log.close()
 
-    @staticmethod
-    def replay(fs: CrashFS | FaultFS[CrashFS], staging: Staging, in_place: bool) -> Outcome:
-        source = RedoSource({0: staging}, in_place=in_place, is_covered=lambda *_: False)
+    are_zeros_skipped = False
+
+    @classmethod
+    def replay(cls, fs: CrashFS | FaultFS[CrashFS], staging: Staging, in_place: bool) -> Outcome:
+        source = RedoSource(
+            {0: staging},
+            in_place=in_place,
+            is_covered=lambda *_: False,
+            are_zeros_skipped=cls.are_zeros_skipped,
+        )
         done = replay_redo(fs, LOG, source, named=7, was_displaced=False)
         return outcome(fs, b"".join(its.part.content for its in done.displaced), done.repairs)
+
+
+class SyncedStreamsLog(SyncedLog):
+    """A redo log of a stream, whose readers skip zeros: what is left of displaced records becomes zeros."""
+
+    are_zeros_skipped = True
 
 
 LOGS = [AcceptedLog, SyncedLog]
@@ -188,6 +201,20 @@ def test_zeros_are_a_free_place_for_synced_records_alone() -> None:
     content = EARLIER + ZEROS
     assert run(SyncedLog, disk(SyncedLog, content)) == expected("written", content)
     assert run(AcceptedLog, disk(AcceptedLog, content)) == expected("displaced", content)
+
+
+def test_what_is_left_of_a_streams_displaced_records_becomes_zeros() -> None:
+    start = EARLIER + RECORDS[:5]
+    found = run(SyncedStreamsLog, disk(SyncedStreamsLog, start), in_place=False)
+    assert found == expected("displaced", EARLIER + bytes(5))
+
+
+@pytest.mark.parametrize("place", ["gone", "the file ends before them"])
+def test_nothing_is_made_zeros_where_nothing_is_left(place: str) -> None:
+    content = PLACES[place]
+    assert run(SyncedStreamsLog, disk(SyncedStreamsLog, content)) == expected("aside", content)
+    beside_a_peer = run(SyncedStreamsLog, disk(SyncedStreamsLog, content), in_place=False)
+    assert beside_a_peer == expected("displaced", content)
 
 
 def test_a_later_file_is_another_programs_if_the_records_were_not_synced() -> None:

@@ -401,8 +401,10 @@ class _Replay:
 
     def _erase_rest(self, part: Part) -> None:
         """Replace by zeros what a power cut has left of records: beside a peer's, framing is believed."""
-        there = self._files.there(part) or b""
-        if self._source.are_zeros_skipped and there != part.content and is_part_of(there, part.content):
+        there = self._files.there(part)
+        if not there or not self._source.are_zeros_skipped or there == part.content:
+            return
+        if is_part_of(there, part.content):
             zeros = part._replace(content=bytes(len(there)))
             self._files.write(self._source.stagings[part.group].data(part.file), zeros)
 
