@@ -96,8 +96,8 @@ format: $(STAMPS)/dev ## lay the code out as `make lint` wants it
 
 types: $(STAMPS)/dev $(STAMPS)/compiled ## types (mypy), and the .pyi files against the compiled modules
 	@$(PY) -m mypy
-	$(if $(STUBBED),@$(PY) -m mypy.stubtest --ignore-disjoint-bases --ignore-unused-allowlist \
-	    --allowlist scripts/stubtest_allowlist.txt $(STUBBED))
+	$(if $(STUBBED),@$(PY) -m mypy.stubtest --mypy-config-file pyproject.toml --ignore-disjoint-bases \
+	    --ignore-unused-allowlist --allowlist scripts/stubtest_allowlist.txt $(STUBBED))
 
 docs: $(STAMPS)/docs $(STAMPS)/compiled ## these documents as a site, with a reference of everything: build/docs/index.html
 	@rm -rf build/docs
