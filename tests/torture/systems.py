@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import diskq
+from diskq.distribution import DISTRIBUTION
 from diskq.storage.fs import Identity, OsFileSystem
 from diskq.tools.convert.sources import entries
 from diskq.tools.stores import stores_at
@@ -426,7 +427,7 @@ def _go(*settings: str) -> Callable[[], Program]:
 
 def _ours(name: str, opened: Callable[[str, OsFileSystem], Opened], *, takes: bool = True) -> System:
     how = "each put with the word `synced`"
-    return System(name, opened, package="diskq", opened=how, documents=OURS, takes=takes, is_ours=True)
+    return System(name, opened, package=DISTRIBUTION, opened=how, documents=OURS, takes=takes, is_ours=True)
 
 
 def _peer(name: str, open: Callable[[str, OsFileSystem], Opened] | None = None, **about: Any) -> System:
