@@ -466,7 +466,7 @@ MUTATIONS = [
     Mutation(APPENDFILE, "self._write_rows()\n        if self.failure", "if self.failure"),
     Mutation(SEGMENT, "self.buffer.write_rows()\n        size", "size"),
     # Where recovery begins: told too early, too far on, not at all.
-    Mutation(STREAM, "Points(is_closing, points", "Points(True, points"),
+    Mutation(STREAM, "Points(is_closed, points", "Points(True, points"),
     Mutation(STREAM, "points | self._others", "points"),
     # Where it began, and what retention has removed since.
     Mutation(
