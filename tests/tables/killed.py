@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from typing import NoReturn
 
 import diskq
@@ -23,7 +24,7 @@ def value(number: int) -> bytes:
 
 
 def produce(path: str) -> None:
-    """Append 0, 1, 2, ... until stdin ends, and print how many."""
+    """Append 0, 1, 2, ... until stdin ends. Prints a line when there is a stream, and then how many."""
     is_over = threading.Event()
 
     def wait() -> None:
@@ -33,6 +34,7 @@ def produce(path: str) -> None:
     threading.Thread(target=wait, daemon=True).start()
     number = 0
     with diskq.Stream(path, partition_count=1, segment_size=64 * 1024) as stream:
+        print("begun", flush=True)
         while not is_over.is_set():
             burst = range(number, number + BURST)
             stream.append_many([(b"key %d" % (each % 9), value(each), 1000 + each) for each in burst])
@@ -58,7 +60,8 @@ def update(path: str, into: str, kills: int, seed: int) -> None:
         made = sum(bool(os.read(came, 1)) for _ in range(rng.choice((0, 1, 1, 2))))
         time.sleep(rng.uniform(0, LONGEST_REST))
         os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
+        _, status = os.waitpid(process, 0)
+        assert os.WIFSIGNALED(status), "it ended by itself"
         busy += bool(made)
         os.close(came)
     print(busy)
@@ -71,8 +74,10 @@ def _updating(path: str, into: str, goes: int) -> NoReturn:
             table.update(each=lambda _: os.write(goes, b"."))
             if turn % 3 == 2:
                 table.compact(512 * 1024)
+    except BaseException:
+        traceback.print_exc()
     finally:
-        os._exit(1)  # which the parent would not have
+        os._exit(1)
 
 
 if __name__ == "__main__":

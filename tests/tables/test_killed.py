@@ -47,6 +47,9 @@ def judge(path: Path, lake: Path) -> int:
 def test_killed_updaters_lose_and_repeat_nothing(kills: int, tmp_path: Path) -> None:
     path, lake = tmp_path / "clicks", tmp_path / "lake"
     with process("produce", path) as producer:
+        assert producer.stdin is not None
+        assert producer.stdout is not None
+        assert producer.stdout.readline() == b"begun\n"
         with process("update", path, lake, kills, kills) as updaters:
             counts = [0]
             while updaters.poll() is None:
@@ -56,8 +59,6 @@ def test_killed_updaters_lose_and_repeat_nothing(kills: int, tmp_path: Path) -> 
             assert updaters.stdout is not None
             assert int(updaters.stdout.read()) > kills // 2
         assert counts == sorted(counts)
-        assert producer.stdin is not None
-        assert producer.stdout is not None
         producer.stdin.close()
         total = int(producer.stdout.read())
     assert producer.returncode == 0
