@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.listings import names_in
 from diskq.storage.numbers import NO_NUMBER
 
-__all__ = ["PRIVATE", "Naming", "free_aside", "private_path"]
+__all__ = ["PRIVATE", "Naming", "free_aside", "is_last", "private_path"]
 
 # diskq's own files are in this directory, below the store's root, where no peer lists its files.
 PRIVATE = ".diskq"
@@ -45,6 +45,11 @@ class Naming:
         """Return the numbers of the files in `directory`, ascending."""
         numbers = map(self.parse, names_in(fs, directory, self.prefix))
         return sorted(number for number in numbers if number is not None)
+
+
+def is_last(number: int, numbers: Iterable[int]) -> bool:
+    """True if none of these numbers is higher."""
+    return number >= max(numbers, default=0)
 
 
 def private_path(root: str, name: str) -> str:

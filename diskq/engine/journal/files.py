@@ -33,7 +33,7 @@ from diskq.errors import JournalNotFoundError, OffsetNameError
 from diskq.storage.barrier import Barrier
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.log.entries import Staging
-from diskq.storage.numbered_files import Naming, free_aside, private_path
+from diskq.storage.numbered_files import Naming, free_aside, is_last, private_path
 
 __all__ = ["JournalFiles"]
 
@@ -67,11 +67,7 @@ class JournalFiles:
     @property
     def staging(self) -> Staging:
         """The write-ahead log, with the files whose bytes it has."""
-        return Staging(self.wal, self.data, self.checksum_file, self._is_last)
-
-    def _is_last(self, base: int) -> bool:
-        """True if no segment comes after the one with this first offset."""
-        return base >= max(self.bases(), default=0)
+        return Staging(self.wal, self.data, self.checksum_file, lambda base: is_last(base, self.bases()))
 
     # --- segments ---------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 from diskq.errors import ForeignFilesError, StreamNotFoundError
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.log.entries import Staging
-from diskq.storage.numbered_files import Naming, private_path
+from diskq.storage.numbered_files import Naming, is_last, private_path
 
 __all__ = ["PartitionFiles", "StreamFiles"]
 
@@ -157,11 +157,7 @@ class PartitionFiles:
     @property
     def staging(self) -> Staging:
         """Return the write-ahead log, with the files whose bytes it has."""
-        return Staging(self.wal, self.data, self.checksum_file, self._is_last)
-
-    def _is_last(self, base: int) -> bool:
-        """True if no segment comes after the one with this first offset."""
-        return base >= max(self.bases(), default=0)
+        return Staging(self.wal, self.data, self.checksum_file, lambda base: is_last(base, self.bases()))
 
     def data(self, base: int) -> str:
         return join(self.directory, _DATA.name(base))
