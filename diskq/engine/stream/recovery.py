@@ -129,9 +129,9 @@ class _StreamJudge:
 
     def follow(self, base: int, point: RecoveryPoint) -> Followed:
         """Rebuild the segment's index."""
-        sizes = {path: self.fs.size_of(path) or 0 for path in self.files.segment(base)}
+        data, *row_files = self.files.segment(base)
+        sizes = {path: self.fs.size_of(path) or 0 for path in row_files}
         rebuilt = rebuild_index(self.fs, self.files, self.framing, base)
-        data = self.files.data(base)
         # One event: the entries of records that a power cut has taken go with these.
         is_unsynced = any(
             (each.path, each.kind, each.kept) == (data, RepairKind.UNSYNCED, rebuilt.end)
@@ -152,11 +152,13 @@ class _StreamJudge:
         return Followed(rebuilt.end, rebuilt.next_offset, rebuilt.given)
 
     def _report_made(self, base: int, known: int, sizes: Mapping[str, int]) -> None:
-        """Report entries that were made anew, of messages before `known`. The files had these `sizes`."""
-        _, index, timeindex = self.files.segment(base)
-        rows = ((index, "index", INDEX_ROW_SIZE), (timeindex, "timeindex", TIMEINDEX_ROW_SIZE))
-        for path, name, size in rows:
-            first = base + sizes[path] // size
+        """Report entries that were made anew, of messages before `known`.
+
+        `sizes`: of the index and the timeindex before, in this order.
+        """
+        rows = (("index", INDEX_ROW_SIZE), ("timeindex", TIMEINDEX_ROW_SIZE))
+        for (path, there), (name, size) in zip(sizes.items(), rows, strict=True):
+            first = base + there // size
             if first < known:
                 reason = f"messages {first} to {known - 1} have no entries in the {name}"
                 kept = (first - base) * size
