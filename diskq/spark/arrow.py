@@ -19,8 +19,9 @@ from pyspark.sql.types import StructType
 
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.schema import NANOS, TYPE, arrow_schema
+from diskq.tables.arrow import floor_to_micros
 
-__all__ = ["Batches", "ColumnsPiece", "floor_to_micros"]
+__all__ = ["Batches", "ColumnsPiece"]
 
 
 class ColumnsPiece(Protocol):
@@ -225,18 +226,3 @@ def _column(of: str | int, rows: int) -> Any:
 def _counted(rows: int) -> Any:
     """Return 0, 1, 2, ... up to `rows` numbers."""
     return pa.array(array.array("q", range(rows)), pa.int64())
-
-
-_NONE = pa.scalar(0, pa.int64())
-_THOUSAND = pa.scalar(1000, pa.int64())
-
-
-def floor_to_micros(nanos: Any) -> Any:
-    """Return whole microseconds at or before each of these nanoseconds, also before 1970. An int64 array."""
-    least = pc.min(nanos).as_py()
-    if least is None or least >= 0:
-        return pc.divide(nanos, _THOUSAND)
-    # Arrow divides towards zero. The complement of a negative number is not negative, and the complement of
-    # its quotient is the floor. Other numbers are not complemented.
-    signs = pc.negate(pc.less(nanos, _NONE).cast(pa.int64()))
-    return pc.bit_wise_xor(pc.divide(pc.bit_wise_xor(nanos, signs), _THOUSAND), signs)

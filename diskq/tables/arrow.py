@@ -7,14 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diskq.tables.sources import Columns, Kind
+if TYPE_CHECKING:
+    from diskq.tables.sources import Columns, Kind
 
-__all__ = ["JOURNAL", "NANOS", "STREAM", "batches", "schema_of", "with_place"]
+__all__ = ["JOURNAL", "NANOS", "STREAM", "batches", "floor_to_micros", "schema_of", "with_place"]
 
 NANOS = "timestampNanos"
 _MICROS = pa.timestamp("us", "UTC")
@@ -99,12 +100,16 @@ _MAKERS: dict[str, Callable[[int, Columns], Any]] = {
 }
 
 
+_NONE = pa.scalar(0, pa.int64())
+_THOUSAND = pa.scalar(1000, pa.int64())
+
+
 def floor_to_micros(nanos: Any) -> Any:
     """Return whole microseconds at or before each of these nanoseconds, also before 1970. An int64 array."""
-    thousand = pa.scalar(1000, pa.int64())
-    micros = pc.divide(nanos, thousand)
     least = pc.min(nanos).as_py()
     if least is None or least >= 0:
-        return micros
-    # Arrow divides towards zero, so the quotient of a negative number that is no multiple is one too large.
-    return pc.subtract(micros, pc.greater(pc.multiply(micros, thousand), nanos).cast(pa.int64()))
+        return pc.divide(nanos, _THOUSAND)
+    # Arrow divides towards zero. The complement of a negative number is not negative, and the complement of
+    # its quotient is the floor. Other numbers are not complemented.
+    signs = pc.negate(pc.less(nanos, _NONE).cast(pa.int64()))
+    return pc.bit_wise_xor(pc.divide(pc.bit_wise_xor(nanos, signs), _THOUSAND), signs)

@@ -27,9 +27,10 @@ from diskq._native.stream.codec import columns, encode
 from diskq.engine.stream.reader import StreamReader
 from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
-from diskq.spark.arrow import Batches, floor_to_micros
+from diskq.spark.arrow import Batches
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.schema import NANOS, SCHEMA, arrow_schema, check_projection, schema_of
+from diskq.tables.arrow import floor_to_micros
 from tests.spark.readers import VALUE, data_files, numbers, options, read, reader, rot, table, write
 
 WITH_NANOS = schema_of(with_nanos=True)
