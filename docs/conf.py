@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version as version_of
 from pathlib import Path
+
+import diskq
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_extensions")]
@@ -15,7 +16,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_extensions")]
 project = "diskq"
 author = "The diskq authors"
 project_copyright = author
-release = version = version_of("diskq")
+release = version = diskq.__version__
 
 extensions = [
     "myst_parser",
