@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from diskq.channels.queue.work import DiskWork as DiskWork
     from diskq.channels.replay import Replay as Replay, ReplayStatistics as ReplayStatistics, replay as replay
     from diskq.channels.spool.spool import (
-        Spool as Spool,
+        SpoolChannel as SpoolChannel,
         SpoolStatistics as SpoolStatistics,
         open_spool as open_spool,
     )
@@ -188,7 +188,7 @@ _HOMES = {
     "channels.queue.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
     "channels.queue.work": ("DiskWork",),
     "channels.replay": ("Replay", "ReplayStatistics", "replay"),
-    "channels.spool.spool": ("Spool", "SpoolStatistics", "open_spool"),
+    "channels.spool.spool": ("SpoolChannel", "SpoolStatistics", "open_spool"),
     "channels.stream.consumer": ("ConsumerStatistics", "StreamConsumer", "open_consumer"),
     "channels.stream.producer": ("ProducerStatistics", "StreamProducer", "open_producer"),
     "channels.stream.time_lookup": ("offset_after", "offset_at_or_after"),

@@ -94,7 +94,7 @@ def test_options_are_a_keyword(name: str) -> None:
 HANDLES: tuple[type[Any], ...] = (
     diskq.DiskQueue,
     diskq.FifoQueue,
-    diskq.Spool,
+    diskq.SpoolChannel,
     diskq.StreamProducer,
     diskq.Stream,
     diskq.JournalWriter,

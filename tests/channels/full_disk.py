@@ -49,7 +49,7 @@ def files_of(spool: Path) -> list[str]:
     return sorted(str(path.relative_to(spool)) for path in spool.rglob("*") if path.is_file())
 
 
-async def fill(spool: diskq.Spool, start: int, most: int) -> dict[str, Any]:
+async def fill(spool: diskq.SpoolChannel, start: int, most: int) -> dict[str, Any]:
     """Send until there is no room, or `most`: what was accepted, and what stopped us."""
     accepted: list[int] = []
     has_synced = False
@@ -74,7 +74,7 @@ async def fill(spool: diskq.Spool, start: int, most: int) -> dict[str, Any]:
     return {"accepted": accepted, "stopped_by": "nothing"}
 
 
-async def send_patiently(spool: diskq.Spool, body: bytes) -> bool:
+async def send_patiently(spool: diskq.SpoolChannel, body: bytes) -> bool:
     """False: there is no room for it, for as long as we can wait."""
     for _ in range(TRIES):
         with trio.move_on_after(PATIENCE) as patience:
@@ -84,7 +84,7 @@ async def send_patiently(spool: diskq.Spool, body: bytes) -> bool:
     return False
 
 
-async def fill_up(spool: diskq.Spool, start: int) -> list[int]:
+async def fill_up(spool: diskq.SpoolChannel, start: int) -> list[int]:
     """Send a batch that is too large: which of it were accepted all the same."""
     numbers = list(range(start, start + 100))
     try:
@@ -121,7 +121,7 @@ async def main(mount: str, on_full: Any, bound: int) -> dict[str, Any]:
     return {"rounds": rounds, "files": files_of(path)}
 
 
-async def drain(spool: diskq.Spool, far_end: Destination) -> dict[str, Any]:
+async def drain(spool: diskq.SpoolChannel, far_end: Destination) -> dict[str, Any]:
     """The destination is back until all is delivered."""
     depth, before = spool.statistics().depth, len(far_end.taken)
     far_end.is_there = True

@@ -41,7 +41,7 @@ from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair
 
-__all__ = ["Spool", "SpoolStatistics", "open_spool"]
+__all__ = ["SpoolChannel", "SpoolStatistics", "open_spool"]
 
 log = Log("spool")
 
@@ -92,7 +92,7 @@ class SpoolStatistics:
 T = TypeVar("T")
 
 
-class Spool(Leaving, trio.abc.SendChannel[bytes]):
+class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
     """Accepts messages, and delivers them to a destination that may be away. Made by `open_spool`.
 
     Any number of tasks may send at once. Every async method is a cancellation point, and a schedule
@@ -307,8 +307,10 @@ class Spool(Leaving, trio.abc.SendChannel[bytes]):
 # --- opening and closing it -----------------------------------------------------------------------
 
 
-class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
-    """Open the spool at `path`: an async context manager that gives a `Spool`, and delivers during the block.
+class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function)
+    """Open the spool at `path`: an async context manager that gives a `SpoolChannel`.
+
+    It delivers during the block.
 
     `path` is a directory of its own, made if it is missing. `deliver(batch)` is called with a
     `Batch`, in order, one at a time; when it returns, the batch is delivered. It may raise `Retry` and
@@ -368,7 +370,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         self._options = chosen_options(open_spool, options, SpoolOptions, changes)
         self._fs = fs or OsFileSystem()
 
-    async def _open(self) -> tuple[QueueLoop, Spool]:
+    async def _open(self) -> tuple[QueueLoop, SpoolChannel]:
         clock = trio.lowlevel.current_clock().current_time
         parts = await trio.to_thread.run_sync(_open_files, self._fs, self._path, self._options, clock)
         engine, self._dead_letter_files, self._cursor = parts
@@ -379,12 +381,12 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
                 engine.steps, SyncExecutor(self._fs, engine.steps.log.path, engine.steps.status_path)
             )
             opened.pop_all()
-        return loop, Spool(
+        return loop, SpoolChannel(
             loop, self._cursor, self._dead_letter_files, self._deliver, self._options, self._fs
         )
 
     @enable_ki_protection
-    async def __aenter__(self) -> Spool:
+    async def __aenter__(self) -> SpoolChannel:
         spool = await super().__aenter__()
         self._work = trio.CancelScope(shield=True)  # it ends when the block does, and not before
         self._is_idle = trio.Event()
@@ -395,7 +397,7 @@ class open_spool(Opening[Spool]):  # noqa: N801 (it is used as a function)
         return spool
 
     @enable_ki_protection
-    async def _run(self, spool: Spool) -> None:
+    async def _run(self, spool: SpoolChannel) -> None:
         """Deliver until the block ends; if delivery fails for good, end the block."""
         try:
             with self._work:

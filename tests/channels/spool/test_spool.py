@@ -327,7 +327,7 @@ async def test_drained_raises_when_the_spool_was_left(disk, autojump_clock):
     async with trio.open_nursery() as nursery:
         told: list[Exception] = []
 
-        async def wait(spool: diskq.Spool) -> None:
+        async def wait(spool: diskq.SpoolChannel) -> None:
             try:
                 await spool.drained()
             except trio.ClosedResourceError as closed:

@@ -78,7 +78,7 @@ class Chance:
             raise diskq.Permanent("no", refused)
 
 
-async def act(spool: diskq.Spool, model: Model, rng: random.Random) -> None:
+async def act(spool: diskq.SpoolChannel, model: Model, rng: random.Random) -> None:
     choice = rng.random()
     if choice < 0.5:
         numbers = range(model.sent, model.sent + rng.randrange(1, 12))

@@ -64,7 +64,7 @@ async def test_on_a_full_disk_deliveries_go_on_and_messages_are_taken_again(disk
     assert waiting_in(disk) == []
 
 
-async def is_taken(spool: diskq.Spool, body: bytes) -> bool:
+async def is_taken(spool: diskq.SpoolChannel, body: bytes) -> bool:
     try:
         await spool.send(body)
     except diskq.DiskFullError:
