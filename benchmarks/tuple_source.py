@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 
 SCHEMA = """
     key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int
@@ -33,10 +33,10 @@ class TupleReader(DataSourceReader):
         self.path = path
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(number) for number in StreamReader(self.path).partitions()]
+        return [InputPartition(number) for number in ReadableStream(self.path).partitions()]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        with StreamReader(self.path).open(partition.value) as reader:
+        with ReadableStream(self.path).open(partition.value) as reader:
             reader.seek_oldest()
             for message in iter(reader.read, None):
                 moment = datetime.fromtimestamp(message.timestamp_ns / 1e9, UTC)

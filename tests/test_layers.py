@@ -503,7 +503,7 @@ def test_a_planted_python_import_is_flagged(module, planted):
         ("diskq.engine.queue.files", "from diskq.engine.stream.files import StreamFiles"),
         ("diskq.engine.log.writer", "from diskq.engine.queue import files"),
         ("diskq.engine.queue.files", "from diskq._native.journal import codec"),
-        ("diskq.channels.core.tail", "from diskq.engine.stream.reader import StreamReader"),
+        ("diskq.channels.core.tail", "from diskq.engine.stream.reader import ReadableStream"),
         ("diskq.engine.journal.files", "from diskq.engine import layouts"),
         ("diskq.tools.view.queue", "from diskq.tools.verify.queue import verify_queue"),
         ("diskq.engine.unheard_of.files", ""),
@@ -518,7 +518,7 @@ def test_a_planted_import_of_another_kind_is_flagged(module, planted):
     [
         ("diskq.engine.spool.files", "from diskq.engine.queue.files import QueueFiles"),
         ("diskq.channels.spool.spool", "from diskq.engine.queue import files"),
-        ("diskq.channels.replay", "from diskq.engine.stream.reader import StreamReader"),
+        ("diskq.channels.replay", "from diskq.engine.stream.reader import ReadableStream"),
         (
             "diskq.tools.watch.queue",
             "from diskq.tools.view.queue import QueueView\nfrom diskq.tools import gaps",

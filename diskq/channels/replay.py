@@ -27,7 +27,7 @@ from diskq.engine.layouts import layout_of
 from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.log.start import Start, checked_start
 from diskq.engine.log.time_order import UNTIMED, Lane, TimeOrder
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.errors import DiskqError, StreamNotFoundError
 from diskq.messages import JournalMessage, Message
 from diskq.storage.closing import Closing
@@ -330,7 +330,7 @@ class replay(Opening[Replay]):  # noqa: N801 (it is used as a function)
         return self._end.get(index, "close") if isinstance(self._end, Mapping) else self._end
 
     def _open_stream(self) -> list[Lane[AnyMessage]]:
-        stream = StreamReader(self._path, fs=self._fs)
+        stream = ReadableStream(self._path, fs=self._fs)
         lanes: list[Lane[AnyMessage]] = []
         with contextlib.ExitStack() as opened:  # everything is closed again if a step fails
             for index in stream.partitions() if self._partitions is None else self._partitions:

@@ -20,7 +20,7 @@ from diskq.engine.log.message_mark import message_mark
 from diskq.engine.log.reader import LogReader
 from diskq.engine.log.recovery_points import RecoveryPoints, read_points
 from diskq.engine.stream.owner import owner_state, stream_id
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.errors import (
     JournalNotFoundError,
     OffsetOutOfRangeError,
@@ -196,7 +196,7 @@ class StreamSource(LogSource):
     def __init__(self, fs: FileSystem, path: str) -> None:
         super().__init__(fs)
         self.path = path
-        self._stream = StreamReader(path, fs=fs)
+        self._stream = ReadableStream(path, fs=fs)
         self.is_replayed = self._stream.fs is not fs
 
     def partitions(self) -> list[int]:

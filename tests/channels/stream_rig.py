@@ -9,7 +9,7 @@ import trio
 from diskq.channels.stream.consumer import StreamConsumer, open_consumer
 from diskq.channels.stream.producer import StreamProducer, open_producer
 from diskq.engine.stream.files import StreamFiles
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.messages import Message
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
@@ -38,7 +38,7 @@ def rows_in(fs: CrashFS, base: int = 0, partition: int = 0) -> int:
 
 def stored(fs: CrashFS) -> list[Message]:
     """Return what another process reads, by partition, while the stream is not open."""
-    stream = StreamReader(STREAM, fs=fs.copy())
+    stream = ReadableStream(STREAM, fs=fs.copy())
     found = []
     for partition in stream.partitions():
         with stream.open(partition) as reader:

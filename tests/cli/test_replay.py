@@ -14,7 +14,7 @@ import pytest
 
 from diskq import Journal, JournalReader, Stream, StreamOptions
 from diskq.cli.replay import replay as replays
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.messages import JournalMessage, Message
 from tests.cli.conftest import drain, start, until
 
@@ -44,7 +44,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
 
 
 def messages_of(path: Path) -> list[Message]:
-    stream = StreamReader(path)
+    stream = ReadableStream(path)
     found = []
     for partition in stream.partitions():
         with stream.open(partition) as reader:

@@ -32,7 +32,7 @@ from diskq.engine.spool.dead_letters import DeadLetters
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.files import SPOOL
 from diskq.engine.stream.files import StreamFiles
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.options import Durability
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.repairs import Repair
@@ -356,7 +356,7 @@ def _priority_names(path: str) -> Names:
 
 
 def _read_stream(path: str, fs: FileSystem) -> list[bytes]:
-    stream = StreamReader(path, fs=fs)
+    stream = ReadableStream(path, fs=fs)
     found: list[bytes] = []
     for partition in stream.partitions():
         with stream.open(partition) as reader:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from diskq.engine.log.reader import SkippedBytes
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.write_ahead_log import rows_on
 from diskq.testing import CrashFS
@@ -138,11 +138,11 @@ def test_a_reader_in_the_midst_of_a_block_goes_on_there() -> None:
     fs, sent = killed(kind, size=700)
     path = files(kind, fs)["data"]
     for start in range(len(sent) - ON_WAL):
-        with StreamReader(PATH, fs=fs).open(0) as reader:
+        with ReadableStream(PATH, fs=fs).open(0) as reader:
             reader.seek(start)
             assert [bytes(each.value) for each in reader.read_many(100)] == sent[start:-ON_WAL]
         after = flipped(fs, path, len(fs.files()[path]) - 1)
-        with StreamReader(PATH, fs=after).open(0) as reader:
+        with ReadableStream(PATH, fs=after).open(0) as reader:
             reader.seek(start)
             found = [bytes(each.value) for each in reader.read_many(100)]
             assert found == sent[start : start + len(found)]

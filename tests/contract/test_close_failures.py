@@ -20,7 +20,7 @@ from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.membership import Membership
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS
 from diskq.tools.info import info
@@ -113,7 +113,7 @@ def read_a_snapshot(fs: FileSystem) -> None:
 
 
 def read_a_stream(fs: FileSystem) -> None:
-    stream = StreamReader(PATH, fs=fs)
+    stream = ReadableStream(PATH, fs=fs)
     with stream.open(0) as reader:
         reader.seek_oldest()
         while reader.read() is not None:

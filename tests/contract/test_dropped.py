@@ -20,7 +20,7 @@ import diskq
 from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.storage.budget import DiskBudget
 from diskq.storage.fs import OsFileSystem
@@ -127,7 +127,7 @@ def test_what_was_closed_or_could_not_be_opened_warns_of_nothing(kind: Kind, tmp
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "stream": lambda root: StreamReader(root / "s").open(0).seek_oldest(),
+    "stream": lambda root: ReadableStream(root / "s").open(0).seek_oldest(),
     "journal": lambda root: diskq.JournalReader(root / "j").seek_oldest(),
     "snapshot": lambda root: SnapshotReader(root, NAME, FifoSnapshot(root, NAME).plan(1)[0]).columns(1),
     "time lookup": lambda root: TimeLookup(

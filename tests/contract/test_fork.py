@@ -21,7 +21,7 @@ from diskq import ForkedError, LockedError
 from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.hub.store import HubStore
 from diskq.storage.fs import OsFileSystem
 from tests.contract.channels import Handle, disk, handles, left
@@ -254,7 +254,7 @@ def test_readers_are_their_parents(tmp_path: Path) -> None:
     group = ConsumerGroup(fs, StreamFiles(fs, str(places["stream"])), "g")
     with (
         SnapshotReader(places["queue"], NAME, part) as snapshot,
-        StreamReader(places["stream"]).open(0) as stream,
+        ReadableStream(places["stream"]).open(0) as stream,
         diskq.JournalReader(places["journal"]) as journal,
         diskq.JournalOffset(places["journal"], "me") as offset,
         group.committed_offset(0) as committed_offset,

@@ -18,7 +18,7 @@ from diskq.engine.queue.snapshot import FifoSnapshot
 from diskq.engine.spool.dead_letters import view_dead_letters
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import groups
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.statistics import stream_statistics
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.testing import CrashFS
@@ -101,7 +101,7 @@ def in_journal(store: Store, fs: Any) -> object:
 
 
 def in_stream(store: Store, fs: Any) -> object:
-    stream = StreamReader(store.path, fs=fs)
+    stream = ReadableStream(store.path, fs=fs)
     found: list[object] = []
     for partition in stream.partitions():
         with stream.open(partition) as reader, TimeLookup(stream.fs, stream.files.partition(partition)) as by:

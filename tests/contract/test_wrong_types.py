@@ -15,7 +15,7 @@ import pytest
 import trio
 
 import diskq
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.errors import DiskqError
 from diskq.testing import CrashFS
 from tests.contract.channels import disk, left
@@ -145,7 +145,7 @@ def test_an_engine_names_the_wrong_argument(kind: Kind) -> None:
 
 def test_a_reader_names_the_wrong_argument() -> None:
     fs = disk()
-    stream = StreamReader("/s", fs=fs)
+    stream = ReadableStream("/s", fs=fs)
     with (
         stream.open(0) as reader,
         diskq.JournalReader("/j", fs=fs) as journal,

@@ -19,7 +19,7 @@ from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.log.sync import Sync
 from diskq.engine.queue.fifo_queue import FifoQueue
 from diskq.engine.stream.files import StreamFiles
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.retention import retain
 from diskq.engine.stream.stream import Stream
 from diskq.errors import StorageFailedError
@@ -257,7 +257,7 @@ class StreamKind(Kind):
     def values(self, fs: CrashFS) -> tuple[tuple[Repair, ...], list[bytes]]:
         opened = self.open(fs, file_size=6000)
         self._end(opened)
-        stream, found, losses = StreamReader(streams.ROOT, fs=fs), list[bytes](), list[Repair]()
+        stream, found, losses = ReadableStream(streams.ROOT, fs=fs), list[bytes](), list[Repair]()
         for partition in stream.partitions():
             with stream.open(partition) as reader:
                 reader.seek_oldest()

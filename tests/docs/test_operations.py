@@ -18,7 +18,7 @@ import trio
 import trio.testing
 
 import diskq
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.options import Durability
 from diskq.storage.fs import Identity, OsFileSystem
 from tests.docs.documents import ROOT, table_rows
@@ -147,7 +147,7 @@ def content(kind: str, path: Path, fs: OsFileSystem) -> list[int]:
                 bodies = queue.peek_many(10**6)
         case "stream":
             diskq.Stream(path, fs=fs).close()
-            with StreamReader(path).open(0) as reader:
+            with ReadableStream(path).open(0) as reader:
                 while messages := reader.read_many(1000):
                     bodies += [message.value for message in messages]
         case "journal":

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.messages import Message
 from diskq.spark.sink import DiskqBatchWriter, DiskqStreamWriter
 from diskq.spark.source import DiskqDataSource
@@ -88,7 +88,7 @@ class Found(NamedTuple):
 
 def found(path: Path) -> Found:
     messages = []
-    stream = StreamReader(str(path))
+    stream = ReadableStream(str(path))
     for partition in stream.partitions():
         with stream.open(partition) as reader:
             reader.seek_oldest()

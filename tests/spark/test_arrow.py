@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from diskq._native.stream.codec import columns, encode
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.spark.arrow import Batches
@@ -159,7 +159,7 @@ def test_what_is_read_is_what_a_consumer_gets(path, encoding):
     found = read(options(path, recordsPerArrowBatch=77, minPartitions=7), WITH_NANOS)
     names = ("partition", "offset", NANOS, "key", "value")
     got = zip(*(found.column(name).to_pylist() for name in names), strict=True)
-    whole = StreamReader(path)
+    whole = ReadableStream(path)
     expected = []
     for partition in whole.partitions():
         with whole.open(partition) as its:

@@ -19,7 +19,7 @@ import pytest
 from diskq import NULL_TIMESTAMP, Message
 from diskq.engine.journal.journal import Item, Journal
 from diskq.engine.stream.copy_job import Job
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.spark import pipelines
@@ -53,7 +53,7 @@ def append(path: Path, messages: Iterable[Sent], **options: Any) -> None:
 
 def found(path: Path) -> list[Message]:
     messages: list[Message] = []
-    reader = StreamReader(path)
+    reader = ReadableStream(path)
     for partition in reader.partitions():
         with reader.open(partition) as its:
             messages += iter(its.read, None)
@@ -267,7 +267,7 @@ def test_a_stream_is_resharded_once_whatever_is_killed_when(spark, stream, tmp_p
     assert last.was_resumed
     assert by_key(found(into)) == in_order(sent(count))
     assert sorted(facts(found(into))) == sorted(facts(found(stream)))
-    assert len(StreamReader(into).partitions()) == 5
+    assert len(ReadableStream(into).partitions()) == 5
     assert pipelines.reshard(spark, str(stream), str(into)).messages == 0
 
     with pytest.raises(DiskqSparkError, match=r"DISKQ_OPTION: .* has 5 partitions, not 6"):

@@ -9,7 +9,7 @@ import pytest
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offset import JournalOffset
 from diskq.engine.log.reader import LogReader
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.storage.redo_view import RedoView, Restored
 from diskq.testing import CrashFS
 from tests.tools.power_cuts import PATH, Lost, lost
@@ -144,7 +144,7 @@ def readers_of(cut: Lost) -> list[LogReader[Any, Any, Any]]:
     if cut.kind.name == "journal":
         readers = [JournalReader(PATH, fs=cut.disk)]
     else:
-        stream = StreamReader(PATH, fs=cut.disk)
+        stream = ReadableStream(PATH, fs=cut.disk)
         readers = [stream.open(partition) for partition in stream.partitions()]
     for reader in readers:
         reader.seek_oldest()

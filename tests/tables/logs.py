@@ -8,7 +8,7 @@ from typing import Any
 
 from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader import JournalReader
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.stream import Stream
 from diskq.messages import NULL_TIMESTAMP
 from diskq.options import JournalOptions, StreamOptions, TableOptions
@@ -129,7 +129,7 @@ def in_log(fs: FileSystem, path: str = STREAM) -> list[Row]:
                 nanos = entry.timestamp_ns if entry.timestamp is not None else None
                 found.append((0, entry.offset, nanos, entry.key, entry.value, entry.type))
         return found
-    its = StreamReader(path, fs=fs)
+    its = ReadableStream(path, fs=fs)
     for partition in its.partitions():
         with its.open(partition) as reader:
             reader.seek_oldest()

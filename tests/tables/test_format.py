@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import diskq
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.errors import UnsupportedFormatError
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import OsFileSystem
@@ -89,7 +89,7 @@ def test_a_footer_of_another_version_is_refused(change):
 
 def test_a_row_is_where_the_engine_has_its_message(table):
     if table.kind() == "stream":
-        with StreamReader(table.path).open(0) as reader:
+        with ReadableStream(table.path).open(0) as reader:
             reader.seek(table.files()[1].first)
             message = reader.read()
         row = pq.read_table(table.files()[1].path, partitioning=None).to_pylist()[0]

@@ -12,7 +12,7 @@ from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
 from diskq.engine.stream.audit import audit_segment, audit_tasks
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.errors import DiskFullError, UnsupportedFormatError
 from diskq.storage.fs import FileSystem
@@ -40,7 +40,7 @@ def read(store: Store, fs: FileSystem) -> list[bytes]:
             reader.seek_oldest()
             return [message.value for message in reader.read_many(1000)]
     if store.kind == "stream":
-        stream = StreamReader(store.path, fs=fs)
+        stream = ReadableStream(store.path, fs=fs)
         found = []
         for partition in stream.partitions():
             with stream.open(partition) as of_it:
@@ -229,7 +229,7 @@ def test_no_file_is_replaced_while_a_log_could_be_replayed_over_it():
 
 def test_a_message_is_found_by_its_time():
     cut = lost("stream")
-    stream = StreamReader(cut.store.path, fs=cut.disk)
+    stream = ReadableStream(cut.store.path, fs=cut.disk)
     for partition in stream.partitions():
         with stream.open(partition) as reader, TimeLookup(stream.fs, stream.files.partition(partition)) as by:
             reader.seek_oldest()

@@ -15,7 +15,7 @@ import trio
 
 import diskq
 from diskq.engine.spool.files import SPOOL
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair
 from tests.engine.queues import leased
@@ -144,7 +144,7 @@ def _read_stream(files: Path, how: Template, _: bool) -> Seen:
             stream = diskq.Stream(files, options=options, take_over=True)
     with stream:
         seen.tell(stream.repairs)
-    reader = StreamReader(str(files))
+    reader = ReadableStream(str(files))
     for partition in reader.partitions():
         with reader.open(partition) as found:
             found.seek_oldest()

@@ -25,7 +25,7 @@ from diskq.engine.log.start import Start, checked_start
 from diskq.engine.stream.committed_offset import GroupOffset
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.membership import Membership
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.errors import DiskqError
 from diskq.keywords import ConsumerKeywords
 from diskq.messages import Message
@@ -71,7 +71,7 @@ class StreamConsumer(CommittingReceiver[Message]):
     _no_commits = "this consumer is in no group: open it with group=..."
 
     def __init__(
-        self, stream: StreamReader, tail: Tail, group: GroupLoop | None, options: ConsumerOptions
+        self, stream: ReadableStream, tail: Tail, group: GroupLoop | None, options: ConsumerOptions
     ) -> None:
         self._stream = stream
         super().__init__(tail, group, autocommit=options.autocommit)
@@ -130,7 +130,7 @@ class StreamConsumer(CommittingReceiver[Message]):
         return self.statistics()
 
 
-def _offset_of(stream: StreamReader, partition: int, start: Start) -> int:
+def _offset_of(stream: ReadableStream, partition: int, start: Start) -> int:
     with stream.open(partition) as reader:
         stream.seek(reader, partition, start)
         return reader.position
@@ -197,7 +197,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         if self._options.autocommit and group is None:
             raise ValueError("autocommit is for a group: open it with group=...")
         self._fs = fs or OsFileSystem()
-        self._stream: StreamReader
+        self._stream: ReadableStream
         self._membership: Membership | None = None
         self._there_at_open: set[int] = set()
 
@@ -228,8 +228,8 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
             opened.pop_all()
         return loop, consumer
 
-    def _open_files(self, clock: Callable[[], float]) -> tuple[StreamReader, list[TailPart]]:
-        stream = StreamReader(self._path, fs=self._fs, time_slice=self._options.checkpoint_slice)
+    def _open_files(self, clock: Callable[[], float]) -> tuple[ReadableStream, list[TailPart]]:
+        stream = ReadableStream(self._path, fs=self._fs, time_slice=self._options.checkpoint_slice)
         parts: list[TailPart] = []
         try:
             if self._group is not None:
@@ -245,7 +245,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
             raise
         return stream, parts
 
-    def _open_part(self, stream: StreamReader, index: int) -> TailPart | None:
+    def _open_part(self, stream: ReadableStream, index: int) -> TailPart | None:
         """Return the opened partition; None: another member of the group has it."""
         reader = stream.open(index)
         committed_offset: GroupOffset | None = None

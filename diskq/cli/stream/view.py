@@ -12,7 +12,7 @@ from diskq.cli.core.places import Moment, Place
 from diskq.engine.log.timestamps import as_text
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.settings import StreamSettings, read_settings
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
@@ -41,7 +41,7 @@ class StreamView:
         if not is_stream(path):
             raise CommandError(f"{path}: there is no stream here{advice}")
         self.path = path
-        self._stream = StreamReader(path)
+        self._stream = ReadableStream(path)
         self.fs, self.files = self._stream.fs, self._stream.files
 
     @property

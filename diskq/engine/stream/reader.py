@@ -25,7 +25,7 @@ from diskq.storage.arguments import check_is
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["PartitionTail", "StreamReader"]
+__all__ = ["PartitionTail", "ReadableStream"]
 
 # Number of retries while a message is in the time index but not yet in the index.
 _TRIES = 3
@@ -53,7 +53,7 @@ class PartitionTail(LogTail[Message, StreamColumns, SegmentReader], PartitionRea
         )
 
 
-class StreamReader:
+class ReadableStream:
     """A stream open for reading. Makes readers of its partitions, whose fast paths share one gate."""
 
     def __init__(

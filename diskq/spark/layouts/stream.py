@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from diskq.engine.log.message_mark import message_mark
 from diskq.engine.stream.owner import stream_id
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.spark.layouts.layout import Losses, OffsetRange, Span
 from diskq.spark.layouts.origins import Origin, changed
@@ -28,7 +28,7 @@ class TripletLayout:
 
     def __init__(self, path: str) -> None:
         """Raises StreamNotFoundError, UnsupportedFormatError, OSError."""
-        self._stream = StreamReader(path)
+        self._stream = ReadableStream(path)
 
     def identity(self) -> str | None:
         found = stream_id(self._stream.fs, self._stream.files)

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from diskq.engine.stream.partition_reader import PartitionReader
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.spark.errors import DiskqSparkError, with_codes
 from diskq.spark.layouts.queue import log_at
 from diskq.spark.offsets import share
@@ -147,7 +147,7 @@ def _of_stream(path: str, source: Source, pace: _Pace | None, most: int, places:
     if not ranges:
         return {}
     with with_codes():
-        readers = {part: StreamReader(path).open(part[1]) for part in ranges}
+        readers = {part: ReadableStream(path).open(part[1]) for part in ranges}
         try:
             firsts = [_first_time(readers[part], start) for part, (start, _) in ranges.items()]
             until = pace.wait_for(min(first for first in firsts if first is not None))

@@ -22,7 +22,7 @@ from diskq.engine.priority.store import QueueInfo
 from diskq.engine.priority.view import StoreLook, look_at_store
 from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader, values_of
 from diskq.engine.spool.files import DEAD, SPOOL
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.errors import QueueMovedError, QueueNotFoundError
 from diskq.storage.closing import Closing
@@ -248,7 +248,7 @@ def _as_gap(repair: Repair) -> SkippedBytes:
 class _StreamReading(MessageSource):
     def __init__(self, source: Store, selection: Selection, fs: FileSystem) -> None:
         super().__init__(source, fs)
-        self._stream = StreamReader(source.path, fs=fs)
+        self._stream = ReadableStream(source.path, fs=fs)
         self._bounds: list[tuple[int, int, int]] = []
         self._partitions = self._stream.partitions()
         for partition in self._partitions:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from diskq.channels.stream.consumer import StreamConsumer
 from diskq.channels.stream.producer import StreamProducer
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.stream import Stream
 from diskq.errors import OffsetOutOfRangeError
 from diskq.messages import Message, Position
@@ -271,7 +271,7 @@ class Run:
 
     def reopened(self, how: str) -> None:
         Stream(STREAM, options=StreamOptions(), fs=self.disk).close()
-        stream = StreamReader(STREAM, fs=self.disk.copy())
+        stream = ReadableStream(STREAM, fs=self.disk.copy())
         for index in stream.partitions():
             part = self.partitions[index]
             with stream.open(index) as reader:
