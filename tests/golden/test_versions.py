@@ -22,7 +22,7 @@ import trio
 
 import diskq
 from diskq.engine.stream.files import StreamFiles
-from diskq.engine.stream.reader import StreamReader
+from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.transactions.staging import Extent, StagedFile
 from diskq.engine.stream.transactions.transaction import Transaction, committed
 from diskq.messages import JournalMessage, Message
@@ -186,7 +186,7 @@ def rows(messages: list[Message]) -> list[list[Any]]:
 
 
 def stored(it: Left) -> dict[str, list[list[Any]]]:
-    stream = StreamReader(it.path, fs=it.fs)
+    stream = ReadableStream(it.path, fs=it.fs)
     found = {}
     for partition in stream.partitions():
         with stream.open(partition) as reader:
