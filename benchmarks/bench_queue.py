@@ -85,8 +85,8 @@ def long_queues(scale: Scale) -> dict[str, Measurement]:
 def python_queues(scale: Scale) -> dict[str, Measurement]:
     never = {"sync_every": 2**62, "sync_timeout": 1e9}
     return {
-        "FifoQueue": _peer("FifoQueue", scale(500_000)),
-        "FifoQueue, never synced": _peer("FifoQueue", scale(500_000), **never),
+        "Queue": _peer("Queue", scale(500_000)),
+        "Queue, never synced": _peer("Queue", scale(500_000), **never),
         "channel": Work("send_then_receive", {"count": scale(500_000)}),
         **{peer: _peer(peer, scale(count)) for peer, count in RELAXED_COUNTS.items()},
         "durable 1": _synced(1, scale(3_000)),

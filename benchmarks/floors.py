@@ -261,9 +261,9 @@ QUEUE = (
     Section(
         "Python's queues, relaxed: 100 B, no put waits for a sync of its own",
         (
-            *(Row("FifoQueue.put", "FifoQueue: put", f"{peer}: put") for peer in _RELAXED),
-            Row("FifoQueue.put, never synced", "FifoQueue, never synced: put", "queuelib: put"),
-            *(Row("FifoQueue.get", "FifoQueue: get", f"{peer}: get") for peer in _RELAXED),
+            *(Row("Queue.put", "Queue: put", f"{peer}: put") for peer in _RELAXED),
+            Row("Queue.put, never synced", "Queue, never synced: put", "queuelib: put"),
+            *(Row("Queue.get", "Queue: get", f"{peer}: get") for peer in _RELAXED),
             *(Row("send", "channel: put", f"{peer}: put") for peer in _RELAXED),
             *(Row("receive", "channel: get", f"{peer}: get") for peer in _RELAXED),
         ),

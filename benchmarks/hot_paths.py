@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from diskq import (
-    FifoQueue,
     Journal,
     JournalScanner,
     JournalWriter,
+    Queue,
     QueueOptions,
     Stream,
     StreamConsumer,
@@ -86,7 +86,7 @@ async def queue_receive_many(directory: str, count: int) -> None:
 
 
 def _fill_queue(directory: str, count: int) -> None:
-    with FifoQueue(directory, "hot") as queue:
+    with Queue(directory, "hot") as queue:
         queue.put_many([BODY] * count)
 
 

@@ -115,7 +115,7 @@ def fifo_queue(directory: str, durable: bool, **options: Any) -> Opened:
     """Ours, synchronous: the put that is due to sync waits for it."""
     assert not durable
     diskq = import_module("diskq")
-    queue = diskq.FifoQueue(directory, "bench", options=diskq.QueueOptions(**options))
+    queue = diskq.Queue(directory, "bench", options=diskq.QueueOptions(**options))
     return Opened(queue.put, queue.get, queue.close, queue.put_many)
 
 
@@ -330,7 +330,7 @@ def nats(directory: str, durable: bool) -> Opened:
 
 
 PEERS: dict[str, Callable[..., Opened]] = {
-    "FifoQueue": fifo_queue,
+    "Queue": fifo_queue,
     "queuelib": queuelib,
     "persist-queue": persistqueue_sqlite,
     "persist-queue file": persistqueue_file,

@@ -17,7 +17,7 @@ import trio
 
 from benchmarks.servers import redis_at
 from benchmarks.stopwatch import Reading, Stopwatch, body_of, resident_mib, shares
-from diskq import DiskPriorityQueue, PriorityStore, open_priority_store
+from diskq import PriorityQueueChannel, PriorityStore, open_priority_store
 from diskq.options import Durability
 
 BATCH = 100
@@ -66,7 +66,7 @@ async def send_synced(directory: str, *, count: int, tasks: int = 1) -> Reading:
     """Each send returns after its sync; tasks that wait share one."""
     body = body_of(100)
 
-    async def produce(queue: DiskPriorityQueue, keys: Sequence[int]) -> None:
+    async def produce(queue: PriorityQueueChannel, keys: Sequence[int]) -> None:
         for key in keys:
             await queue.send(body, key)
 

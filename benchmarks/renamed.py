@@ -31,7 +31,10 @@ _STREAM_DURABLE = "Durable: each send returns after its sync"
 _ONE, _SIXTEEN, _MANY = (section.title for section in DURABLE)
 
 _TEXTS = {
-    "FifoQueue.take": "FifoQueue.get",
+    "FifoQueue.take": "Queue.get",
+    "FifoQueue.get": "Queue.get",
+    "FifoQueue.put": "Queue.put",
+    "FifoQueue.put, never synced": "Queue.put, never synced",
     "The backlog: 100 sent, received and acknowledged, while so many stay": (
         "The backlog: 100 sent, received and acknowledged, while N stay"
     ),

@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 
 from benchmarks.stopwatch import Reading, Stopwatch, body_of
-from diskq import FifoQueue, Journal, PriorityStore, Stream
+from diskq import Journal, PriorityStore, Queue, Stream
 
 _BODY = body_of(100)
 Put = Callable[[], object]
 
 
 def queue(directory: str, *, seconds: float, threads: list[int]) -> dict[str, Reading]:
-    with FifoQueue(directory, "bench") as engine:
+    with Queue(directory, "bench") as engine:
         return _by_turns(lambda: engine.put(_BODY, durability="synced"), seconds, threads)
 
 

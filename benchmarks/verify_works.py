@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from time import process_time
 
 from benchmarks.stopwatch import Reading, Stopwatch, body_of
-from diskq import FifoQueue, Journal, PriorityOptions, PriorityStore, Stream, StreamOptions
+from diskq import Journal, PriorityOptions, PriorityStore, Queue, Stream, StreamOptions
 from diskq.tools.stores import stores_at
 from diskq.tools.verify.verification import verify
 
@@ -33,7 +33,7 @@ def _batches(count: int) -> Iterator[int]:
 
 
 def _queue(directory: str, size: int, count: int) -> None:
-    with FifoQueue(directory, NAME) as queue:
+    with Queue(directory, NAME) as queue:
         for share in _batches(count):
             queue.put_many([body_of(size)] * share)
 

@@ -17,7 +17,7 @@ from typing import Any
 import trio
 
 from benchmarks.stopwatch import Reading, Stopwatch, body_of, quantiles, reading, resident_mib, shares
-from diskq import DiskQueue, FifoQueue, QueueOptions, open_queue
+from diskq import Queue, QueueChannel, QueueOptions, open_queue
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import FaultFS
 
@@ -31,7 +31,7 @@ _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 def fill(directory: str, count: int, size: int = 100) -> None:
     """Make a queue of `count` messages, closed in order."""
     batch = [body_of(size)] * 1000
-    with FifoQueue(directory, NAME) as queue:
+    with Queue(directory, NAME) as queue:
         for _ in range(count // len(batch)):
             queue.put_many(batch)
         queue.put_many(batch[: count % len(batch)])
@@ -68,14 +68,14 @@ async def both(directory: str, *, count: int, batch: int = 0, **options: Any) ->
         return watch.stop(count)
 
 
-async def _produce_all(queue: DiskQueue, count: int, size: int, tasks: int, batch: int) -> None:
+async def _produce_all(queue: QueueChannel, count: int, size: int, tasks: int, batch: int) -> None:
     body = body_of(size)
     async with trio.open_nursery() as nursery:
         for share in shares(count, tasks):
             nursery.start_soon(_produce, queue, body, share, batch)
 
 
-async def _produce(queue: DiskQueue, body: bytes, count: int, batch: int) -> None:
+async def _produce(queue: QueueChannel, body: bytes, count: int, batch: int) -> None:
     if batch:
         bodies = [body] * batch
         for _ in range(count // batch):
@@ -88,7 +88,7 @@ async def _produce(queue: DiskQueue, body: bytes, count: int, batch: int) -> Non
             await queue.send(body)
 
 
-async def _consume(queue: DiskQueue, count: int, batch: int) -> None:
+async def _consume(queue: QueueChannel, count: int, batch: int) -> None:
     if batch:
         while count:
             count -= len(await queue.receive_many(min(count, batch)))
@@ -209,7 +209,7 @@ async def _longest_wait(directory: str, seconds: float, delay: float) -> Reading
     return found | {"longest_ms": longest * 1e3}
 
 
-async def _send_for_ever(queue: DiskQueue) -> None:
+async def _send_for_ever(queue: QueueChannel) -> None:
     body = body_of(100)
     while True:
         await queue.send(body)
@@ -395,7 +395,7 @@ def _probe_for(seconds: float, handles: list[int]) -> Reading:
     return watch.stop(len(latencies)) | quantiles(latencies)
 
 
-async def _synced_for(seconds: float, queue: DiskQueue, tasks: int) -> Reading:
+async def _synced_for(seconds: float, queue: QueueChannel, tasks: int) -> Reading:
     watch, end, latencies, body = Stopwatch(), perf_counter() + seconds, [], body_of(100)
 
     async def produce() -> None:

@@ -1,6 +1,6 @@
 """diskq: channels that live on disk.
 
-`open_queue` opens a Trio channel on NSQ's files; `FifoQueue` is the same queue for synchronous programs.
+`open_queue` opens a Trio channel on NSQ's files; `Queue` is the same queue for synchronous programs.
 `open_spool` keeps the messages sent to it until it has delivered them to their destination.
 `open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` is the producer for
 synchronous programs. `Journal`, `JournalReader` and `JournalOffset` are sej's journals.
@@ -18,34 +18,43 @@ if TYPE_CHECKING:
     from diskq.channels.core.from_threads import ThreadSender as ThreadSender, from_threads as from_threads
     from diskq.channels.core.merging import merge as merge
     from diskq.channels.core.selecting import select as select, select_nowait as select_nowait
-    from diskq.channels.journal.root_watch import RootWatch as RootWatch, watch_root as watch_root
+    from diskq.channels.journal.root_watch import (
+        JournalRootWatch as JournalRootWatch,
+        watch_root as watch_root,
+    )
     from diskq.channels.journal.scanner import (
         JournalScanner as JournalScanner,
-        ScannerStatistics as ScannerStatistics,
+        JournalScannerStatistics as JournalScannerStatistics,
         open_scanner as open_scanner,
     )
-    from diskq.channels.journal.shard_scanner import ShardScanner as ShardScanner, scan_shards as scan_shards
-    from diskq.channels.journal.shard_writer import ShardWriter as ShardWriter, open_shards as open_shards
+    from diskq.channels.journal.shard_scanner import (
+        JournalShardScanner as JournalShardScanner,
+        scan_shards as scan_shards,
+    )
+    from diskq.channels.journal.shard_writer import (
+        JournalShardWriter as JournalShardWriter,
+        open_shards as open_shards,
+    )
     from diskq.channels.journal.writer import (
-        JournalStatistics as JournalStatistics,
         JournalWriter as JournalWriter,
+        JournalWriterStatistics as JournalWriterStatistics,
         open_journal as open_journal,
     )
     from diskq.channels.priority.queue import (
-        DiskPriorityQueue as DiskPriorityQueue,
-        PriorityQueueStatistics as PriorityQueueStatistics,
+        PriorityQueueChannel as PriorityQueueChannel,
+        PriorityQueueChannelStatistics as PriorityQueueChannelStatistics,
     )
     from diskq.channels.priority.store import (
-        DiskPriorityStore as DiskPriorityStore,
-        PriorityStoreStatistics as PriorityStoreStatistics,
+        PriorityStoreChannel as PriorityStoreChannel,
+        PriorityStoreChannelStatistics as PriorityStoreChannelStatistics,
         open_priority_store as open_priority_store,
     )
     from diskq.channels.queue.queue import (
-        ChannelStatistics as ChannelStatistics,
-        DiskQueue as DiskQueue,
+        QueueChannel as QueueChannel,
+        QueueChannelStatistics as QueueChannelStatistics,
         open_queue as open_queue,
     )
-    from diskq.channels.queue.work import DiskWork as DiskWork
+    from diskq.channels.queue.work import QueueWorkChannel as QueueWorkChannel
     from diskq.channels.replay import Replay as Replay, ReplayStatistics as ReplayStatistics, replay as replay
     from diskq.channels.spool.spool import (
         SpoolChannel as SpoolChannel,
@@ -53,13 +62,13 @@ if TYPE_CHECKING:
         open_spool as open_spool,
     )
     from diskq.channels.stream.consumer import (
-        ConsumerStatistics as ConsumerStatistics,
         StreamConsumer as StreamConsumer,
+        StreamConsumerStatistics as StreamConsumerStatistics,
         open_consumer as open_consumer,
     )
     from diskq.channels.stream.producer import (
-        ProducerStatistics as ProducerStatistics,
         StreamProducer as StreamProducer,
+        StreamProducerStatistics as StreamProducerStatistics,
         open_producer as open_producer,
     )
     from diskq.channels.stream.time_lookup import (
@@ -70,27 +79,27 @@ if TYPE_CHECKING:
     from diskq.engine.journal.reader import JournalReader as JournalReader
     from diskq.engine.journal.reader_offset import (
         JournalOffset as JournalOffset,
-        ReaderOffset as ReaderOffset,
+        JournalReaderOffset as JournalReaderOffset,
         read_journal_offset as read_journal_offset,
         read_journal_offsets as read_journal_offsets,
     )
     from diskq.engine.journal.time_lookup import JournalTimes as JournalTimes
     from diskq.engine.priority.store import (
+        PriorityQueueInfo as PriorityQueueInfo,
         PriorityRecord as PriorityRecord,
         PriorityStore as PriorityStore,
-        QueueInfo as QueueInfo,
-        StoreStatistics as StoreStatistics,
+        PriorityStoreStatistics as PriorityStoreStatistics,
     )
-    from diskq.engine.queue.fifo_queue import FifoQueue as FifoQueue, QueueStatistics as QueueStatistics
+    from diskq.engine.queue.fifo_queue import Queue as Queue, QueueStatistics as QueueStatistics
     from diskq.engine.queue.queue_errors import (
         QueueBoundError as QueueBoundError,
         QueueEmptyError as QueueEmptyError,
     )
     from diskq.engine.queue.work import (
-        FifoWork as FifoWork,
         Lease as Lease,
         MessageId as MessageId,
-        WorkStatistics as WorkStatistics,
+        QueueWork as QueueWork,
+        QueueWorkStatistics as QueueWorkStatistics,
     )
     from diskq.engine.spool.dead_letters import DeadLetter as DeadLetter, DeadLetters as DeadLetters
     from diskq.engine.stream.stream import Stream as Stream
@@ -139,17 +148,17 @@ if TYPE_CHECKING:
         Position as Position,
     )
     from diskq.options import (
-        ConsumerOptions as ConsumerOptions,
         HubOptions as HubOptions,
         JournalOptions as JournalOptions,
+        JournalScannerOptions as JournalScannerOptions,
         PriorityOptions as PriorityOptions,
         QueueOptions as QueueOptions,
+        QueueWorkOptions as QueueWorkOptions,
         ReplicationOptions as ReplicationOptions,
-        ScannerOptions as ScannerOptions,
         SpoolOptions as SpoolOptions,
+        StreamConsumerOptions as StreamConsumerOptions,
         StreamOptions as StreamOptions,
         TableOptions as TableOptions,
-        WorkOptions as WorkOptions,
     )
     from diskq.storage.budget import (
         BudgetMember as BudgetMember,
@@ -157,8 +166,7 @@ if TYPE_CHECKING:
         DiskBudget as DiskBudget,
     )
     from diskq.storage.durations import Durations as Durations
-    from diskq.storage.repairs import Repair as Repair
-    from diskq.storage.repairs import RepairKind as RepairKind
+    from diskq.storage.repairs import Repair as Repair, RepairKind as RepairKind
     from diskq.tables.names import TableFile as TableFile
     from diskq.tables.reading import read_arrow as read_arrow
     from diskq.tables.state import TableUpdate as TableUpdate
@@ -178,33 +186,42 @@ _HOMES = {
     "channels.core.from_threads": ("ThreadSender", "from_threads"),
     "channels.core.merging": ("merge",),
     "channels.core.selecting": ("select", "select_nowait"),
-    "channels.journal.root_watch": ("RootWatch", "watch_root"),
-    "channels.journal.scanner": ("JournalScanner", "ScannerStatistics", "open_scanner"),
-    "channels.journal.shard_scanner": ("ShardScanner", "scan_shards"),
-    "channels.journal.shard_writer": ("ShardWriter", "open_shards"),
-    "channels.journal.writer": ("JournalStatistics", "JournalWriter", "open_journal"),
-    "channels.priority.queue": ("DiskPriorityQueue", "PriorityQueueStatistics"),
-    "channels.priority.store": ("DiskPriorityStore", "PriorityStoreStatistics", "open_priority_store"),
-    "channels.queue.queue": ("ChannelStatistics", "DiskQueue", "open_queue"),
-    "channels.queue.work": ("DiskWork",),
+    "channels.journal.root_watch": ("JournalRootWatch", "watch_root"),
+    "channels.journal.scanner": ("JournalScanner", "JournalScannerStatistics", "open_scanner"),
+    "channels.journal.shard_scanner": ("JournalShardScanner", "scan_shards"),
+    "channels.journal.shard_writer": ("JournalShardWriter", "open_shards"),
+    "channels.journal.writer": ("JournalWriter", "JournalWriterStatistics", "open_journal"),
+    "channels.priority.queue": ("PriorityQueueChannel", "PriorityQueueChannelStatistics"),
+    "channels.priority.store": (
+        "PriorityStoreChannel",
+        "PriorityStoreChannelStatistics",
+        "open_priority_store",
+    ),
+    "channels.queue.queue": ("QueueChannel", "QueueChannelStatistics", "open_queue"),
+    "channels.queue.work": ("QueueWorkChannel",),
     "channels.replay": ("Replay", "ReplayStatistics", "replay"),
     "channels.spool.spool": ("SpoolChannel", "SpoolStatistics", "open_spool"),
-    "channels.stream.consumer": ("ConsumerStatistics", "StreamConsumer", "open_consumer"),
-    "channels.stream.producer": ("ProducerStatistics", "StreamProducer", "open_producer"),
+    "channels.stream.consumer": ("StreamConsumer", "StreamConsumerStatistics", "open_consumer"),
+    "channels.stream.producer": ("StreamProducer", "StreamProducerStatistics", "open_producer"),
     "channels.stream.time_lookup": ("offset_after", "offset_at_or_after"),
     "engine.journal.journal": ("Journal",),
     "engine.journal.reader": ("JournalReader",),
     "engine.journal.reader_offset": (
         "JournalOffset",
-        "ReaderOffset",
+        "JournalReaderOffset",
         "read_journal_offset",
         "read_journal_offsets",
     ),
     "engine.journal.time_lookup": ("JournalTimes",),
-    "engine.priority.store": ("PriorityRecord", "PriorityStore", "QueueInfo", "StoreStatistics"),
-    "engine.queue.fifo_queue": ("FifoQueue", "QueueStatistics"),
+    "engine.priority.store": (
+        "PriorityQueueInfo",
+        "PriorityRecord",
+        "PriorityStore",
+        "PriorityStoreStatistics",
+    ),
+    "engine.queue.fifo_queue": ("Queue", "QueueStatistics"),
     "engine.queue.queue_errors": ("QueueBoundError", "QueueEmptyError"),
-    "engine.queue.work": ("FifoWork", "Lease", "MessageId", "WorkStatistics"),
+    "engine.queue.work": ("Lease", "MessageId", "QueueWork", "QueueWorkStatistics"),
     "engine.spool.dead_letters": ("DeadLetter", "DeadLetters"),
     "engine.stream.stream": ("Stream",),
     "errors": (
@@ -246,17 +263,17 @@ _HOMES = {
     ),
     "messages": ("NULL_TIMESTAMP", "Batch", "JournalMessage", "Message", "Position"),
     "options": (
-        "ConsumerOptions",
         "HubOptions",
         "JournalOptions",
+        "JournalScannerOptions",
         "PriorityOptions",
         "QueueOptions",
+        "QueueWorkOptions",
         "ReplicationOptions",
-        "ScannerOptions",
         "SpoolOptions",
+        "StreamConsumerOptions",
         "StreamOptions",
         "TableOptions",
-        "WorkOptions",
     ),
     "storage.budget": ("BudgetMember", "BudgetStatistics", "DiskBudget"),
     "storage.durations": ("Durations",),

@@ -22,17 +22,17 @@ from diskq.options import (
 )
 
 __all__ = [
-    "ConsumerKeywords",
     "HubKeywords",
     "JournalKeywords",
+    "JournalScannerKeywords",
     "PriorityKeywords",
     "QueueKeywords",
+    "QueueWorkKeywords",
     "ReplicationKeywords",
-    "ScannerKeywords",
     "SpoolKeywords",
+    "StreamConsumerKeywords",
     "StreamKeywords",
     "TableKeywords",
-    "WorkKeywords",
 ]
 
 
@@ -87,8 +87,8 @@ class QueueKeywords(TypedDict, total=False):
     and going on."""
 
 
-class WorkKeywords(TypedDict, total=False):
-    """The options of `WorkOptions`."""
+class QueueWorkKeywords(TypedDict, total=False):
+    """The options of `QueueWorkOptions`."""
 
     max_in_flight: int
     """Default: `1000`. Up to this many messages are leased and not yet acknowledged; then workers wait for
@@ -164,8 +164,8 @@ class StreamKeywords(TypedDict, total=False):
     """Default: `False`. Raise `CorruptionError` at damage, at open, instead of reporting it and going on."""
 
 
-class ConsumerKeywords(TypedDict, total=False):
-    """The options of `ConsumerOptions`."""
+class StreamConsumerKeywords(TypedDict, total=False):
+    """The options of `StreamConsumerOptions`."""
 
     sync_every: int
     """Default: `2500`. Sync after this many messages were written, consumed, or (of one partition) committed;
@@ -273,8 +273,8 @@ class PriorityKeywords(TypedDict, total=False):
     """Default: `False`. Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting."""
 
 
-class ScannerKeywords(TypedDict, total=False):
-    """The options of `ScannerOptions`."""
+class JournalScannerKeywords(TypedDict, total=False):
+    """The options of `JournalScannerOptions`."""
 
     sync_every: int
     """Default: `2500`. Sync after this many messages were written, consumed, or (of one partition) committed;

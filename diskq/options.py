@@ -21,17 +21,17 @@ __all__ = [
     "Encoding",
     "HubOptions",
     "JournalOptions",
+    "JournalScannerOptions",
     "Keep",
     "OnFull",
     "PriorityOptions",
     "QueueOptions",
+    "QueueWorkOptions",
     "ReplicationOptions",
-    "ScannerOptions",
     "SpoolOptions",
     "StreamOptions",
     "SyncTo",
     "TableOptions",
-    "WorkOptions",
     "checked_durability",
     "chosen_options",
 ]
@@ -211,7 +211,7 @@ class QueueOptions(_LoggedOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkOptions:
+class QueueWorkOptions:
     """How far several workers on one queue may get ahead of the slowest of them. Sizes in bytes."""
 
     max_in_flight: int = 1000
@@ -297,7 +297,7 @@ class StreamOptions(_LoggedOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions(_SyncedOptions):
+class StreamConsumerOptions(_SyncedOptions):
     """How a consumer of a stream reads, and how a group commits. Durations in seconds."""
 
     autocommit: bool = False
@@ -409,7 +409,7 @@ class PriorityOptions(_WriterOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScannerOptions(_SyncedOptions):
+class JournalScannerOptions(_SyncedOptions):
     """How a journal is read, and how a named reader commits. Durations in seconds."""
 
     autocommit: bool = False

@@ -3,7 +3,7 @@ import trio
 import diskq
 
 
-async def work(mail: diskq.DiskPriorityQueue, failures: set[bytes]) -> None:
+async def work(mail: diskq.PriorityQueueChannel, failures: set[bytes]) -> None:
     while mail.statistics().ready:
         try:
             async with mail.receiving() as record:  # leaving it cleanly is the acknowledgement

@@ -15,7 +15,7 @@ import trio
 import diskq
 
 
-async def sell(shards: diskq.ShardWriter, shop: str, count: int) -> None:
+async def sell(shards: diskq.JournalShardWriter, shop: str, count: int) -> None:
     for number in range(count):
         await shards.send(b"%d" % number, key=shop, type=1)
 

@@ -76,7 +76,7 @@ async def work(job: Job) -> None:
             consumers.cancel_scope.cancel()
 
 
-async def produce(queue: diskq.DiskQueue, job: Job, number: int) -> None:
+async def produce(queue: diskq.QueueChannel, job: Job, number: int) -> None:
     """Send every fourth row. A batch is recorded when it is on stable storage."""
     done = acknowledged(job, number)
     with notes(job, "producer", number).open("wb", buffering=0) as ledger:
@@ -87,7 +87,7 @@ async def produce(queue: diskq.DiskQueue, job: Job, number: int) -> None:
             ledger.write(b"%d\n" % done)
 
 
-async def consume(queue: diskq.DiskQueue, job: Job, number: int) -> None:
+async def consume(queue: diskq.QueueChannel, job: Job, number: int) -> None:
     """Deliver rows, as the other consumers do. A batch leaves the queue after its delivery."""
     with notes(job, "consumer", number).open("wb", buffering=0) as ledger:
         while True:

@@ -19,7 +19,9 @@ async def do(job: bytes, luck: random.Random) -> None:
         raise ConnectionError("not now")
 
 
-async def worker(jobs: diskq.DiskQueue, work: diskq.DiskWork, done: list[bytes], seed: int) -> None:
+async def worker(
+    jobs: diskq.QueueChannel, work: diskq.QueueWorkChannel, done: list[bytes], seed: int
+) -> None:
     luck = random.Random(seed)
     while jobs.depth:
         lease = None

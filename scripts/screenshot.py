@@ -115,7 +115,7 @@ async def waves(send_many: object, most: int, size: int) -> None:
         await trio.sleep(0.05)
 
 
-async def taken(queue: diskq.DiskQueue, count: int) -> None:
+async def taken(queue: diskq.QueueChannel, count: int) -> None:
     while True:
         await queue.receive_many(max_items=count)
         await trio.sleep(0.05)

@@ -149,8 +149,8 @@ def test_a_benchmark_that_only_one_has_is_named(tmp_path):
     "old, new",
     [
         (
-            Key("queue", "any", "FifoQueue.take", "LMDB: get"),
-            Key("queue", "any", "FifoQueue.get", "LMDB: get"),
+            Key("queue", "any", "Queue.take", "LMDB: get"),
+            Key("queue", "any", "Queue.get", "LMDB: get"),
         ),
         (
             Key("journal", "any", "async for", "a journal in Go of our own writing, Scan"),
@@ -174,11 +174,11 @@ def test_a_row_is_found_by_its_present_name(old, new):
 
 
 def test_a_row_that_was_renamed_is_compared(tmp_path):
-    row = Row("FifoQueue.take", "FifoQueue: get", "LMDB: get")
+    row = Row("Queue.take", "Queue: get", "LMDB: get")
     old = written(tmp_path / "old", result(row, [2.0, 2.0]))
-    new = written(tmp_path / "new", result(replace(row, name="FifoQueue.get"), [2.0, 2.0]))
+    new = written(tmp_path / "new", result(replace(row, name="Queue.get"), [2.0, 2.0]))
     found = compare(old, new)
-    assert [each.row.name for each in found.pairs] == ["FifoQueue.get"]
+    assert [each.row.name for each in found.pairs] == ["Queue.get"]
     assert found.alone == []
 
 

@@ -243,7 +243,7 @@ def test_a_limit_is_measured(tmp_path, act: Act):
     assert figures["rate"] > 0
 
 
-@pytest.mark.parametrize("peer", [peer for peer in peers.PEERS if peer != "FifoQueue"])
+@pytest.mark.parametrize("peer", [peer for peer in peers.PEERS if peer != "Queue"])
 def test_a_peer_gives_back_what_it_was_given(tmp_path, peer):
     try:
         readings = peers.measure(str(tmp_path), peer=peer, count=20)

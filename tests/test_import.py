@@ -31,7 +31,7 @@ def test_engines_are_imported_when_they_are_first_asked_for() -> None:
         "assert not any('.engine' in name for name in sys.modules)",
         "assert 'diskq.engine.queue.fifo_queue' in sys.modules",
     )
-    program = f"import sys, diskq; {before}; diskq.FifoQueue; {after}"
+    program = f"import sys, diskq; {before}; diskq.Queue; {after}"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -70,7 +70,7 @@ def test_import_brings_little() -> None:
 @pytest.mark.skipif(IS_PORTABLE, reason="locks by portalocker")
 def test_an_open_imports_no_lock_library(tmp_path: Path) -> None:
     """portalocker takes 40 ms, and 150 where the SDK of a lock server is installed."""
-    opened, after = "diskq.FifoQueue(sys.argv[1], 'q').close()", "assert 'portalocker' not in sys.modules"
+    opened, after = "diskq.Queue(sys.argv[1], 'q').close()", "assert 'portalocker' not in sys.modules"
     program = f"import sys, diskq; {opened}; {after}"
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
 

@@ -24,18 +24,18 @@ ROOT = Path(__file__).parent.parent
 # Each opener and engine, with its class of options, and a call of it but for the options.
 CALLS = {
     "open_queue": ("QueueOptions", 'diskq.open_queue("d", "n", {})'),
-    "DiskQueue.working": ("WorkOptions", "queue.working({})"),
-    "FifoQueue": ("QueueOptions", 'diskq.FifoQueue("d", "n", {})'),
-    "FifoWork": ("WorkOptions", "diskq.FifoWork(engine, {})"),
+    "QueueChannel.working": ("QueueWorkOptions", "queue.working({})"),
+    "Queue": ("QueueOptions", 'diskq.Queue("d", "n", {})'),
+    "QueueWork": ("QueueWorkOptions", "diskq.QueueWork(engine, {})"),
     "open_spool": ("SpoolOptions", 'diskq.open_spool("d", deliver, {})'),
     "open_producer": ("StreamOptions", 'diskq.open_producer("d", {})'),
-    "open_consumer": ("ConsumerOptions", 'diskq.open_consumer("d", {})'),
+    "open_consumer": ("StreamConsumerOptions", 'diskq.open_consumer("d", {})'),
     "Stream": ("StreamOptions", 'diskq.Stream("d", {})'),
     "open_journal": ("JournalOptions", 'diskq.open_journal("d", {})'),
-    "JournalWriter.scan": ("ScannerOptions", "journal.scan({})"),
-    "open_scanner": ("ScannerOptions", 'diskq.open_scanner("d", {})'),
+    "JournalWriter.scan": ("JournalScannerOptions", "journal.scan({})"),
+    "open_scanner": ("JournalScannerOptions", 'diskq.open_scanner("d", {})'),
     "open_shards": ("JournalOptions", 'diskq.open_shards("d", {})'),
-    "scan_shards": ("ScannerOptions", 'diskq.scan_shards("d", {})'),
+    "scan_shards": ("JournalScannerOptions", 'diskq.scan_shards("d", {})'),
     "Journal": ("JournalOptions", 'diskq.Journal("d", {})'),
     "open_priority_store": ("PriorityOptions", 'diskq.open_priority_store("d", {})'),
     "PriorityStore": ("PriorityOptions", 'diskq.PriorityStore("d", {})'),
@@ -92,15 +92,15 @@ def test_options_are_a_keyword(name: str) -> None:
 
 
 HANDLES: tuple[type[Any], ...] = (
-    diskq.DiskQueue,
-    diskq.FifoQueue,
+    diskq.QueueChannel,
+    diskq.Queue,
     diskq.SpoolChannel,
     diskq.StreamProducer,
     diskq.Stream,
     diskq.JournalWriter,
-    diskq.ShardWriter,
+    diskq.JournalShardWriter,
     diskq.Journal,
-    diskq.DiskPriorityQueue,
+    diskq.PriorityQueueChannel,
     diskq.PriorityStore,
 )
 
@@ -120,7 +120,7 @@ def test_the_durability_of_a_call_is_a_keyword(kind: type[Any]) -> None:
 async def names(tmp_path: Path) -> AsyncIterator[dict[str, Any]]:
     """What the calls name; nothing of it is asked for anything, as the options are checked first."""
     async with diskq.open_queue(tmp_path, "q") as queue, diskq.open_journal(tmp_path / "j") as journal:
-        with diskq.FifoQueue(tmp_path, "e") as engine:
+        with diskq.Queue(tmp_path, "e") as engine:
             others = {"client": None, "deliver": deliver, "diskq": diskq}
             yield {"queue": queue, "journal": journal, "engine": engine, **others}
 
@@ -133,7 +133,7 @@ async def call(name: str, option: str, names: dict[str, Any]) -> None:
     opened = eval(text.removeprefix("await ").format(f"{option}=None"), names)
     if inspect.isawaitable(opened):
         await opened
-    if name == "DiskQueue.working":
+    if name == "QueueChannel.working":
         async with opened:
             pass
 
@@ -175,7 +175,7 @@ def test_an_engine_takes_options_one_by_one(kind: str, tmp_path: Path) -> None:
     engines: dict[str, Any] = {
         "JournalOptions": diskq.Journal,
         "PriorityOptions": diskq.PriorityStore,
-        "QueueOptions": functools.partial(diskq.FifoQueue, name="q"),
+        "QueueOptions": functools.partial(diskq.Queue, name="q"),
         "StreamOptions": diskq.Stream,
     }
     given = vars(diskq.options)[kind](sync_every=3, durability="synced")
@@ -223,7 +223,7 @@ def program() -> str:
         "async def deliver(batch: diskq.Batch) -> None: ...",
         "",
         "async def run(",
-        "    queue: diskq.DiskQueue, engine: diskq.FifoQueue,",
+        "    queue: diskq.QueueChannel, engine: diskq.Queue,",
         "    journal: diskq.JournalWriter, client: diskq.hub.HubClient,",
         ") -> None:",
         *(f"    {name} = diskq.options.{name}()" for name in option_classes()),

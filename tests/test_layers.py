@@ -530,7 +530,7 @@ def test_an_import_that_a_package_needs_is_not_flagged(module, allowed):
 
 
 def test_a_planted_circle_is_found():
-    planted = "def read():\n    from diskq.engine.queue.fifo_queue import FifoQueue"
+    planted = "def read():\n    from diskq.engine.queue.fifo_queue import Queue"
     imported = set(python_imports(ast.parse(planted), "diskq.engine.queue.work"))
     imports = {
         "diskq.engine.queue.work": imported,

@@ -97,9 +97,10 @@ async def replicate(
     """Copy `source` into the hub's `journal`: without end, or, with `follow=False`, all present messages.
 
     `source` is the directory of a journal, which another process may be writing: it is copied byte by byte.
-    Or it is an open `DiskQueue` or `StreamConsumer`, whose messages are received: after a kill the last batch
-    may be in the hub's journal twice. Only one copy at a time may write to a journal. Options may be given as
-    a `ReplicationOptions`, or one by one. `on_progress` is called after each batch, and each failure.
+    Or it is an open `QueueChannel` or `StreamConsumer`, whose messages are received: after a kill the last
+    batch may be in the hub's journal twice. Only one copy at a time may write to a journal. Options may be
+    given as a `ReplicationOptions`, or one by one. `on_progress` is called after each batch, and each
+    failure.
 
     While the hub is unreachable it is tried again and again. `Cancelled` means: the messages that the hub has
     accepted stay there, and the next call continues after them; a queue keeps the messages of a batch that

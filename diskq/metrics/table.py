@@ -28,21 +28,21 @@ class Metric:
 
 
 KINDS: Mapping[str, str] = {
-    "DiskQueue": "queue",
-    "FifoQueue": "queue",
-    "DiskWork": "work",
-    "FifoWork": "work",
+    "QueueChannel": "queue",
+    "Queue": "queue",
+    "QueueWorkChannel": "work",
+    "QueueWork": "work",
     "StreamProducer": "producer",
     "StreamConsumer": "consumer",
     "JournalWriter": "journal",
     "JournalScanner": "scanner",
-    "ShardWriter": "shards",
-    "ShardScanner": "shard_scanner",
-    "DiskPriorityStore": "store",
+    "JournalShardWriter": "shards",
+    "JournalShardScanner": "shard_scanner",
+    "PriorityStoreChannel": "store",
     "PriorityStore": "store",
-    "DiskPriorityQueue": "priority_queue",
+    "PriorityQueueChannel": "priority_queue",
     "Replay": "replay",
-    "Spool": "spool",
+    "SpoolChannel": "spool",
     "Hub": "hub",
     "Progress": "replication",
     "DiskBudget": "budget",
@@ -50,7 +50,7 @@ KINDS: Mapping[str, str] = {
 """The value of the label `kind`, by the class of what can be watched."""
 
 PARTS: Mapping[str, tuple[str, str]] = {
-    "ConsumerStatistics": ("partitions", "partition"),
+    "StreamConsumerStatistics": ("partitions", "partition"),
     "BudgetStatistics": ("members", "member"),
 }
 """Statistics that contain others: the field, and the label that distinguishes them."""
@@ -59,7 +59,7 @@ PARTS: Mapping[str, tuple[str, str]] = {
 def kind_of(store: object) -> str:
     """Return the kind of a store. Raises TypeError if it has no metrics."""
     for base in type(store).__mro__:
-        if base.__name__ in KINDS:
+        if base.__name__ in KINDS and base.__module__.startswith("diskq."):
             return KINDS[base.__name__]
     raise TypeError(f"a {type(store).__name__} has no metrics; there are those of {', '.join(KINDS)}")
 
@@ -69,8 +69,8 @@ def _of(field: str, *classes: str) -> dict[str, str]:
 
 
 _MESSAGE, _BYTES, _SECONDS = "{message}", "By", "s"
-_WRITERS = ("Queue", "Producer", "Journal", "Store")
-_WITH_BARRIERS = ("Channel", "Producer", "Journal", "PriorityStore", "Spool")
+_WRITERS = ("Queue", "StreamProducer", "JournalWriter", "PriorityStore")
+_WITH_BARRIERS = ("QueueChannel", "StreamProducer", "JournalWriter", "PriorityStoreChannel", "Spool")
 
 METRICS: tuple[Metric, ...] = (
     # --- messages ---
@@ -79,7 +79,7 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         _MESSAGE,
         "Messages accepted; for a hub: sent to clients.",
-        _of("sent", "Queue", "Producer", "Journal", "Hub") | _of("accepted", "Spool"),
+        _of("sent", "Queue", "StreamProducer", "JournalWriter", "Hub") | _of("accepted", "Spool"),
     ),
     Metric(
         "diskq_received_messages",
@@ -100,28 +100,28 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         _MESSAGE,
         "Messages known to be lost to damage.",
-        _of("lost", "Queue", "Consumer", "Scanner"),
+        _of("lost", "Queue", "StreamConsumer", "JournalScanner"),
     ),
     Metric(
         "diskq_depth_messages",
         "gauge",
         _MESSAGE,
         "Messages that can be received, or wait to be delivered.",
-        _of("depth", "Queue", "Spool") | {"QueueInfo": "ready"},
+        _of("depth", "Queue", "Spool") | {"PriorityQueueInfo": "ready"},
     ),
     Metric(
         "diskq_stored_messages",
         "gauge",
         _MESSAGE,
         "Messages in priority queues, including those that a worker holds.",
-        _of("stored", "Store") | {"QueueInfo": "stored"},
+        _of("stored", "PriorityStore") | {"PriorityQueueInfo": "stored"},
     ),
     Metric(
         "diskq_next_offset",
         "gauge",
         "1",
         "The offset that the next message gets, by partition.",
-        _of("next_offsets", "Producer") | _of("next_offset", "Journal", "Replication"),
+        _of("next_offsets", "StreamProducer") | _of("next_offset", "JournalWriter", "Replication"),
     ),
     # --- readers ---
     Metric(
@@ -129,21 +129,21 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "1",
         "The offset of the message that is received next.",
-        _of("position", "Scanner", "Replay") | {"PartitionLag": "position"},
+        _of("position", "JournalScanner", "Replay") | {"PartitionLag": "position"},
     ),
     Metric(
         "diskq_committed_offset",
         "gauge",
         "1",
         "For a group: the last offset it has processed; for a named reader: the offset it reads next.",
-        _of("committed", "Scanner") | {"PartitionLag": "committed"},
+        _of("committed", "JournalScanner") | {"PartitionLag": "committed"},
     ),
     Metric(
         "diskq_lag_messages",
         "gauge",
         _MESSAGE,
         "Messages that were not received yet.",
-        _of("lag", "Scanner") | _of("left", "Replay") | {"PartitionLag": "lag"},
+        _of("lag", "JournalScanner") | _of("left", "Replay") | {"PartitionLag": "lag"},
     ),
     # --- disk and memory ---
     Metric(
@@ -153,10 +153,16 @@ METRICS: tuple[Metric, ...] = (
         "Bytes on disk; for a priority queue: of its messages; for a budget: of all members, and of each.",
         _of("bytes", "Queue", "Spool")
         | _of("used", "Budget")
-        | {"QueueInfo": "bytes", "BudgetMember": "used"},
+        | {"PriorityQueueInfo": "bytes", "BudgetMember": "used"},
     ),
     Metric("diskq_files", "gauge", "{file}", "Data files.", _of("files", "Queue")),
-    Metric("diskq_segments", "gauge", "{segment}", "Segments of the command log.", _of("segments", "Store")),
+    Metric(
+        "diskq_segments",
+        "gauge",
+        "{segment}",
+        "Segments of the command log.",
+        _of("segments", "PriorityStore"),
+    ),
     Metric(
         "diskq_memory_bytes",
         "gauge",
@@ -197,7 +203,7 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         "{repair}",
         "Damage found in the files, at the open and since.",
-        _of("repairs", "Queue", "Store", "Spool"),
+        _of("repairs", "Queue", "PriorityStore", "Spool"),
     ),
     # --- waiting tasks ---
     Metric(
@@ -205,21 +211,35 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "{task}",
         "Tasks that wait for space or for a sync.",
-        _of("tasks_waiting_send", "Channel", "Producer", "Journal", "PriorityStore", "PriorityQueue"),
+        _of(
+            "tasks_waiting_send",
+            "QueueChannel",
+            "StreamProducer",
+            "JournalWriter",
+            "PriorityStoreChannel",
+            "PriorityQueueChannel",
+        ),
     ),
     Metric(
         "diskq_waiting_receive_tasks",
         "gauge",
         "{task}",
         "Tasks that wait for messages.",
-        _of("tasks_waiting_receive", "Channel", "Consumer", "Scanner", "PriorityStore", "PriorityQueue"),
+        _of(
+            "tasks_waiting_receive",
+            "QueueChannel",
+            "StreamConsumer",
+            "JournalScanner",
+            "PriorityStoreChannel",
+            "PriorityQueueChannel",
+        ),
     ),
     Metric(
         "diskq_open_handles",
         "gauge",
         "{handle}",
         "Open handles.",
-        _of("open_handles", "Channel", "Producer", "Journal"),
+        _of("open_handles", "QueueChannel", "StreamProducer", "JournalWriter"),
     ),
     # --- work ---
     Metric(
@@ -227,52 +247,56 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         _MESSAGE,
         "Messages that workers hold.",
-        _of("in_flight", "Work") | {"QueueInfo": "in_flight"},
+        _of("in_flight", "QueueWork") | {"PriorityQueueInfo": "in_flight"},
     ),
     Metric(
         "diskq_returned_messages",
         "gauge",
         _MESSAGE,
         "Messages to be handed out again at once.",
-        _of("returned", "Work"),
+        _of("returned", "QueueWork"),
     ),
     Metric(
         "diskq_delayed_messages",
         "gauge",
         _MESSAGE,
         "Messages to be handed out again later.",
-        _of("delayed", "Work"),
+        _of("delayed", "QueueWork"),
     ),
     Metric(
         "diskq_handed_out_messages",
         "counter",
         _MESSAGE,
         "Messages handed out, counted each time.",
-        _of("handed_out", "Work"),
+        _of("handed_out", "QueueWork"),
     ),
     Metric(
         "diskq_handed_out_again_messages",
         "counter",
         _MESSAGE,
         "Messages handed out that had been handed out before.",
-        _of("handed_out_again", "Work"),
+        _of("handed_out_again", "QueueWork"),
     ),
     Metric(
         "diskq_acknowledged_messages",
         "counter",
         _MESSAGE,
         "Messages acknowledged.",
-        _of("acknowledged", "Work"),
+        _of("acknowledged", "QueueWork"),
     ),
     Metric(
-        "diskq_given_back_messages", "counter", _MESSAGE, "Messages given back.", _of("given_back", "Work")
+        "diskq_given_back_messages",
+        "counter",
+        _MESSAGE,
+        "Messages given back.",
+        _of("given_back", "QueueWork"),
     ),
     Metric(
         "diskq_exhausted_messages",
         "counter",
         _MESSAGE,
         "Messages removed after max_attempts.",
-        _of("exhausted", "Work"),
+        _of("exhausted", "QueueWork"),
     ),
     # --- spools ---
     Metric(
@@ -326,9 +350,9 @@ METRICS: tuple[Metric, ...] = (
         _of("behind", "Replay"),
     ),
     # --- priority stores ---
-    Metric("diskq_queues", "gauge", "{queue}", "Queues of the store.", _of("queues", "Store")),
-    Metric("diskq_commands", "counter", "{command}", "Commands written.", _of("commands", "Store")),
-    Metric("diskq_snapshots", "counter", "{snapshot}", "Snapshots taken.", _of("snapshots", "Store")),
+    Metric("diskq_queues", "gauge", "{queue}", "Queues of the store.", _of("queues", "PriorityStore")),
+    Metric("diskq_commands", "counter", "{command}", "Commands written.", _of("commands", "PriorityStore")),
+    Metric("diskq_snapshots", "counter", "{snapshot}", "Snapshots taken.", _of("snapshots", "PriorityStore")),
     # --- hubs, and copies to them ---
     Metric("diskq_hub_puts", "counter", "{request}", "Put requests.", _of("puts", "Hub")),
     Metric("diskq_hub_gets", "counter", "{request}", "Get requests.", _of("gets", "Hub")),

@@ -5,11 +5,11 @@ queue a `CrashFS` for a disk, and let the power fail before the first operation,
 and so on; after each, look at what a killed process leaves, and at samples of what a power cut leaves:
 
     import contextlib, itertools, random
-    from diskq import FifoQueue
+    from diskq import Queue
     from diskq.testing import CrashFS, PowerCut
 
     def take_orders(fs, confirmed):
-        with FifoQueue("/shop", "orders", fs=fs) as orders:
+        with Queue("/shop", "orders", fs=fs) as orders:
             for order in (b"tea", b"milk", b"sugar"):
                 orders.put(order, durability="synced")
                 confirmed.append(order)  # from here on the customer counts on it
@@ -21,7 +21,7 @@ and so on; after each, look at what a killed process leaves, and at samples of w
             with contextlib.suppress(PowerCut):
                 take_orders(fs, confirmed)
             for after in (fs.kill(), *(fs.crash(random.Random(seed)) for seed in range(3))):
-                with FifoQueue("/shop", "orders", fs=after) as orders:
+                with Queue("/shop", "orders", fs=after) as orders:
                     assert orders.peek_many(10)[: len(confirmed)] == confirmed, fs.journal
             if not fs.is_cut:  # it was finished before the power failed
                 break

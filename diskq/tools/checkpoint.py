@@ -15,7 +15,7 @@ from diskq.engine.layouts import queue_names
 from diskq.engine.log.recovery_points import read_points
 from diskq.engine.priority.files import StoreFiles, StorePoint
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueFiles
 from diskq.engine.spool.files import DEAD, SPOOL
 from diskq.engine.stream.files import StreamFiles
@@ -79,7 +79,7 @@ def _opened_and_closed(fs: FileSystem, store: Store, take_over: bool) -> list[Re
     for files in _queues(fs, store):
         # Whatever the limits with which they were sent, messages may have to be appended again.
         options = QueueOptions(max_message_size=MAX_BODY, sync_to="files")
-        with FifoQueue(files.directory, files.name, options=options, fs=fs) as queue:
+        with Queue(files.directory, files.name, options=options, fs=fs) as queue:
             repairs += queue.repairs
     return repairs
 

@@ -44,7 +44,7 @@ def opened(fs: FileSystem, **options: Any) -> diskq.open_queue:
 
 def left_in(fs: CrashFS) -> list[bytes]:
     """Return what another process finds in the queue, which is not open."""
-    with diskq.FifoQueue(DIRECTORY, NAME, fs=fs.copy()) as queue:
+    with diskq.Queue(DIRECTORY, NAME, fs=fs.copy()) as queue:
         return queue.get_many(2**31)
 
 
@@ -54,7 +54,7 @@ def metadata(fs: CrashFS) -> tuple[int, ...]:
     return (int(lines[0]), *(int(word) for line in lines[1:3] for word in line.split(b",")))
 
 
-def drain(queue: diskq.DiskQueue) -> list[bytes]:
+def drain(queue: diskq.QueueChannel) -> list[bytes]:
     """Everything that can be received at once."""
     bodies = []
     while True:

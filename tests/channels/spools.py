@@ -69,7 +69,7 @@ def opened(fs: FileSystem, deliver: Callable[..., Any], **changes: Any) -> diskq
 def waiting_in(fs: CrashFS, name: str = "spool") -> list[bytes]:
     """Return what the next process will deliver, of a spool that is not open."""
     fs = fs.copy()
-    with diskq.FifoQueue(PATH, name, fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps):
+    with diskq.Queue(PATH, name, fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps):
         return queue.get_many(2**31)
 
 

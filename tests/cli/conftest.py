@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from diskq import FifoQueue
+from diskq import Queue
 from diskq.cli import main
 
 PROGRAM = str(Path(sys.executable).with_name("diskq"))
@@ -67,12 +67,12 @@ def data(tmp_path: Path) -> Path:
 
 
 def fill(directory: Path, *bodies: bytes, name: str = "q") -> None:
-    with FifoQueue(directory, name) as queue:
+    with Queue(directory, name) as queue:
         queue.put_many(bodies)
 
 
 def drain(directory: Path, name: str = "q") -> list[bytes]:
-    with FifoQueue(directory, name) as queue:
+    with Queue(directory, name) as queue:
         return queue.get_many(queue.depth)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diskq.engine.journal.journal import Journal
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.storage.fs import OsFileSystem
 from tests.tools.damaged import digest
 from tests.tools.power_cuts import KINDS, as_version_2, log_of, lost, on_disk
@@ -33,7 +33,7 @@ def test_after_a_power_cut_it_says_how_much_came_from_the_log(run, tmp_path, kin
 def test_what_was_closed_is_not_touched(run, tmp_path):
     path = tmp_path / "data"
     path.mkdir()
-    with FifoQueue(path, "events") as queue:
+    with Queue(path, "events") as queue:
         queue.put(b"x")
     before = digest(path)
     done = run("checkpoint", path)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq import FifoQueue
+from diskq import Queue
 from diskq.cli import main
 from diskq.tools.view.queue import look
 from tests.cli.conftest import Terminal, drain, fill, frames, program, start, until
@@ -112,7 +112,7 @@ def test_debug_shows_where_an_error_comes_from(run, data):
 
 @pytest.mark.parametrize("verb", ["send", "receive", "clear"])
 def test_a_queue_that_another_process_has_is_named_with_its_holder(run, data, verb):
-    with FifoQueue(data, "q"):
+    with Queue(data, "q"):
         extra = {"send": ["x"], "clear": ["--yes"]}.get(verb, [])
         done = run("queue", verb, data, "q", *extra, "--wait", "0s")
     assert done.code == 1
@@ -121,7 +121,7 @@ def test_a_queue_that_another_process_has_is_named_with_its_holder(run, data, ve
 
 
 def test_a_queue_that_another_process_has_is_waited_for(run, data):
-    queue = FifoQueue(data, "q")
+    queue = Queue(data, "q")
     queue.put(b"one")
     soon = threading.Timer(0.05, queue.close)
     soon.start()
@@ -294,7 +294,7 @@ def test_peek_of_an_empty_queue_shows_nothing(run, data):
 
 
 def test_peek_shows_what_is_in_a_queue_that_another_process_has(run, data):
-    with FifoQueue(data, "q") as queue:
+    with Queue(data, "q") as queue:
         queue.put_many([b"one", b"two", b"three"])
         queue.get()
         queue.sync()
@@ -350,7 +350,7 @@ def test_info_of_one_queue_is_a_fact_a_line(run, data):
 
 
 def test_info_for_programs_is_json(run, data):
-    with FifoQueue(data, "q") as queue:
+    with Queue(data, "q") as queue:
         queue.put(b"one")
         queue.sync()
         found = json.loads(run("queue", "info", data, "q", "--json").out)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.errors import DamagedStoreError
 from tests.tools.damaged import COUNT, digest, flip, made, messages_in
 
@@ -69,7 +69,7 @@ def test_any_file_of_it_will_do(run, root):
 
 
 def test_what_another_process_has_names_it(run, tmp_path):
-    with FifoQueue(tmp_path, "events"):
+    with Queue(tmp_path, "events"):
         done = run("repair", tmp_path, "--wait", "0s")
     assert done.code == 2
     assert "process" in done.notes[0]

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 import diskq
-from diskq import FifoQueue
+from diskq import Queue
 from diskq.cli import main
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
@@ -164,7 +164,7 @@ def test_a_spool_is_not_made_among_other_files(run, tmp_path):
 
 
 def test_the_holder_is_named_and_how_to_wait(run, path):
-    with FifoQueue(path, SPOOL):
+    with Queue(path, SPOOL):
         done = run("spool", "send", path, "two", "--wait", "1ms")
     assert done.code == 1
     assert f"in use by process {os.getpid()}" in done.notes[-1]
@@ -206,7 +206,7 @@ def test_the_status_of_a_spool_at_work_is_what_it_says(run, path):
         arrival_rate=123.4,
         delivery_rate=0.5,
     )
-    with FifoQueue(path, SPOOL):
+    with Queue(path, SPOOL):
         facts = told(run("spool", "status", path).out)
         found = json.loads(run("spool", "status", path, "--json").out)
     assert facts["waiting"] == "12 messages (2.9 KiB), the oldest for 2m5s"
@@ -234,7 +234,7 @@ def test_the_status_of_a_spool_at_work_is_what_it_says(run, path):
 )
 def test_the_state_in_words(run, path, status, state):
     say(path, **status)
-    with FifoQueue(path, SPOOL):
+    with Queue(path, SPOOL):
         assert told(run("spool", "status", path).out)["state"] == state
 
 
@@ -247,7 +247,7 @@ def test_what_a_dead_process_said_does_not_count(run, path):
 
 
 def test_a_process_that_sends_is_not_at_work_on_it(run, path):
-    with FifoQueue(path, SPOOL):
+    with Queue(path, SPOOL):
         assert told(run("spool", "status", path).out)["state"] == "in use by a process that does not deliver"
 
 
@@ -381,7 +381,7 @@ def test_dead_letters_for_programs(run, path):
 
 def test_dead_letters_are_shown_while_a_process_has_the_spool(run, path):
     letters(path, "why")
-    with FifoQueue(path, SPOOL), DeadLetters(path) as held:
+    with Queue(path, SPOOL), DeadLetters(path) as held:
         held.add([DeadLetter("b-0", "later", TIME + 9, 1, b"")])
         done = run("spool", "dead", "list", path, "--json")
     assert [json.loads(line)["id"] for line in done.out.splitlines()] == ["a-0", "b-0"]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from diskq import FifoQueue, Journal, Stream
+from diskq import Journal, Queue, Stream
 from diskq.cli.top.rows import COLUMNS, SORTS, sparkline
 from diskq.cli.top.screen import Screen
 from diskq.engine.priority.store import PriorityStore
@@ -272,7 +272,7 @@ def test_at_a_terminal_keys_and_sizes_are_heard(stores):
 
 
 def test_a_queue_that_grows_has_a_rate(run, tmp_path):
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         queue.put(b"x")
         queue.sync()
         watch = StoreWatch([tmp_path])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.options import QueueOptions
 from tests.cli.conftest import PROGRAM, fill
 from tests.tools.damaged import KINDS, flip, made
@@ -95,7 +95,7 @@ def test_a_file_stands_for_what_it_belongs_to(run):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ctrl_c_ends_it_at_once_and_says_how_far_it_came(data):
-    with FifoQueue(data, "q", options=QueueOptions(durability="memory")) as queue:
+    with Queue(data, "q", options=QueueOptions(durability="memory")) as queue:
         for _ in range(300):
             queue.put_many([b"x" * 1000] * 1000)
     process = subprocess.Popen(
@@ -146,7 +146,7 @@ def test_info_counts_what_the_metadata_does_not(run):
 
 
 def test_info_says_at_least_where_it_does_not_know(run, data):
-    with FifoQueue(data, "q") as queue:
+    with Queue(data, "q") as queue:
         queue.put_many([b"x"] * 10)
         queue.sync()
         queue.put(b"after what its owner has recorded")
@@ -156,7 +156,7 @@ def test_info_says_at_least_where_it_does_not_know(run, data):
 
 def test_info_names_the_holder(run, data):
     fill(data, b"one")
-    with FifoQueue(data, "q"):
+    with Queue(data, "q"):
         (store,) = json.loads(run("info", data, "--json").out)["things"]
     assert str(os.getpid()) in store["holder"]
 

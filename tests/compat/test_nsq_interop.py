@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from diskq import FifoQueue, QueueOptions
+from diskq import Queue, QueueOptions
 from tests.compat import nsqd
 from tests.compat.conftest import StartNsqd
 from tests.compat.go_peer import GoPeer
@@ -37,8 +37,8 @@ SHAPES = {
 shapes = pytest.mark.parametrize("bodies", SHAPES.values(), ids=SHAPES)
 
 
-def opened(directory: Path, name: str = NAME, **options: Any) -> FifoQueue:
-    return FifoQueue(directory, name, options=QueueOptions(**{"max_bytes_per_file": ROLLING} | options))
+def opened(directory: Path, name: str = NAME, **options: Any) -> Queue:
+    return Queue(directory, name, options=QueueOptions(**{"max_bytes_per_file": ROLLING} | options))
 
 
 def put(directory: Path, bodies: list[bytes], name: str = NAME, **options: Any) -> None:
@@ -51,7 +51,7 @@ def drained(directory: Path, name: str = NAME) -> list[bytes]:
         return rest(queue)
 
 
-def rest(queue: FifoQueue) -> list[bytes]:
+def rest(queue: Queue) -> list[bytes]:
     bodies: list[bytes] = []
     while some := queue.get_many(100):
         bodies += some
@@ -311,10 +311,10 @@ def test_in_turn_within_one_file(go: GoPeer, tmp_path: Path) -> None:
 
 VICTIM = """
 import itertools, sys
-from diskq import FifoQueue, QueueOptions
+from diskq import Queue, QueueOptions
 
 options = QueueOptions(max_bytes_per_file=int(sys.argv[2]), sync_timeout=3600)
-queue = FifoQueue(sys.argv[1], "events", options=options)
+queue = Queue(sys.argv[1], "events", options=options)
 for n in itertools.count():
     queue.put(b"%d " % n * (n % 15))
     if n % 50 == 49:

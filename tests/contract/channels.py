@@ -39,7 +39,7 @@ def _disk(messages: int) -> CrashFS:
     for path in ("/", "/q", "/jobs", "/spool"):
         fs.make_directory_durably(path)
     bodies = [b"%d" % number for number in range(messages)]
-    with diskq.FifoQueue("/q", "events", fs=fs) as queue:
+    with diskq.Queue("/q", "events", fs=fs) as queue:
         queue.put_many(bodies)
     with diskq.Stream("/s", options=diskq.StreamOptions(partition_count=1), fs=fs) as stream:
         stream.append_many(bodies)
@@ -50,7 +50,7 @@ def _disk(messages: int) -> CrashFS:
         store.create_queue("old")
         for body in bodies:
             store.put(store.queue(), body)
-    with diskq.FifoQueue("/q", "spare", fs=fs):
+    with diskq.Queue("/q", "spare", fs=fs):
         pass
     return fs
 
@@ -66,7 +66,7 @@ def left(fs: CrashFS, *kinds: str) -> dict[str, list[bytes]]:
 
 def _left(fs: CrashFS, kind: str) -> list[bytes]:
     if kind == "queue":
-        with diskq.FifoQueue("/q", "events", fs=fs) as queue:
+        with diskq.Queue("/q", "events", fs=fs) as queue:
             return queue.get_many(100)
     if kind == "priority":
         with diskq.PriorityStore("/jobs", fs=fs) as store:

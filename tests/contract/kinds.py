@@ -123,7 +123,7 @@ class _Queue(Opened):
     takes = True
 
     def __init__(self, path: AnyPath, options: Any, how: dict[str, Any], name: str = NAME) -> None:
-        self.engine = self.queue = diskq.FifoQueue(path, name, options=options, **how)
+        self.engine = self.queue = diskq.Queue(path, name, options=options, **how)
 
     def put(self, body: bytes, durability: Durability | None = None) -> None:
         self.queue.put_nowait(body, durability=durability)
@@ -153,7 +153,7 @@ class _Queue(Opened):
             "advance": lambda: queue.advance(0),
             "clear": queue.clear,
             "empty": queue.empty,
-            "attach": lambda: diskq.FifoWork(queue),
+            "attach": lambda: diskq.QueueWork(queue),
             "flush": queue.flush,
             "sync": queue.sync,
             "delete": queue.delete,
@@ -164,7 +164,7 @@ class _Leases(_Queue):
     def __init__(self, path: AnyPath, options: Any, how: dict[str, Any]) -> None:
         super().__init__(path, options, how)
         try:
-            self.work = diskq.FifoWork(self.queue)
+            self.work = diskq.QueueWork(self.queue)
         except BaseException:
             self.queue.close()
             raise

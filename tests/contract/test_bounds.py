@@ -96,7 +96,7 @@ def test_a_store_that_can_never_hold_a_message_is_refused_at_its_open(kind: str,
     def make(number: int) -> Any:
         if kind == "queue":
             queue_options = diskq.QueueOptions(budget=budget, on_full="reject")
-            return diskq.FifoQueue(tmp_path, f"q{number}", options=queue_options)
+            return diskq.Queue(tmp_path, f"q{number}", options=queue_options)
         options = diskq.StreamOptions(budget=budget, on_full="reject", partition_count=1)
         return diskq.Stream(tmp_path / f"s{number}", options=options)
 
@@ -120,11 +120,11 @@ def test_a_store_that_can_never_hold_a_message_is_refused_at_its_open(kind: str,
 
 def test_a_queue_that_exists_opens_all_the_same_and_can_be_drained(tmp_path: Path) -> None:
     for number in range(20):
-        with diskq.FifoQueue(tmp_path, f"q{number}") as queue:
+        with diskq.Queue(tmp_path, f"q{number}") as queue:
             queue.put(b"x")
     budget = diskq.DiskBudget(64 * KIB)
     with ExitStack() as opened:
         for number in range(20):
             options = diskq.QueueOptions(budget=budget, on_full="reject")
-            queue = opened.enter_context(diskq.FifoQueue(tmp_path, f"q{number}", options=options))
+            queue = opened.enter_context(diskq.Queue(tmp_path, f"q{number}", options=options))
             assert queue.get() == b"x"

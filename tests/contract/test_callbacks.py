@@ -38,7 +38,7 @@ def disk() -> CrashFS:
     fs = CrashFS()
     for path in ("/", "/q", "/w"):
         fs.make_directory_durably(path)
-    with diskq.FifoQueue("/q", "events", fs=fs) as queue:
+    with diskq.Queue("/q", "events", fs=fs) as queue:
         queue.put_many([b"1", b"2"])
     with diskq.Stream("/s", options=diskq.StreamOptions(partition_count=1), fs=fs) as stream:
         stream.append(b"1")
@@ -58,7 +58,7 @@ def priority_store(disk: CrashFS, function: Any) -> None:
 # --- plain ones -----------------------------------------------------------------------------------
 
 PLAIN: dict[str, Callable[[CrashFS, Any], object]] = {
-    "clock of a queue": lambda disk, function: diskq.FifoQueue("/q", "events", fs=disk, clock=function),
+    "clock of a queue": lambda disk, function: diskq.Queue("/q", "events", fs=disk, clock=function),
     "clock of a stream": lambda disk, function: diskq.Stream("/s", fs=disk, clock=function),
     "clock of a journal": lambda disk, function: diskq.Journal("/j", fs=disk, clock=function),
     "clock of a priority store": priority_store,
@@ -170,7 +170,7 @@ async def test_a_deliver_that_is_not_async_ends_the_block_at_once(disk, deliver,
             await spool.send(b"1")
             await trio.sleep(100)
     assert plain.batches in ([], [[b"1"]])  # type: ignore[attr-defined]
-    with diskq.FifoQueue("/spool", "spool", fs=disk) as queue:
+    with diskq.Queue("/spool", "spool", fs=disk) as queue:
         assert queue.get_many(10) == [b"1"]
 
 

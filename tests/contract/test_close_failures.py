@@ -16,7 +16,7 @@ import trio
 
 import diskq
 from diskq import DiskqError
-from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
+from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.membership import Membership
@@ -106,7 +106,7 @@ TOOLS: dict[str, Act] = {
 
 
 def read_a_snapshot(fs: FileSystem) -> None:
-    for part in FifoSnapshot(PATH, "events", fs=fs).plan(2):
+    for part in QueueSnapshot(PATH, "events", fs=fs).plan(2):
         with SnapshotReader(PATH, "events", part, fs=fs) as reader:
             while reader.columns() is not None:
                 pass
@@ -125,7 +125,7 @@ def read_a_stream(fs: FileSystem) -> None:
 
 def read_in_a_group(fs: FileSystem) -> None:
     files = StreamFiles(fs, PATH)
-    membership = Membership(ConsumerGroup(fs, files, "g"), diskq.ConsumerOptions(), fs.monotonic)
+    membership = Membership(ConsumerGroup(fs, files, "g"), diskq.StreamConsumerOptions(), fs.monotonic)
     try:
         for number in range(2):
             committed_offset = membership.claim(number)

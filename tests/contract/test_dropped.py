@@ -17,7 +17,7 @@ import pytest
 import trio
 
 import diskq
-from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
+from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.reader import ReadableStream
@@ -129,7 +129,7 @@ def test_what_was_closed_or_could_not_be_opened_warns_of_nothing(kind: Kind, tmp
 READERS: dict[str, Callable[[Path], Any]] = {
     "stream": lambda root: ReadableStream(root / "s").open(0).seek_oldest(),
     "journal": lambda root: diskq.JournalReader(root / "j").seek_oldest(),
-    "snapshot": lambda root: SnapshotReader(root, NAME, FifoSnapshot(root, NAME).plan(1)[0]).columns(1),
+    "snapshot": lambda root: SnapshotReader(root, NAME, QueueSnapshot(root, NAME).plan(1)[0]).columns(1),
     "time lookup": lambda root: TimeLookup(
         OsFileSystem(), StreamFiles(OsFileSystem(), str(root / "s")).partition(0)
     ).offset_after(0),
@@ -142,7 +142,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_reader_warns_and_lets_go(name: str, tmp_path: Path) -> None:
-    with diskq.FifoQueue(tmp_path, NAME) as queue:
+    with diskq.Queue(tmp_path, NAME) as queue:
         queue.put_many(bodies(3))
     with diskq.Stream(tmp_path / "s", options=diskq.StreamOptions(partition_count=1)) as stream:
         stream.append_many(bodies(3))
@@ -215,7 +215,7 @@ def test_a_dropped_member_leaves_its_budget(kind: str, tmp_path: Path) -> None:
 
     def use() -> object:
         if kind == "queue":
-            return diskq.FifoQueue(tmp_path, NAME, options=diskq.QueueOptions(budget=budget))
+            return diskq.Queue(tmp_path, NAME, options=diskq.QueueOptions(budget=budget))
         return diskq.Stream(tmp_path, options=diskq.StreamOptions(partition_count=1, budget=budget))
 
     assert len(dropped(use)) == 1
@@ -226,12 +226,12 @@ def test_a_dropped_member_leaves_its_budget(kind: str, tmp_path: Path) -> None:
 def test_a_store_that_is_open_at_the_end_of_the_process_raises_nothing(tmp_path: Path) -> None:
     program = f"""
 import diskq
-queue = diskq.FifoQueue({str(tmp_path)!r}, "e")
+queue = diskq.Queue({str(tmp_path)!r}, "e")
 queue.put(b"x")
 """
     done = subprocess.run([sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True)
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
     assert "unclosed queue" in done.stderr
-    with diskq.FifoQueue(tmp_path, "e") as queue:
+    with diskq.Queue(tmp_path, "e") as queue:
         assert queue.get() == b"x"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from diskq import FifoQueue, JournalOffset
+from diskq import JournalOffset, Queue
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.errors import GroupNameError, OffsetNameError, QueueNameError
@@ -67,7 +67,7 @@ class Named:
 
 
 def use_queue(fs: Any, name: str) -> object:
-    with FifoQueue(PATH, name, fs=fs) as queue:
+    with Queue(PATH, name, fs=fs) as queue:
         queue.put(name.encode())
         return queue.peek_many(10)
 

@@ -18,7 +18,7 @@ import trio.testing
 
 import diskq
 from diskq import ForkedError, LockedError
-from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
+from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.reader import ReadableStream
@@ -250,7 +250,7 @@ def test_readers_are_their_parents(tmp_path: Path) -> None:
             with ENGINES[name].open(place) as store:
                 store.put_many(bodies(9))
     fs = OsFileSystem()
-    part = FifoSnapshot(places["queue"], NAME).plan()[0]
+    part = QueueSnapshot(places["queue"], NAME).plan()[0]
     group = ConsumerGroup(fs, StreamFiles(fs, str(places["stream"])), "g")
     with (
         SnapshotReader(places["queue"], NAME, part) as snapshot,

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 import diskq
-from diskq.engine.queue.snapshot import FifoSnapshot
+from diskq.engine.queue.snapshot import QueueSnapshot
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.errors import GroupNameError, OffsetNameError, QueueNameError, ShardNameError
@@ -49,7 +49,7 @@ def in_a_store(root: Path, act: Callable[[diskq.PriorityStore], object]) -> None
         act(store)
 
 
-def in_a_channel(root: Path, act: Callable[[diskq.DiskPriorityStore], Any]) -> None:
+def in_a_channel(root: Path, act: Callable[[diskq.PriorityStoreChannel], Any]) -> None:
     async def enter() -> None:
         async with diskq.open_priority_store(root / "store") as store:
             await act(store)
@@ -64,9 +64,9 @@ def group(root: Path, name: Any) -> None:
 
 _PRIORITY: dict[str, Any] = {"error": QueueNameError, "is_path": False, "may_be_empty": True}
 WAYS = [
-    Named("queue", lambda root, name: diskq.FifoQueue(root, name), QueueNameError),
+    Named("queue", lambda root, name: diskq.Queue(root, name), QueueNameError),
     Named("queue channel", lambda root, name: entered(diskq.open_queue(root, name)), QueueNameError),
-    Named("snapshot", lambda root, name: FifoSnapshot(root, name), QueueNameError),
+    Named("snapshot", lambda root, name: QueueSnapshot(root, name), QueueNameError),
     Named("group", group, GroupNameError),
     Named("consumer", lambda r, name: entered(diskq.open_consumer(r / "stream", group=name)), GroupNameError),
     Named("offset", lambda root, name: diskq.JournalOffset(root / "journal", name), OffsetNameError),
@@ -108,7 +108,7 @@ NOT_STR = [3, b"name", True, ["name"], Path("name")]
 def filled(root: Path) -> Path:
     for name in ("stream", "journal", "store"):
         (root / name).mkdir()
-    diskq.FifoQueue(root, "queue").close()
+    diskq.Queue(root, "queue").close()
     diskq.Stream(root / "stream").close()
     diskq.Journal(root / "journal").close()
     diskq.PriorityStore(root / "store").close()

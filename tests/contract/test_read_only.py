@@ -14,7 +14,7 @@ from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offset import read_journal_offsets
 from diskq.engine.journal.time_lookup import JournalTimes
 from diskq.engine.priority.view import look_at_store
-from diskq.engine.queue.snapshot import FifoSnapshot
+from diskq.engine.queue.snapshot import QueueSnapshot
 from diskq.engine.spool.dead_letters import view_dead_letters
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import groups
@@ -113,7 +113,7 @@ def in_stream(store: Store, fs: Any) -> object:
 
 
 def in_queue(store: Store, fs: Any) -> object:
-    snapshot = FifoSnapshot(store.path, NAME, fs=fs)
+    snapshot = QueueSnapshot(store.path, NAME, fs=fs)
     return look(store.path, NAME, fs=fs), look_at_first(store.path, NAME, 100, fs=fs), snapshot.plan(3)
 
 

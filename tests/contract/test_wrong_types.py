@@ -39,7 +39,7 @@ def unexpected(name: str, call: Call) -> Iterator[str]:
             yield f"{name}({wrong!r}): {raised!r}"
 
 
-def queue_calls(queue: diskq.FifoQueue) -> Calls:
+def queue_calls(queue: diskq.Queue) -> Calls:
     return {
         "put": queue.put,
         "put, durability": lambda wrong: queue.put(b"x", durability=wrong),
@@ -48,12 +48,12 @@ def queue_calls(queue: diskq.FifoQueue) -> Calls:
         "get_many, bytes": lambda wrong: queue.get_many(1, wrong),
         "peek_many": queue.peek_many,
         "advance": queue.advance,
-        "FifoWork": diskq.FifoWork,
+        "QueueWork": diskq.QueueWork,
     }
 
 
-def work_calls(queue: diskq.FifoQueue, opened: ExitStack) -> Calls:
-    work = opened.enter_context(diskq.FifoWork(queue))
+def work_calls(queue: diskq.Queue, opened: ExitStack) -> Calls:
+    work = opened.enter_context(diskq.QueueWork(queue))
     return {
         "ack": work.ack,
         "nack": work.nack,
@@ -136,7 +136,7 @@ def test_an_engine_names_the_wrong_argument(kind: Kind) -> None:
         }
         if kind.name == "leases":
             opened.close()
-            queue = opened.enter_context(diskq.FifoQueue("/d", "events", fs=fs))
+            queue = opened.enter_context(diskq.Queue("/d", "events", fs=fs))
             made = work_calls(queue, opened)
         else:
             made = calls[kind.name]()
@@ -290,7 +290,7 @@ async def test_of_places_to_commit_all_are_looked_at_before_the_first_is_committ
 @pytest.mark.parametrize(
     "call, text",
     [
-        (lambda root: diskq.FifoWork(3), "queue is a FifoQueue, got int"),  # type: ignore[arg-type]
+        (lambda root: diskq.QueueWork(3), "queue is a Queue, got int"),  # type: ignore[arg-type]
         (lambda root: diskq.JournalReader(root).seek(1.5), "offset is a whole number, got float"),  # type: ignore[arg-type]
         (lambda root: diskq.JournalReader(root).seek(True), "offset is a whole number, got bool"),
     ],

@@ -10,13 +10,13 @@
 #
 #     def workload(fs, witness):
 #         fs.make_directory_durably("/q")
-#         with FifoQueue("/q", "events", fs=fs) as queue:
+#         with Queue("/q", "events", fs=fs) as queue:
 #             witness.attempted.append(b"one")
 #             queue.put(b"one", durability="synced")
 #             witness.synced.append(b"one")
 #
 #     def check(outcome, fs, witness):
-#         with FifoQueue("/q", "events", fs=fs) as queue:
+#         with Queue("/q", "events", fs=fs) as queue:
 #             assert queue.peek_many(10)[: len(witness.synced)] == witness.synced
 #
 #     run_cuts(workload, check)

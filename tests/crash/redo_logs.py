@@ -17,7 +17,7 @@ from typing import Any, ClassVar, cast
 from diskq.engine.journal.journal import Journal
 from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.log.sync import Sync
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.retention import retain
@@ -165,9 +165,9 @@ class QueueKind(Kind):
     redo = f"{QUEUE_PLACE}/.diskq/events.redo"
     first_file = METADATA
 
-    def open(self, fs: FileSystem, *, file_size: int, **options: Any) -> FifoQueue:
+    def open(self, fs: FileSystem, *, file_size: int, **options: Any) -> Queue:
         fs.make_directory(QUEUE_PLACE)
-        return FifoQueue(
+        return Queue(
             QUEUE_PLACE, "events", options=QueueOptions(max_bytes_per_file=file_size, **options), fs=fs
         )
 

@@ -53,7 +53,7 @@ class Session:
     def __init__(self, fs: CrashFS, promises: Promises, options: diskq.QueueOptions = OPTIONS) -> None:
         self.promises = promises
         self.fs = fs
-        self.queue = diskq.FifoQueue("/q", "events", options=options, fs=fs)
+        self.queue = diskq.Queue("/q", "events", options=options, fs=fs)
 
     def put(self, count: int = 1, durability: Durability = "written") -> None:
         promises = self.promises
@@ -152,7 +152,7 @@ def pressed() -> diskq.QueueOptions:
 
 
 def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
-    with diskq.FifoQueue("/q", "events", options=OPTIONS, fs=fs) as queue:
+    with diskq.Queue("/q", "events", options=OPTIONS, fs=fs) as queue:
         found = queue.peek_many(10_000)
         depth, repairs, files = queue.depth, queue.repairs, queue.statistics().files
     assert sum(name.endswith(".dat") for name in fs.list_directory("/q")) == files + 1, "consumed files stay"

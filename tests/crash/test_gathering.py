@@ -36,7 +36,7 @@ async def send_all(disk: FaultFS[CrashFS], plan: Plan, nth: int, segment_size: i
     """What many senders were told while the disk failed, and what the power leaves when they have heard."""
     told: Told = {}
 
-    async def send(queue: diskq.DiskPriorityQueue, payload: bytes, key: int) -> None:
+    async def send(queue: diskq.PriorityQueueChannel, payload: bytes, key: int) -> None:
         try:
             told[payload] = await queue.send(payload, key, durability="synced")
         except (diskq.DiskFullError, OSError) as failure:

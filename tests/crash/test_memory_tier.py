@@ -103,7 +103,7 @@ def lifetimes(seed: int, sessions: int = 2, acts: int = 20) -> Callable[[CrashFS
 
 
 def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
-    with diskq.FifoQueue("/q", "events", options=OPTIONS, fs=fs) as queue:
+    with diskq.Queue("/q", "events", options=OPTIONS, fs=fs) as queue:
         found = queue.peek_many(10_000)
         depth, repairs, files = queue.depth, queue.repairs, queue.statistics().files
     assert sum(name.endswith(".dat") for name in fs.list_directory("/q")) == files + 1, "consumed files stay"

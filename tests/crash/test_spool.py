@@ -64,7 +64,7 @@ class Session:
 
     def __init__(self, fs: CrashFS, promises: Promises) -> None:
         self.fs, self.promises = fs, promises
-        self.queue = diskq.FifoQueue(PATH, "spool", options=OPTIONS, fs=fs)
+        self.queue = diskq.Queue(PATH, "spool", options=OPTIONS, fs=fs)
         self.letters = diskq.DeadLetters(PATH, fs=fs)
         self.cursor = DeliveryCursor(fs, PATH, self.queue.steps)
         promises.left_durably = set(promises.left)
@@ -183,7 +183,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises, theirs: Sequence[bytes]
     """`theirs`: another program has opened the spool first, and written these messages."""
     is_first = theirs is None
     with (
-        diskq.FifoQueue(PATH, "spool", options=OPTIONS, fs=fs) as queue,
+        diskq.Queue(PATH, "spool", options=OPTIONS, fs=fs) as queue,
         diskq.DeadLetters(PATH, fs=fs) as dead,
         DeliveryCursor(fs, PATH, queue.steps) as cursor,
     ):
@@ -226,7 +226,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises, theirs: Sequence[bytes]
     check_new_ids(fs.copy(), promises)
 
 
-def still_to_deliver(queue: diskq.FifoQueue, cursor: DeliveryCursor) -> tuple[list[bytes], list[str]]:
+def still_to_deliver(queue: diskq.Queue, cursor: DeliveryCursor) -> tuple[list[bytes], list[str]]:
     """All that would be delivered from now on, and the ids. Leaves it there."""
     bodies = queue.peek_many(2**31)
     if not bodies:
@@ -242,7 +242,7 @@ def still_to_deliver(queue: diskq.FifoQueue, cursor: DeliveryCursor) -> tuple[li
 def check_new_ids(fs: CrashFS, promises: Promises) -> None:
     """What is sent from now on has ids that nothing had."""
     with (
-        diskq.FifoQueue(PATH, "spool", options=OPTIONS, fs=fs) as queue,
+        diskq.Queue(PATH, "spool", options=OPTIONS, fs=fs) as queue,
         DeliveryCursor(fs, PATH, queue.steps) as cursor,
     ):
         there = queue.depth
@@ -284,7 +284,7 @@ def two_power_cuts(seed: int) -> None:
     session.queue.put_many([b"tick"] * 4, durability="synced")
     fs = fs.crash(rng)
     with (
-        diskq.FifoQueue(PATH, "spool", options=OPTIONS, fs=fs) as queue,
+        diskq.Queue(PATH, "spool", options=OPTIONS, fs=fs) as queue,
         DeliveryCursor(fs, PATH, queue.steps),
     ):
         assert queue.depth == there + 4, "lost"

@@ -33,7 +33,7 @@ SYNCHRONOUS = """
     import os, sys, diskq
     kind, path, sync_to = sys.argv[1:]
     if kind == "queue":
-        store = diskq.FifoQueue(path, "events", options=diskq.QueueOptions(sync_to=sync_to))
+        store = diskq.Queue(path, "events", options=diskq.QueueOptions(sync_to=sync_to))
         put = lambda value: store.put(value, durability="synced")
     elif kind == "stream":
         store = diskq.Stream(path, options=diskq.StreamOptions(sync_to=sync_to))

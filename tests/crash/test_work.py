@@ -13,7 +13,7 @@ import pytest
 
 import diskq
 from diskq.engine.queue import ack_log as ackjournal
-from diskq.engine.queue.work import FifoWork, Lease
+from diskq.engine.queue.work import Lease, QueueWork
 from diskq.testing import CrashFS
 from tests.crash.harness import CAME_BACK, Check, PromiseBroken, Report, run_cuts
 from tests.crash.mutations import Mutation
@@ -22,8 +22,8 @@ from tests.sampling import stride
 
 # Some files to a queue, in few operations, and room for all that is in them.
 OPTIONS = diskq.QueueOptions(max_bytes_per_file=4000, sync_every=9, sync_timeout=1000.0)
-WORK = diskq.WorkOptions(max_in_flight=6, max_ahead=40)
-ALL = diskq.WorkOptions(max_in_flight=100_000)
+WORK = diskq.QueueWorkOptions(max_in_flight=6, max_ahead=40)
+ALL = diskq.QueueWorkOptions(max_in_flight=100_000)
 
 REST = 50.0
 """Seconds that a delayed message rests."""
@@ -59,14 +59,14 @@ class Session:
 
     def __init__(self, fs: CrashFS, promises: Promises, rng: random.Random) -> None:
         self.fs, self.promises, self.rng = fs, promises, rng
-        self.queue = diskq.FifoQueue("/q", "events", options=OPTIONS, fs=fs)
+        self.queue = diskq.Queue("/q", "events", options=OPTIONS, fs=fs)
         self.leases: list[Lease] = []
         self.acked_before = set(promises.acked)
         self.begin()
 
     def begin(self) -> None:
         self.promises.is_handing_out = True
-        self.work = FifoWork(self.queue, options=WORK)
+        self.work = QueueWork(self.queue, options=WORK)
         self.promises.is_handing_out = False
 
     def act(self, name: str) -> None:
@@ -185,8 +185,8 @@ def delivered(fs: CrashFS) -> Iterator[Lease]:
     """All that work on the queue hands out, each once; the queue is left as it was found."""
     fs.clock += REST
     with (
-        diskq.FifoQueue("/q", "events", options=OPTIONS, fs=fs) as queue,
-        FifoWork(queue, options=ALL) as work,
+        diskq.Queue("/q", "events", options=OPTIONS, fs=fs) as queue,
+        QueueWork(queue, options=ALL) as work,
     ):
         while leases := work.get_many(7):
             yield from leases
@@ -194,7 +194,7 @@ def delivered(fs: CrashFS) -> Iterator[Lease]:
 
 def plainly(outcome: str, fs: CrashFS) -> list[int]:
     """The numbers of what a plain reader finds."""
-    with diskq.FifoQueue("/q", "events", options=OPTIONS, fs=fs) as queue:
+    with diskq.Queue("/q", "events", options=OPTIONS, fs=fs) as queue:
         found = queue.peek_many(10_000)
         assert queue.depth == len(found)
         lost = queue.statistics().lost
@@ -237,7 +237,7 @@ def check_life_goes_on(outcome: str, fs: CrashFS, promises: Promises) -> None:
     """Also what comes after the crash, in the places of what it took, is handed out, as a first time."""
     check(outcome, fs, promises)
     new = range(promises.attempted + 1000, promises.attempted + 1030)
-    with diskq.FifoQueue("/q", "events", options=OPTIONS, fs=fs) as queue:
+    with diskq.Queue("/q", "events", options=OPTIONS, fs=fs) as queue:
         queue.put_many([body(number)[:60] for number in new], durability="synced")
     for disk in (fs, fs.crash(random.Random(fs.operations))):
         attempts = {int(lease.body[:6]): lease.attempts for lease in delivered(disk)}
@@ -272,7 +272,7 @@ def test_what_comes_after_may_be_interrupted_too(seed: int) -> None:
 # --- do they bite? ------------------------------------------------------------------------------
 
 JOURNAL = ackjournal.__name__
-WORK_MODULE = FifoWork.__module__
+WORK_MODULE = QueueWork.__module__
 
 MUTATIONS = [
     # What is said of bytes that were cut off: taken back, and durably, before others take their place.

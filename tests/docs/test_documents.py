@@ -148,7 +148,7 @@ def test_so_are_those_of_streams() -> None:
     assert told == diskq.StreamOptions()
     laid_out = StreamSettings()
     assert (laid_out.partitions, laid_out.roll_size) == (3, 32 * 2**20)
-    assert diskq.ConsumerOptions() == diskq.ConsumerOptions(
+    assert diskq.StreamConsumerOptions() == diskq.StreamConsumerOptions(
         checkpoint_slice=100e-6, autocommit=False, sync_every=2500, sync_timeout=2.0, claim_interval=1.0
     )
 
@@ -170,9 +170,9 @@ def test_so_are_those_of_spools() -> None:
 
 def test_every_option_of_a_consumer_is_in_the_table() -> None:
     page = (ROOT / "docs/streams.md").read_text(encoding="utf-8")
-    table = page.partition("\n| `ConsumerOptions` |")[2].partition("\n\n")[0]
+    table = page.partition("\n| `StreamConsumerOptions` |")[2].partition("\n\n")[0]
     named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert named == {field.name for field in dataclasses.fields(diskq.ConsumerOptions)}
+    assert named == {field.name for field in dataclasses.fields(diskq.StreamConsumerOptions)}
 
 
 def test_the_words_are_in_alphabetical_order() -> None:

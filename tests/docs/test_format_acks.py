@@ -25,9 +25,9 @@ def disk() -> CrashFS:
 
 def test_the_journal_is_what_diskq_writes() -> None:
     fs = disk()
-    with diskq.FifoQueue("/q", "jobs", fs=fs) as queue:
+    with diskq.Queue("/q", "jobs", fs=fs) as queue:
         queue.put_many(MESSAGES)
-        with diskq.FifoWork(queue) as work:
+        with diskq.QueueWork(queue) as work:
             _, second, third = work.get_many(3)
             work.ack(second)
             work.nack(third, delay=60.0)
@@ -49,13 +49,13 @@ def test_its_rows_say_what_the_text_says() -> None:
 
 def test_it_is_read_as_the_text_says() -> None:
     fs = disk()
-    with diskq.FifoQueue("/q", "jobs", fs=fs) as queue:
+    with diskq.Queue("/q", "jobs", fs=fs) as queue:
         queue.put_many(MESSAGES)
     fs.write_durably(PATH, hex_block(DOCUMENT, "hex journal"))
     known = read_ack_logs(fs, QueueFiles(fs, "/q", "jobs"))
     assert (known.acked, known.handed) == ({0: [(7, 14)]}, QueuePosition(0, 23))
     assert known.tried == {(0, 14): Tried(1, 1_700_000_060.0, 60.0)}
-    with diskq.FifoQueue("/q", "jobs", fs=fs) as queue, diskq.FifoWork(queue) as work:
+    with diskq.Queue("/q", "jobs", fs=fs) as queue, diskq.QueueWork(queue) as work:
         assert [(lease.body, lease.attempts) for lease in work.get_many(9)] == [(b"one", 2), (b"four", 1)]
         assert work.next_due() == 60.0
 
@@ -71,8 +71,8 @@ def test_the_defaults_that_are_told_are_the_defaults() -> None:
         for row in table_rows(ROOT / "docs/acks.md", "## What leaves the queue, and when")
     }
     assert told == {
-        "max_in_flight": f"{diskq.WorkOptions().max_in_flight}",
-        "max_ahead": f"{diskq.WorkOptions().max_ahead:,}",
-        "max_ahead_bytes": f"{diskq.WorkOptions().max_ahead_bytes // 2**20} MiB",
-        "max_attempts": f"{diskq.WorkOptions().max_attempts}",
+        "max_in_flight": f"{diskq.QueueWorkOptions().max_in_flight}",
+        "max_ahead": f"{diskq.QueueWorkOptions().max_ahead:,}",
+        "max_ahead_bytes": f"{diskq.QueueWorkOptions().max_ahead_bytes // 2**20} MiB",
+        "max_attempts": f"{diskq.QueueWorkOptions().max_attempts}",
     }

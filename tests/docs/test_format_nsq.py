@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq import FifoQueue, QueueOptions
+from diskq import Queue, QueueOptions
 from diskq._native.queue import codec as queue_codec
 from diskq.engine.queue.files import QueueMetadata, QueuePosition
 from tests.docs.documents import ROOT, blocks, hex_block, table_rows
@@ -44,7 +44,7 @@ def castagnoli(data: bytes) -> int:
 
 
 def write_the_example(directory: Path) -> None:
-    with FifoQueue(directory, NAME, options=QueueOptions(max_bytes_per_file=32)) as queue:
+    with Queue(directory, NAME, options=QueueOptions(max_bytes_per_file=32)) as queue:
         queue.put(b"hello")
         queue.put(b"")
         queue.sync()
@@ -77,7 +77,7 @@ def test_both_read_the_directory_of_the_example(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(example(name))
     (tmp_path / META).write_bytes(metadata())
     assert oracle.read_dir(tmp_path, NAME) == [b"", b"a third one", b"next"]
-    with FifoQueue(tmp_path, NAME) as queue:
+    with Queue(tmp_path, NAME) as queue:
         assert queue.get_many(9) == [b"", b"a third one", b"next"]
         assert queue.repairs == ()
 

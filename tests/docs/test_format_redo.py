@@ -6,7 +6,7 @@ import json
 import struct
 from collections.abc import Iterator
 
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.options import QueueOptions
 from diskq.storage.log.entries import Part
 from diskq.storage.redo_log import read_redo
@@ -24,7 +24,7 @@ def written() -> CrashFS:
     """A disk with the log of the example, whose queue is open."""
     fs = CrashFS()
     fs.make_directory_durably("/q")
-    queue = FifoQueue("/q", "events", options=QueueOptions(durability="synced"), fs=fs)
+    queue = Queue("/q", "events", options=QueueOptions(durability="synced"), fs=fs)
     for body in (b"next", b"one", b"two"):
         queue.put(body)
     return fs.kill()
@@ -98,12 +98,12 @@ def test_the_files_have_what_the_log_has_and_the_lock_names_it() -> None:
 def test_a_power_cut_leaves_the_log_and_the_next_open_empties_it() -> None:
     fs = CrashFS()
     fs.make_directory_durably("/q")
-    queue = FifoQueue("/q", "events", options=QueueOptions(durability="synced"), fs=fs)
+    queue = Queue("/q", "events", options=QueueOptions(durability="synced"), fs=fs)
     for body in (b"next", b"one", b"two"):
         queue.put(body)
     after = fs.crash()
     assert nsq_oracle.frames(after.read("/q/events.diskqueue.000000.dat")) == [b"next"]
-    with FifoQueue("/q", "events", fs=after) as again:
+    with Queue("/q", "events", fs=after) as again:
         assert again.peek_many(10) == [b"next", b"one", b"two"]
     assert after.read(LOG) == b""
     assert "redo" not in json.loads(after.read("/q/.diskq/events.lock"))

@@ -143,7 +143,7 @@ def content(kind: str, path: Path, fs: OsFileSystem) -> list[int]:
     bodies: list[bytes] = []
     match kind:
         case "queue":
-            with diskq.FifoQueue(path, "q", fs=fs) as queue:
+            with diskq.Queue(path, "q", fs=fs) as queue:
                 bodies = queue.peek_many(10**6)
         case "stream":
             diskq.Stream(path, fs=fs).close()
@@ -272,7 +272,7 @@ def fill(kind: str, path: Path, count: int) -> None:
     message = b"x" * 100
     match kind:
         case "queue":
-            with diskq.FifoQueue(path, "q") as queue:
+            with diskq.Queue(path, "q") as queue:
                 queue.put_many([message] * count)
         case "stream":
             with diskq.Stream(path, options=diskq.StreamOptions(partition_count=1)) as stream:

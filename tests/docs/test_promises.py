@@ -116,7 +116,7 @@ def test_a_rotten_byte_of_the_metadata_loses_nothing_and_is_reported():
 @pytest.mark.parametrize("directory", ["100%d", "%s", "a b"])
 def test_a_path_is_not_a_format_string(tmp_path, directory):
     (tmp_path / directory).mkdir()
-    with diskq.FifoQueue(tmp_path / directory, "events") as queue:
+    with diskq.Queue(tmp_path / directory, "events") as queue:
         queue.put(b"x")
     assert (tmp_path / directory / "events.diskqueue.000000.dat").read_bytes() == records(b"x")
 

@@ -82,12 +82,12 @@ class Shared:
         return [each.value for store in stores_at(self.directory) for each in entries(store)]
 
 
-class Queue(Shared):
+class SharedQueue(Shared):
     memory: Mapping[str, Any] = {}
 
     def __init__(self, directory: str, size: int) -> None:
         options = diskq.QueueOptions(max_bytes_per_file=size, sync_every=7, **self.memory)
-        super().__init__(diskq.FifoQueue(directory, "events", options=options, fs=QuickDisk()), directory)
+        super().__init__(diskq.Queue(directory, "events", options=options, fs=QuickDisk()), directory)
 
     def put(self, body: bytes, word: Any) -> object:
         return self.engine.put(body, durability=word)
@@ -107,16 +107,16 @@ class Queue(Shared):
         return self.engine.peek_many(3)
 
 
-class MemoryQueue(Queue):
+class MemoryQueue(SharedQueue):
     memory: Mapping[str, Any] = {"durability": "memory", "memory_size": 30_000}
 
 
-class Work(Queue):
+class Work(SharedQueue):
     """Take leases, each acknowledged in a call of its own."""
 
     def __init__(self, directory: str, size: int) -> None:
         super().__init__(directory, size)
-        self.work = diskq.FifoWork(self.engine)
+        self.work = diskq.QueueWork(self.engine)
 
     def take(self, count: int) -> list[bytes]:
         leases = self.work.get_many(count)
@@ -179,7 +179,7 @@ class Jobs(Shared):
 
 
 CROWDS: dict[str, Callable[[str, int], Shared]] = {
-    "queue": Queue,
+    "queue": SharedQueue,
     "queue in memory": MemoryQueue,
     "work": Work,
     "stream": Stream,

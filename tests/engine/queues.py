@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.queue_errors import QueueEmptyError
-from diskq.engine.queue.work import FifoWork, Lease
+from diskq.engine.queue.work import Lease, QueueWork
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS
@@ -31,8 +31,8 @@ def failing_disk() -> FaultFS[CrashFS]:
     return FaultFS(disk())
 
 
-def opened(fs: FileSystem, name: str = "q", **options: Any) -> FifoQueue:
-    return FifoQueue(ROOT, name, options=QueueOptions(**options), fs=fs)
+def opened(fs: FileSystem, name: str = "q", **options: Any) -> Queue:
+    return Queue(ROOT, name, options=QueueOptions(**options), fs=fs)
 
 
 def size(fs: FileSystem, path: str) -> int:
@@ -71,7 +71,7 @@ def bodies(count: int, length: int = 100, start: int = 0) -> list[bytes]:
     return [body(number, length) for number in range(start, start + count)]
 
 
-def taken(queue: FifoQueue) -> bytes | None:
+def taken(queue: Queue) -> bytes | None:
     """Take the first message; None if there is none."""
     try:
         return queue.get_nowait()
@@ -79,12 +79,12 @@ def taken(queue: FifoQueue) -> bytes | None:
         return None
 
 
-def leased(work: FifoWork) -> Lease | None:
+def leased(work: QueueWork) -> Lease | None:
     """Lease the next message; None if none may be handed out."""
     return next(iter(work.get_many(1)), None)
 
 
-def drained(queue: FifoQueue) -> list[bytes]:
+def drained(queue: Queue) -> list[bytes]:
     """Return all messages, received one by one, as a consumer does."""
     return list(iter(lambda: taken(queue), None))
 
@@ -112,7 +112,7 @@ def zero(fs: Disk, path: str, start: int, end: int) -> None:
     fs.write_durably(path, bytes(content))
 
 
-def abandoned(queue: FifoQueue, fs: CrashFS) -> CrashFS:
+def abandoned(queue: Queue, fs: CrashFS) -> CrashFS:
     """Kill the process. Returns the disk as the next one finds it."""
     queue.flush()
     return fs.kill()

@@ -6,7 +6,7 @@ import pytest
 
 from diskq.engine.journal.journal import Journal
 from diskq.engine.layouts import layout_of, queue_names
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS
@@ -27,7 +27,7 @@ def with_files(*names: str) -> CrashFS:
 
 def test_a_queue_is_told_as_soon_as_it_was_opened():
     fs = with_files()
-    FifoQueue(ROOT, "q", fs=fs).close()
+    Queue(ROOT, "q", fs=fs).close()
     assert (layout_of(fs, ROOT), queue_names(fs, ROOT)) == ("nsq", ["q"])
 
 

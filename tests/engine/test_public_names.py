@@ -9,13 +9,13 @@ import pytest
 
 from diskq.engine.journal.journal import Journal
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
 from diskq.storage.closing import Closing
 from diskq.testing import CrashFS
 
 CALLS = {
-    FifoQueue: "advance bytes_on_disk clear close delete depth empty flush full get get_many get_nowait head"
+    Queue: "advance bytes_on_disk clear close delete depth empty flush full get get_many get_nowait head"
     " join peek peek_many put put_many put_nowait qsize repairs statistics sync tail unsynced_bytes",
     PriorityStore: "ack ack_many close create_queue delete_queue flush get get_many info layout"
     " nack nack_many next_lsn peek put put_many queue queues repairs snapshot statistics sync"
@@ -28,7 +28,7 @@ CALLS = {
 """The public methods of each class, in alphabetical order."""
 
 FACTS = {
-    FifoQueue: "name options",
+    Queue: "name options",
     PriorityStore: "files name options path",
     Stream: "files name options path settings",
     Journal: "files name options path",
@@ -41,7 +41,7 @@ INSIDE = {"log", "steps", "guard"}
 MOST = 25
 
 OPENED: dict[type[Closing], Callable[[CrashFS], Closing]] = {
-    FifoQueue: lambda fs: FifoQueue("/q", "name", fs=fs),
+    Queue: lambda fs: Queue("/q", "name", fs=fs),
     PriorityStore: lambda fs: PriorityStore("/q/store", fs=fs),
     Stream: lambda fs: Stream("/q/stream", fs=fs),
     Journal: lambda fs: Journal("/q/journal", fs=fs),

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from types import MappingProxyType
 
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueFiles
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import opened
@@ -72,7 +72,7 @@ CRAFTED = MappingProxyType[str, Callable[[int], bytes]](
 
 def queue_with_log(fs: FileSystem, path: str, half: bytes, size: int) -> None:
     """Make a queue with this redo log, of which it is not known whether the machine was restarted since."""
-    FifoQueue(path, NAME, fs=fs).close()
+    Queue(path, NAME, fs=fs).close()
     files = QueueFiles(fs, path, NAME)
     with opened(fs, files.lock, write=True) as handle:
         fs.truncate(handle, 0)

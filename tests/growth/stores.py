@@ -8,7 +8,7 @@ from types import MappingProxyType
 from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader_offset import JournalOffset
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
 from diskq.engine.spool.files import SPOOL, SpoolFiles
 from diskq.engine.stream.files import StreamFiles
@@ -24,7 +24,7 @@ _PRIORITY = PriorityOptions(preallocate=False, soft_limit=1024, hard_limit=1024)
 
 
 def _queue_files(fs: FileSystem, path: str, count: int) -> None:
-    with FifoQueue(path, NAME, options=QueueOptions(max_bytes_per_file=1), fs=fs) as queue:
+    with Queue(path, NAME, options=QueueOptions(max_bytes_per_file=1), fs=fs) as queue:
         for number in range(count):
             queue.put(b"%d" % number)
 
@@ -92,7 +92,7 @@ def _priority_segments(fs: FileSystem, path: str, count: int) -> None:
 
 
 def _dead_letters(fs: FileSystem, path: str, count: int) -> None:
-    with FifoQueue(path, SPOOL, fs=fs) as queue:
+    with Queue(path, SPOOL, fs=fs) as queue:
         queue.put(b"x")
     fs.close(fs.open(SpoolFiles(path).state, write=True, create=True))
     with DeadLetters(path, fs=fs) as letters:
@@ -119,7 +119,7 @@ MAKERS = MappingProxyType[str, Callable[[FileSystem, str, int], None]](
 def open_store(fs: FileSystem, path: str, kind: str) -> None:
     """Open the store and close it. `kind` as in `diskq.tools.stores`."""
     if kind in ("queue", "spool"):
-        FifoQueue(path, NAME if kind == "queue" else SPOOL, fs=fs).close()
+        Queue(path, NAME if kind == "queue" else SPOOL, fs=fs).close()
     elif kind == "stream":
         Stream(path, fs=fs).close()
     elif kind == "journal":

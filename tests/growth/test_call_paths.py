@@ -64,8 +64,8 @@ async def test_a_synced_send_of_sixteen_tasks(tmp_path: Path) -> None:
     assert len(calls.functions) <= 118, sorted(calls.functions)
 
 
-def _fifo(fs: CrashFS) -> diskq.FifoQueue:
-    return diskq.FifoQueue("/k", "events", fs=fs)
+def _fifo(fs: CrashFS) -> diskq.Queue:
+    return diskq.Queue("/k", "events", fs=fs)
 
 
 def _stream(fs: CrashFS) -> diskq.Stream:
@@ -74,12 +74,12 @@ def _stream(fs: CrashFS) -> diskq.Stream:
 
 @pytest.mark.parametrize("open_it, most", [(_fifo, 41), (_stream, 48)], ids=["queue", "stream"])
 def test_an_open_after_a_power_cut(
-    open_it: Callable[[CrashFS], diskq.FifoQueue | diskq.Stream], most: int
+    open_it: Callable[[CrashFS], diskq.Queue | diskq.Stream], most: int
 ) -> None:
     fs = CrashFS()
     fs.make_directory_durably("/k")
     store = open_it(fs)
-    put = store.put if isinstance(store, diskq.FifoQueue) else store.append
+    put = store.put if isinstance(store, diskq.Queue) else store.append
     for number in range(20):
         put(b"message %d" % number, durability="synced" if number % 3 else "written")
     after = fs.crash(random.Random(1))

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import pytest
 
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.storage.fs import FileSystem
 from diskq.storage.listings import ListedFileSystem
 from diskq.tools.checkpoint import checkpoint
@@ -146,7 +146,7 @@ class ListedDisk(ListedFileSystem, MeteredDisk):
 def queues_in(disk: MeteredDisk, path: Path, count: int) -> None:
     path.mkdir()
     for number in range(count):
-        with FifoQueue(path, f"queue{number:03}", fs=disk) as queue:
+        with Queue(path, f"queue{number:03}", fs=disk) as queue:
             queue.put(b"x")
     for directory in (path, path / ".diskq"):
         os.utime(directory, (0, 0))  # they have not changed for long

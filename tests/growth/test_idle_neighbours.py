@@ -16,7 +16,7 @@ import pytest
 
 from diskq.engine.journal.journal import Journal
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.options import JournalOptions, PriorityOptions, QueueOptions
 from diskq.storage.budget import DiskBudget
 from diskq.storage.fs import FileSystem
@@ -34,21 +34,20 @@ def _members_of_a_budget(fs: FileSystem, path: str, count: int, stack: ExitStack
     budget = DiskBudget(1 << 30)
     options = QueueOptions(budget=budget)
     queues = [
-        stack.enter_context(FifoQueue(path, f"queue{number}", options=options, fs=fs))
-        for number in range(count)
+        stack.enter_context(Queue(path, f"queue{number}", options=options, fs=fs)) for number in range(count)
     ]
     return partial(do_all, [partial(queues[0].put, b"x", durability="synced"), queues[0].get])
 
 
 def _files_of_a_queue(fs: FileSystem, path: str, count: int, stack: ExitStack) -> Act:
     MAKERS["files of a queue"](fs, path, count)
-    queue = stack.enter_context(FifoQueue(path, NAME, fs=fs))
+    queue = stack.enter_context(Queue(path, NAME, fs=fs))
     return lambda: queue.put(b"x", durability="synced")
 
 
 def _files_of_a_drained_queue(fs: FileSystem, path: str, count: int, stack: ExitStack) -> Act:
     MAKERS["files of a queue"](fs, path, count + TIMES)
-    queue = stack.enter_context(FifoQueue(path, NAME, fs=fs))
+    queue = stack.enter_context(Queue(path, NAME, fs=fs))
     return partial(do_all, [queue.get, queue.sync])
 
 

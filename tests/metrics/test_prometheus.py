@@ -181,7 +181,7 @@ async def test_counters_never_fall_while_another_thread_scrapes(disk):
             assert after[key] >= count or not key[0].endswith("_total")
 
 
-class Broken(diskq.DiskQueue):
+class Broken(diskq.QueueChannel):
     """Raises an unexpected error."""
 
     def statistics(self) -> Any:

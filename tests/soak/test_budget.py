@@ -83,7 +83,7 @@ async def churn(directory: Path, counts: dict[str, int]) -> None:
                 with trio.move_on_at(min(end, trio.current_time() + own.uniform(0.3, 2))):
                     async with trio.open_nursery() as nursery:
 
-                        async def produce(queue: diskq.DiskQueue = queue) -> None:
+                        async def produce(queue: diskq.QueueChannel = queue) -> None:
                             nonlocal sent
                             while True:
                                 try:
@@ -94,7 +94,7 @@ async def churn(directory: Path, counts: dict[str, int]) -> None:
                                 else:
                                     sent += 1
 
-                        async def consume(queue: diskq.DiskQueue = queue) -> None:
+                        async def consume(queue: diskq.QueueChannel = queue) -> None:
                             nonlocal expected
                             async for message in queue:
                                 number = number_of(message)
@@ -131,7 +131,7 @@ async def churn(directory: Path, counts: dict[str, int]) -> None:
     def in_a_thread() -> None:
         own, sent, expected = random.Random("thread"), 0, 0
         until = time.monotonic() + SECONDS
-        with diskq.FifoQueue(directory, "thread", options=diskq.QueueOptions(budget=budget)) as queue:
+        with diskq.Queue(directory, "thread", options=diskq.QueueOptions(budget=budget)) as queue:
             while time.monotonic() < until:
                 with suppress(diskq.DiskFullError):
                     queue.put(body(sent, own))

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from diskq.engine.journal.journal import Journal
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
 from diskq.options import PriorityOptions
 from diskq.spark.batch import read_range
@@ -46,7 +46,7 @@ def journal(path: Path, tag: bytes, count: int) -> None:
 
 def queue(path: Path, tag: bytes, count: int) -> None:
     path.mkdir(exist_ok=True)
-    with FifoQueue(path, "orders") as made:
+    with Queue(path, "orders") as made:
         made.put_many([b"%s %d" % (tag, number) for number in range(count)])
 
 

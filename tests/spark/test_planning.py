@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.options import QueueOptions
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.filters import Wanted
@@ -202,12 +202,12 @@ def test_a_reader_travels_with_its_filters(path):
 
 
 def put(directory, name, *, start: int = 0, count: int = 100) -> None:
-    with FifoQueue(directory, name, options=QueueOptions(max_bytes_per_file=1000)) as queue:
+    with Queue(directory, name, options=QueueOptions(max_bytes_per_file=1000)) as queue:
         queue.put_many([VALUE % number for number in range(start, start + count)])
 
 
 def took(directory, name, count: int) -> None:
-    with FifoQueue(directory, name) as queue:
+    with Queue(directory, name) as queue:
         queue.get_many(count)
 
 

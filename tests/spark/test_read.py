@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.spark import classify, register
 from diskq.spark.schema import SCHEMA
 from tests.sampling import first
@@ -89,7 +89,7 @@ def test_several_streams_are_read_as_one(spark, tmp_path):
 
 
 def test_a_queue_is_read_and_stays(spark, tmp_path):
-    with FifoQueue(tmp_path, "orders") as queue:
+    with Queue(tmp_path, "orders") as queue:
         queue.put_many([VALUE % number for number in range(100)])
         for _ in range(2):
             assert numbers(load(spark, tmp_path).orderBy("offset").toArrow()) == list(range(100))

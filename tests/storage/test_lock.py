@@ -311,7 +311,7 @@ def test_a_holder_in_a_container_is_named_with_its_namespace_start_and_boot(path
 HOLD_A_STREAM = """
 import os, sys, diskq
 options = diskq.StreamOptions(partition_count=1)
-with diskq.Stream(sys.argv[1], options=options) as stream, diskq.FifoQueue(sys.argv[2], "q") as queue:
+with diskq.Stream(sys.argv[1], options=options) as stream, diskq.Queue(sys.argv[2], "q") as queue:
     stream.append(b"one", b"k")
     queue.put(b"one")
     print("held", flush=True)

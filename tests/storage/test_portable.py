@@ -145,16 +145,16 @@ async def test_a_journal_a_store_and_a_spool(fs, tmp_path):
 
 
 def test_two_do_not_write_to_one_queue(fs, tmp_path):
-    with diskq.FifoQueue(tmp_path, "q", fs=fs), pytest.raises(LockedError):
-        diskq.FifoQueue(tmp_path, "q", fs=fs)
+    with diskq.Queue(tmp_path, "q", fs=fs), pytest.raises(LockedError):
+        diskq.Queue(tmp_path, "q", fs=fs)
 
 
 def test_a_torn_tail_is_cut_and_kept_aside(fs, tmp_path):
-    with diskq.FifoQueue(tmp_path, "q", fs=fs) as queue:
+    with diskq.Queue(tmp_path, "q", fs=fs) as queue:
         queue.put(b"whole")
     (data,) = tmp_path.glob("q.diskqueue.0*.dat")
     data.write_bytes(data.read_bytes() + b"\0\0\0\5to")
-    with diskq.FifoQueue(tmp_path, "q", fs=fs) as queue:
+    with diskq.Queue(tmp_path, "q", fs=fs) as queue:
         assert queue.peek_many(10) == [b"whole"]
 
 

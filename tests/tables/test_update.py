@@ -335,7 +335,7 @@ def test_a_table_is_of_a_stream_or_a_journal():
     with pytest.raises(StreamNotFoundError):
         table(fs).update()
     fs.make_directory_durably("/q")
-    diskq.FifoQueue("/q", "events", fs=fs).close()
+    diskq.Queue("/q", "events", fs=fs).close()
     with pytest.raises(UnsupportedFormatError, match="queues"):
         table(fs, "/q").update()
     assert fs.size_of(INTO) is None

@@ -12,7 +12,7 @@ import diskq
 from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
 from diskq.engine.stream.stream import Stream
@@ -37,7 +37,7 @@ def made(kind: Kind, path: str, fs: FileSystem | None = None) -> Store:
 
 
 def _queue(path: str, fs: FileSystem | None) -> None:
-    with FifoQueue(path, "events", options=diskq.QueueOptions(max_bytes_per_file=3000), fs=fs) as queue:
+    with Queue(path, "events", options=diskq.QueueOptions(max_bytes_per_file=3000), fs=fs) as queue:
         queue.put_many([body(number) for number in range(COUNT)])
 
 
@@ -87,7 +87,7 @@ def messages_in(store: Store, fs: FileSystem | None = None) -> list[bytes]:
     """What the thing still has, as its readers get it: queues and stores are opened for that."""
     disk = fs or OsFileSystem()
     if store.kind in ("queue", "spool"):
-        with FifoQueue(store.path, store.name or "spool", fs=disk) as queue:
+        with Queue(store.path, store.name or "spool", fs=disk) as queue:
             return queue.peek_many(10 * COUNT)
     if store.kind == "jobs":
         with PriorityStore(store.path, fs=disk) as jobs:

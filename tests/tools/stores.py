@@ -8,7 +8,7 @@ from itertools import groupby
 from diskq._native.stream import codec as stream_codec
 from diskq.engine.journal.journal import Journal
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
 from diskq.messages import NULL_TIMESTAMP
 from diskq.options import PriorityOptions, StreamOptions
@@ -43,7 +43,7 @@ def made(fs: FileSystem, kind: Format, path: str, messages: Iterable[Entry]) -> 
     fs.make_directory(path)
     if kind == "nsq":
         for name, group in groupby(messages, lambda message: message.queue or ""):
-            with FifoQueue(path, name, fs=fs) as queue:
+            with Queue(path, name, fs=fs) as queue:
                 queue.put_many(message.value for message in group)
     elif kind == "triplet":
         with Stream(path, options=StreamOptions(partition_count=PARTITIONS), fs=fs) as stream:

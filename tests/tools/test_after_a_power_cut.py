@@ -10,7 +10,7 @@ import pytest
 
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader import JournalReader
-from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader
+from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader
 from diskq.engine.stream.audit import audit_segment, audit_tasks
 from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.time_lookup import TimeLookup
@@ -48,7 +48,7 @@ def read(store: Store, fs: FileSystem) -> list[bytes]:
                 found += [message.value for message in of_it.read_many(1000)]
         return found
     name = store.name or "spool"
-    ranges = [each for part in FifoSnapshot(store.path, name, fs=fs).plan(3) for each in part]
+    ranges = [each for part in QueueSnapshot(store.path, name, fs=fs).plan(3) for each in part]
     found = []
     # Each range on its own, as other processes read them.
     for each in ranges:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from diskq import FifoQueue, Journal, JournalOptions, PriorityStore, QueueOptions, Stream, StreamOptions
+from diskq import Journal, JournalOptions, PriorityStore, Queue, QueueOptions, Stream, StreamOptions
 from diskq.errors import DiskqError
 from diskq.storage.fs import FileSystem
 from diskq.tools.convert.sources import open_reading
@@ -30,7 +30,7 @@ KEYS = [b"key %d" % (number % 7) for number in range(len(SENT))]
 
 def _queue(fs: FileSystem) -> None:
     options = QueueOptions(max_bytes_per_file=3000)
-    with FifoQueue(ROOT, "events", options=options, fs=fs) as queue:
+    with Queue(ROOT, "events", options=options, fs=fs) as queue:
         queue.put_many(SENT)
         for _ in range(5):
             queue.get()
@@ -62,7 +62,7 @@ class _Kind(NamedTuple):
 
 
 def _open_queue(fs: FileSystem) -> None:
-    with FifoQueue(ROOT, "events", fs=fs):
+    with Queue(ROOT, "events", fs=fs):
         pass
 
 

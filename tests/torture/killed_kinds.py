@@ -105,10 +105,10 @@ class Kind:
 def _read_queue(files: Path, how: Template, takes: bool) -> Seen:
     seen = Seen()
     with seen.opening():
-        queue = diskq.FifoQueue(files, "q", options=diskq.QueueOptions(**how.layout))
+        queue = diskq.Queue(files, "q", options=diskq.QueueOptions(**how.layout))
     with queue:
         if how.acks:
-            with diskq.FifoWork(queue) as work:
+            with diskq.QueueWork(queue) as work:
                 for lease in list(iter(lambda: leased(work), None)):
                     seen.add(bytes(lease.body))
                     if takes:
@@ -124,7 +124,7 @@ def _read_queue(files: Path, how: Template, takes: bool) -> Seen:
 def _queue_ours(
     files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None
 ) -> tuple[Repair, ...]:
-    with diskq.FifoQueue(files, "q", options=diskq.QueueOptions(**how.layout), fs=fs) as queue:
+    with diskq.Queue(files, "q", options=diskq.QueueOptions(**how.layout), fs=fs) as queue:
         for number in numbers:
             queue.put(message(number))
         return queue.repairs
@@ -265,7 +265,7 @@ def _read_spool(files: Path, how: Template, takes: bool) -> Seen:
     seen = Seen()
     if not takes:  # who looks at a spool without delivering reads its queue
         with seen.opening():
-            queue = diskq.FifoQueue(files, SPOOL, options=diskq.QueueOptions(**how.layout))
+            queue = diskq.Queue(files, SPOOL, options=diskq.QueueOptions(**how.layout))
         with queue:
             for body in queue.peek_many(_MANY):
                 seen.add(body)
@@ -294,7 +294,7 @@ def _read_spool(files: Path, how: Template, takes: bool) -> Seen:
 def _spool_ours(
     files: Path, how: Template, numbers: list[int], fs: FileSystem | None = None
 ) -> tuple[Repair, ...]:
-    with diskq.FifoQueue(files, SPOOL, options=diskq.QueueOptions(**how.layout), fs=fs) as queue:
+    with diskq.Queue(files, SPOOL, options=diskq.QueueOptions(**how.layout), fs=fs) as queue:
         for number in numbers:
             queue.put(message(number))
         return queue.repairs

@@ -92,7 +92,7 @@ SMALL = 1 << 20
 
 @contextlib.contextmanager
 def _queue(directory: str) -> Iterator[Engine]:
-    with diskq.FifoQueue(directory, "q", options=diskq.QueueOptions(max_bytes_per_file=SMALL)) as queue:
+    with diskq.Queue(directory, "q", options=diskq.QueueOptions(max_bytes_per_file=SMALL)) as queue:
 
         def step() -> None:
             queue.put_many([BODY] * BATCH)

@@ -137,7 +137,7 @@ def disk(*, was_restarted: bool = False, steps: Iterator[float] | None = None) -
 class _Queue:
     def __init__(self, directory: str, fs: OsFileSystem) -> None:
         options = diskq.QueueOptions(max_bytes_per_file=ROLL, sync_every=7)
-        self.queue = diskq.FifoQueue(directory, "events", options=options, fs=fs)
+        self.queue = diskq.Queue(directory, "events", options=options, fs=fs)
 
     def put(self, body: bytes) -> None:
         self.queue.put(body, durability="synced")
@@ -155,7 +155,7 @@ class _Queue:
 class _Working(_Queue):
     def __init__(self, directory: str, fs: OsFileSystem) -> None:
         super().__init__(directory, fs)
-        self.work = diskq.FifoWork(self.queue)
+        self.work = diskq.QueueWork(self.queue)
 
     def take(self) -> bytes | None:
         lease = leased(self.work)

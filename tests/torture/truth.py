@@ -33,7 +33,7 @@ from diskq import cli
 from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.spool.dead_letters import DeadLetters
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
@@ -411,7 +411,7 @@ class Read:
 
 
 def _read_queue(path: str, name: str, read: Read) -> None:
-    with FifoQueue(path, name) as queue:
+    with Queue(path, name) as queue:
         while got := queue.get_many(MOST):
             read.bodies += got
         read.told += map(str, queue.repairs)

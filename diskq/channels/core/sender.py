@@ -78,7 +78,7 @@ class Sender(SendingHandle, Generic[P]):
     async def _send(self, message: tuple[Any, ...], durability: Durability | None) -> P:
         """Send what the fast path refused, or was not tried for, after a cancellation point.
 
-        A synced message goes the way that `DiskQueue.send` describes.
+        A synced message goes the way that `QueueChannel.send` describes.
         """
         self._loop.own_thread.check()
         is_synced = (durability or self._durability) == "synced" and not self._is_closed

@@ -17,19 +17,19 @@ from diskq.engine.journal.shards import journals_below
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 
-__all__ = ["RootWatch", "watch_root"]
+__all__ = ["JournalRootWatch", "watch_root"]
 
 
-def watch_root(root: AnyPath, *, fs: FileSystem | None = None) -> RootWatch:
+def watch_root(root: AnyPath, *, fs: FileSystem | None = None) -> JournalRootWatch:
     """Watch for journals at `root` and directly below it: gives the paths of present and of later ones.
 
     A receive channel that never ends: `async with watch_root("journals") as found: async for path in found:`.
     The root need not exist yet. Call this in a Trio task. Raises OSError.
     """
-    return RootWatch(fs or OsFileSystem(), as_path(root))
+    return JournalRootWatch(fs or OsFileSystem(), as_path(root))
 
 
-class RootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
+class JournalRootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
     """Receives the paths of journals. Made by `watch_root`."""
 
     def __init__(self, fs: FileSystem, root: str) -> None:

@@ -25,19 +25,19 @@ from diskq.engine.journal.files import checked_offset_name
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offsets import ReaderOffsets
 from diskq.engine.journal.starts import JournalStart, checked_journal_start, open_reader, seek_start
-from diskq.keywords import ScannerKeywords
+from diskq.keywords import JournalScannerKeywords
 from diskq.messages import JournalMessage
-from diskq.options import ScannerOptions, chosen_options
+from diskq.options import JournalScannerOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 from diskq.storage.repairs import Repair
 
 __all__ = [
     "End",
     "JournalScanner",
+    "JournalScannerStatistics",
     "OpeningScanner",
     "Scanner",
     "ScannerLoop",
-    "ScannerStatistics",
     "open_scanner",
     "part_of",
 ]
@@ -46,7 +46,7 @@ S = TypeVar("S", bound="Scanner")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScannerStatistics:
+class JournalScannerStatistics:
     """Figures of a scanner at one moment."""
 
     position: int
@@ -74,7 +74,7 @@ class Scanner(CommittingReceiver[JournalMessage]):
     _closed_text = "this scanner was closed"
     _no_commits = "this scanner has no name: open it with reader=..."
 
-    def __init__(self, tail: Tail, options: ScannerOptions, loop: ScannerLoop | None) -> None:
+    def __init__(self, tail: Tail, options: JournalScannerOptions, loop: ScannerLoop | None) -> None:
         super().__init__(tail, loop, autocommit=options.autocommit)
 
     def _value_to_commit(self, next_offset: int) -> int:
@@ -94,8 +94,8 @@ class Scanner(CommittingReceiver[JournalMessage]):
             await self._go(part, start, partial(_offset_of, reader.another(), start))
         self._tail.look()
 
-    def _statistics_of(self, part: TailPart) -> ScannerStatistics:
-        return ScannerStatistics(
+    def _statistics_of(self, part: TailPart) -> JournalScannerStatistics:
+        return JournalScannerStatistics(
             position=part.position,
             lag=part.lag,
             committed=self._committed(part.index),
@@ -134,11 +134,11 @@ class JournalScanner(Scanner):
         """The offset of the next message."""
         return self._part.position
 
-    def statistics(self) -> ScannerStatistics:
+    def statistics(self) -> JournalScannerStatistics:
         """Return figures of the scanner. Cheap, and from any thread: looks at no file, see `lag`."""
         return self._statistics_of(self._part)
 
-    def look(self) -> ScannerStatistics:
+    def look(self) -> JournalScannerStatistics:
         """Look at the files, then do as `statistics`. From any thread. Raises DiskqError, OSError."""
         self._part.look()
         return self.statistics()
@@ -166,14 +166,14 @@ class OpeningScanner(OpeningReceiver[S]):
         start: JournalStart,
         end: End,
         reader: str | None,
-        options: ScannerOptions | None,
+        options: JournalScannerOptions | None,
         fs: FileSystem | None,
-        changes: ScannerKeywords,
+        changes: JournalScannerKeywords,
     ) -> None:
         self._start = checked_journal_start(start)
         self._end = checked_end(end)
         self._reader = None if reader is None else checked_offset_name(reader)
-        self._options = chosen_options(type(self), options, ScannerOptions, changes)
+        self._options = chosen_options(type(self), options, JournalScannerOptions, changes)
         if reader is None and self._options.autocommit:
             raise ValueError("autocommit is for a named reader: open it with reader=...")
         if reader is not None and start not in ("oldest", "newest"):
@@ -217,13 +217,13 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
     "oldest" or "newest". Its offset is in sej's own file, which is locked: one process reads under a name at
     a time. With `autocommit` received messages are committed by the next receive.
 
-    Options may be given as a `ScannerOptions`, or one by one. Entering the block raises JournalNotFoundError,
-    OffsetOutOfRangeError for an offset that does not exist, OffsetNameError, LockedError if another reader
-    has that name, TypeError or ValueError (a naive datetime), OSError. Only a `reader` makes files. Leaving
-    it syncs what was committed, and raises trio.BrokenResourceError or DiskFullError if that fails; an
-    exception of the block is raised instead.
+    Options may be given as a `JournalScannerOptions`, or one by one. Entering the block raises
+    JournalNotFoundError, OffsetOutOfRangeError for an offset that does not exist, OffsetNameError,
+    LockedError if another reader has that name, TypeError or ValueError (a naive datetime), OSError. Only a
+    `reader` makes files. Leaving it syncs what was committed, and raises trio.BrokenResourceError or
+    DiskFullError if that fails; an exception of the block is raised instead.
 
-    Options (`ScannerOptions`). Durations in seconds.
+    Options (`JournalScannerOptions`). Durations in seconds.
 
     - `sync_every=2500`: Sync after this many messages were written, consumed, or (of one partition)
       committed; in a priority store, after this many commands. 1: each time. (nsqd's default.)
@@ -242,9 +242,9 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
         start: JournalStart = "oldest",
         end: End = "wait",
         reader: str | None = None,
-        options: ScannerOptions | None = None,
+        options: JournalScannerOptions | None = None,
         fs: FileSystem | None = None,
-        **changes: Unpack[ScannerKeywords],
+        **changes: Unpack[JournalScannerKeywords],
     ) -> None:
         super().__init__(start, end, reader, options, fs, changes)
         self._path = path

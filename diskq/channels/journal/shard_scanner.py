@@ -14,19 +14,25 @@ from diskq.channels.core.notifier import notifier_of
 from diskq.channels.core.receiving import End
 from diskq.channels.core.tail import Tail
 from diskq.channels.journal.notifiers import Notifiers
-from diskq.channels.journal.scanner import OpeningScanner, Scanner, ScannerLoop, ScannerStatistics, part_of
+from diskq.channels.journal.scanner import (
+    JournalScannerStatistics,
+    OpeningScanner,
+    Scanner,
+    ScannerLoop,
+    part_of,
+)
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.shards import Shard, ShardSet
 from diskq.engine.journal.starts import JournalStart, open_reader
 from diskq.errors import JournalNotFoundError
-from diskq.keywords import ScannerKeywords
-from diskq.options import ScannerOptions
+from diskq.keywords import JournalScannerKeywords
+from diskq.options import JournalScannerOptions
 from diskq.storage.fs import AnyPath, FileSystem, as_path
 
-__all__ = ["ShardScanner", "scan_shards"]
+__all__ = ["JournalShardScanner", "scan_shards"]
 
 
-class ShardScanner(Scanner):
+class JournalShardScanner(Scanner):
     """Receives the messages of all shards, in turn, as `JournalScanner` does. Made by `scan_shards`.
 
     A message's `partition` is its shard.
@@ -45,25 +51,25 @@ class ShardScanner(Scanner):
         """The offset of the next message, by shard."""
         return {index: part.position for index, part in sorted(self._tail.parts.items())}
 
-    def statistics(self) -> dict[int, ScannerStatistics]:
+    def statistics(self) -> dict[int, JournalScannerStatistics]:
         """Return the figures of each shard that is read, by number. Waiting tasks wait for all shards."""
         return {index: self._statistics_of(part) for index, part in sorted(self._tail.parts.items())}
 
-    def look(self) -> dict[int, ScannerStatistics]:
+    def look(self) -> dict[int, JournalScannerStatistics]:
         """Look at the files, then do as `statistics`. From any thread. Raises DiskqError, OSError."""
         for part in tuple(self._tail.parts.values()):
             part.look()
         return self.statistics()
 
 
-class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a function)
-    """Open the journals of `prefix` below `root` for reading: a context manager that gives a `ShardScanner`.
+class scan_shards(OpeningScanner[JournalShardScanner]):  # noqa: N801 (it is used as a function)
+    """Open the journals of `prefix` below `root` for reading: gives a `JournalShardScanner` for a block.
 
     It reads the present shards and, if `end` is "wait", those made later, from their beginning. `bits` must
     be the value that they were made with. Otherwise as `open_scanner`: `start` and `end` apply to each shard,
     and a `reader` has an offset in each. Two files are open for each shard.
 
-    Options (`ScannerOptions`). Durations in seconds.
+    Options (`JournalScannerOptions`). Durations in seconds.
 
     - `sync_every=2500`: Sync after this many messages were written, consumed, or (of one partition)
       committed; in a priority store, after this many commands. 1: each time. (nsqd's default.)
@@ -84,16 +90,16 @@ class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a 
         start: JournalStart = "oldest",
         end: End = "wait",
         reader: str | None = None,
-        options: ScannerOptions | None = None,
+        options: JournalScannerOptions | None = None,
         fs: FileSystem | None = None,
-        **changes: Unpack[ScannerKeywords],
+        **changes: Unpack[JournalScannerKeywords],
     ) -> None:
         self._shards = ShardSet(as_path(root), prefix, bits)
         super().__init__(start, end, reader, options, fs, changes)
         self._first = open_reader(self._shards.root, self._fs, self._options.checkpoint_slice)
         self._there_at_open: set[int] = set()
 
-    async def _open(self) -> tuple[ScannerLoop | None, ShardScanner]:
+    async def _open(self) -> tuple[ScannerLoop | None, JournalShardScanner]:
         clock = trio.lowlevel.current_clock()
         found = await trio.to_thread.run_sync(self._open_files, clock.current_time)
         self._notifier = Notifiers()
@@ -113,7 +119,7 @@ class scan_shards(OpeningScanner[ShardScanner]):  # noqa: N801 (it is used as a 
                 self._add_more()
             loop = self._loop_below(self._shards.root)
             opened.pop_all()
-        return loop, ShardScanner(tail, self._options, loop)
+        return loop, JournalShardScanner(tail, self._options, loop)
 
     def _open_files(self, clock: Callable[[], float]) -> list[tuple[Shard, JournalReader, float]]:
         self._open_offsets(clock)

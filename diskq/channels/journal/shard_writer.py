@@ -16,7 +16,7 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.opening import Opening
 from diskq.channels.core.own_thread import OwnThread
-from diskq.channels.journal.writer import JournalStatistics, JournalWriter, open_journal
+from diskq.channels.journal.writer import JournalWriter, JournalWriterStatistics, open_journal
 from diskq.engine.journal.journal import Item, Key, Value, When
 from diskq.engine.journal.shards import ShardSet, key_hash
 from diskq.keywords import JournalKeywords
@@ -26,7 +26,7 @@ from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import AnyPath, FileSystem, as_path
 from diskq.storage.log_events import Log
 
-__all__ = ["ShardWriter", "open_shards"]
+__all__ = ["JournalShardWriter", "open_shards"]
 
 log = Log("journal")
 
@@ -43,7 +43,7 @@ class _ShardPlace:
         self.failure: Exception | None = None  # why it could not be opened
 
 
-class ShardWriter:
+class JournalShardWriter:
     """Sends each message to the journal of its key. Made by `open_shards`. Any number of tasks may send."""
 
     def __init__(
@@ -118,7 +118,7 @@ class ShardWriter:
                     await writer.sync()
         self._loop.check_end()
 
-    def statistics(self) -> dict[int, JournalStatistics]:
+    def statistics(self) -> dict[int, JournalWriterStatistics]:
         """Return the figures of each open journal, by its number. Cheap, and from any thread."""
         writers = [(index, place.writer) for index, place in sorted(self._places.items())]
         return {index: writer.statistics() for index, writer in writers if writer is not None}
@@ -257,12 +257,13 @@ class ShardLoop:
             raise self.failures.pop(0)
 
 
-class open_shards(Opening[ShardWriter]):  # noqa: N801 (it is used as a function)
+class open_shards(Opening[JournalShardWriter]):  # noqa: N801 (it is used as a function)
     """Open the 2**`bits` journals of `prefix` below `root` for writing, each at its first message.
 
-    An async context manager that gives a `ShardWriter`. `prefix` consists of letters, digits, _ and -; `bits`
-    is 0 to 10. `hash` returns a key's number, whose lowest bits are its shard; the default is 32-bit FNV-1a
-    with its halves xored. At most `max_open` journals are open at once. The options apply to each journal.
+    An async context manager that gives a `JournalShardWriter`. `prefix` consists of letters, digits, _ and -;
+    `bits` is 0 to 10. `hash` returns a key's number, whose lowest bits are its shard; the default is 32-bit
+    FNV-1a with its halves xored. At most `max_open` journals are open at once. The options apply to each
+    journal.
 
     Raises ShardNameError, TypeError, ValueError. Leaving the block syncs and closes all journals, also when
     it was cancelled, and raises the errors of that; an exception of the block itself is raised instead.
@@ -315,6 +316,6 @@ class open_shards(Opening[ShardWriter]):  # noqa: N801 (it is used as a function
         checked = chosen_options(open_shards, options, JournalOptions, changes)
         self._opened = partial(open_journal, options=checked, fs=fs)
 
-    async def _open(self) -> tuple[ShardLoop, ShardWriter]:
+    async def _open(self) -> tuple[ShardLoop, JournalShardWriter]:
         loop = ShardLoop(self._shards, self._opened)
-        return loop, ShardWriter(loop, self._shards, self._hash, self._max_open)
+        return loop, JournalShardWriter(loop, self._shards, self._hash, self._max_open)

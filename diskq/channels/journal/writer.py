@@ -28,15 +28,15 @@ from diskq.engine.journal.segment import JournalSegment
 from diskq.engine.journal.starts import JournalStart
 from diskq.engine.journal.steps import JournalSteps
 from diskq.engine.log.append_mode import Admission, Mode
-from diskq.keywords import JournalKeywords, ScannerKeywords
-from diskq.options import Durability, JournalOptions, ScannerOptions, chosen_options
+from diskq.keywords import JournalKeywords, JournalScannerKeywords
+from diskq.options import Durability, JournalOptions, JournalScannerOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem
 
-__all__ = ["JournalStatistics", "JournalWriter", "open_journal"]
+__all__ = ["JournalWriter", "JournalWriterStatistics", "open_journal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JournalStatistics(SenderStatistics):
+class JournalWriterStatistics(SenderStatistics):
     """Figures of a journal's writer at one moment. `sent`, `written_bytes`, barriers are since the open."""
 
     next_offset: int
@@ -189,12 +189,12 @@ class JournalWriter(Sender[int]):
         end: End = "wait",
         *,
         reader: str | None = None,
-        options: ScannerOptions | None = None,
-        **changes: Unpack[ScannerKeywords],
+        options: JournalScannerOptions | None = None,
+        **changes: Unpack[JournalScannerKeywords],
     ) -> open_scanner:
         """Open a scanner of this journal, as `open_scanner`; this writer notifies it without the files.
 
-        Options (`ScannerOptions`). Durations in seconds.
+        Options (`JournalScannerOptions`). Durations in seconds.
 
         - `sync_every=2500`: Sync after this many messages were written, consumed, or (of one partition)
           committed; in a priority store, after this many commands. 1: each time. (nsqd's default.)
@@ -205,7 +205,7 @@ class JournalWriter(Sender[int]):
         - `autocommit=False`: A named reader: the next receive, and the end of the block, commit what was
           received before.
         """
-        checked = chosen_options(JournalWriter.scan, options, ScannerOptions, changes)
+        checked = chosen_options(JournalWriter.scan, options, JournalScannerOptions, changes)
         return open_scanner(
             self._engine.path, start=start, end=end, reader=reader, options=checked, fs=self._loop.fs
         )
@@ -215,11 +215,11 @@ class JournalWriter(Sender[int]):
         """The offset that the next message gets."""
         return self._engine.next_offset
 
-    def statistics(self) -> JournalStatistics:
+    def statistics(self) -> JournalWriterStatistics:
         """Return figures of the writer as it is now. Cheap; may be called from any thread."""
         engine = self._engine
         return self._statistics_as(
-            JournalStatistics, next_offset=engine.next_offset, synced_offset=engine.synced_offset
+            JournalWriterStatistics, next_offset=engine.next_offset, synced_offset=engine.synced_offset
         )
 
 

@@ -20,24 +20,24 @@ from diskq.channels.core.handle import SendingHandle, chosen_durability
 from diskq.channels.core.leasing import LeasingHandle
 from diskq.channels.core.sleeping import SLEEP
 from diskq.channels.priority.loop import PriorityLoop, QueueLines, Want
-from diskq.engine.priority.store import Payload, PriorityRecord, QueueInfo
+from diskq.engine.priority.store import Payload, PriorityQueueInfo, PriorityRecord
 from diskq.errors import DiskqError, QueueNotFoundError
 from diskq.options import Durability
 from diskq.storage.callbacks import check_plain
 
-__all__ = ["DiskPriorityQueue", "PriorityQueueStatistics"]
+__all__ = ["PriorityQueueChannel", "PriorityQueueChannelStatistics"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityQueueStatistics(QueueInfo):
-    """`QueueInfo`, and the number of waiting tasks."""
+class PriorityQueueChannelStatistics(PriorityQueueInfo):
+    """`PriorityQueueInfo`, and the number of waiting tasks."""
 
     tasks_waiting_send: int
     """Tasks that wait for space. Those that wait for a sync are in the store's statistics."""
     tasks_waiting_receive: int
 
 
-class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
+class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
     """A queue on disk that gives the message with the smallest priority first; among equals, the oldest.
 
     Made by a store's `queue` and `create_queue`. Any number of tasks may send and receive at once, through
@@ -299,9 +299,9 @@ class DiskPriorityQueue(SendingHandle, LeasingHandle[PriorityRecord]):
 
     # --- the queue as a whole ---------------------------------------------------------------------
 
-    def statistics(self) -> PriorityQueueStatistics:
+    def statistics(self) -> PriorityQueueChannelStatistics:
         """Return figures of the queue as it is now. Cheap; may be called from any thread."""
-        return PriorityQueueStatistics.of(
+        return PriorityQueueChannelStatistics.of(
             self._queue,
             tasks_waiting_send=len(self._lines.senders),
             tasks_waiting_receive=len(self._lines.receivers),

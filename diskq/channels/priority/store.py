@@ -15,21 +15,26 @@ from diskq.channels.core.handle import Calls, chosen_durability
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.priority.loop import PriorityLoop
-from diskq.channels.priority.queue import DiskPriorityQueue
+from diskq.channels.priority.queue import PriorityQueueChannel
 from diskq.engine.priority.state import DEFAULT, KeyRange, StoredQueue
-from diskq.engine.priority.store import Implementation, PriorityStore, QueueInfo, StoreStatistics
+from diskq.engine.priority.store import (
+    Implementation,
+    PriorityQueueInfo,
+    PriorityStore,
+    PriorityStoreStatistics,
+)
 from diskq.keywords import PriorityKeywords
 from diskq.options import Durability, PriorityOptions, chosen_options
 from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.repairs import Repair
 
-__all__ = ["DiskPriorityStore", "PriorityStoreStatistics", "open_priority_store"]
+__all__ = ["PriorityStoreChannel", "PriorityStoreChannelStatistics", "open_priority_store"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityStoreStatistics(StoreStatistics):
-    """`StoreStatistics`, and the duration of barriers and the number of waiting tasks."""
+class PriorityStoreChannelStatistics(PriorityStoreStatistics):
+    """`PriorityStoreStatistics`, and the duration of barriers and the number of waiting tasks."""
 
     barrier_seconds: Durations
     """How long barriers took on the disk: each is one or several syncs of files and directories."""
@@ -39,7 +44,7 @@ class PriorityStoreStatistics(StoreStatistics):
     is_taking_snapshot: bool
 
 
-class DiskPriorityStore(Calls):
+class PriorityStoreChannel(Calls):
     """Priority queues on disk, in TaskFlux's files, for the tasks of one Trio program.
 
     Made by `open_priority_store`. Every async method is a cancellation point; if one raises `Cancelled`,
@@ -53,7 +58,7 @@ class DiskPriorityStore(Calls):
 
     # --- queues -----------------------------------------------------------------------------------
 
-    def queue(self, name: str = DEFAULT) -> DiskPriorityQueue:
+    def queue(self, name: str = DEFAULT) -> PriorityQueueChannel:
         """Return a handle on the queue of this name, by default on the queue that always exists.
 
         Raises QueueNotFoundError.
@@ -61,7 +66,7 @@ class DiskPriorityStore(Calls):
         self._loop.check()
         return self._handle(self._engine.queue(name))
 
-    def queues(self) -> list[QueueInfo]:
+    def queues(self) -> list[PriorityQueueInfo]:
         """Return the existing queues, by name, and their figures."""
         self._loop.check()
         return self._engine.queues()
@@ -76,7 +81,7 @@ class DiskPriorityStore(Calls):
         max_message_size: int | None = None,
         key_range: KeyRange | None = None,
         durability: Durability | None = None,
-    ) -> DiskPriorityQueue:
+    ) -> PriorityQueueChannel:
         """Add a queue. Returns a handle on it when it is as durable as `durability` (or the options) says.
 
         Bounds and names are as in `PriorityStore.create_queue`. `Cancelled` means: it was not added.
@@ -109,8 +114,8 @@ class DiskPriorityStore(Calls):
 
         await self._loop.alter(remove, level)
 
-    def _handle(self, queue: StoredQueue) -> DiskPriorityQueue:
-        return DiskPriorityQueue(self._loop, self._loop.lines_of(queue))
+    def _handle(self, queue: StoredQueue) -> PriorityQueueChannel:
+        return PriorityQueueChannel(self._loop, self._loop.lines_of(queue))
 
     # --- the store as a whole ---------------------------------------------------------------------
 
@@ -145,10 +150,10 @@ class DiskPriorityStore(Calls):
         """The number of unexpected records found at the open, by name."""
         return self._engine.warnings
 
-    def statistics(self) -> PriorityStoreStatistics:
+    def statistics(self) -> PriorityStoreChannelStatistics:
         """Return figures of the store as it is now. Cheap; may be called from any thread."""
         return self._engine.statistics_as(
-            PriorityStoreStatistics,
+            PriorityStoreChannelStatistics,
             barrier_seconds=self._loop.barrier_seconds,
             tasks_waiting_send=self._loop.tasks_waiting_send,
             tasks_waiting_receive=self._loop.tasks_waiting_receive,
@@ -165,8 +170,8 @@ class DiskPriorityStore(Calls):
         self._loop.begin_to_close()
 
 
-class open_priority_store(OpeningEngine[DiskPriorityStore, PriorityStore]):  # noqa: N801 (it is used as a function)
-    """Open the priority store at `path`: an async context manager that gives a `DiskPriorityStore`.
+class open_priority_store(OpeningEngine[PriorityStoreChannel, PriorityStore]):  # noqa: N801 (it is used as a function)
+    """Open the priority store at `path`: an async context manager that gives a `PriorityStoreChannel`.
 
     The directory and the store are made if they do not exist. Options may be given as a
     `PriorityOptions`, or one by one: `open_priority_store("jobs", durability="synced")`.
@@ -220,7 +225,7 @@ class open_priority_store(OpeningEngine[DiskPriorityStore, PriorityStore]):  # n
         engine = partial(PriorityStore, path, options=checked, takes_snapshots=False)
         super().__init__(engine, checked.checkpoint_slice, fs)
 
-    def _handle_on(self, engine: PriorityStore) -> tuple[PriorityLoop, DiskPriorityStore]:
+    def _handle_on(self, engine: PriorityStore) -> tuple[PriorityLoop, PriorityStoreChannel]:
         executor = SyncExecutor(self._fs, engine.path, engine.files.status)
         loop = PriorityLoop(engine.steps, executor, self._fs)
-        return loop, DiskPriorityStore(loop)
+        return loop, PriorityStoreChannel(loop)

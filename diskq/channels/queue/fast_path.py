@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diskq.channels.core.gathering import NOT_GATHERED
-from diskq.engine.queue.steps import FifoSteps
+from diskq.engine.queue.steps import QueueSteps
 from diskq.engine.queue.tail import Body
 
 __all__ = ["CLOSED", "FastPath", "fast_path"]
@@ -53,7 +53,7 @@ CLOSED = FastPath()
 """Of a closed handle."""
 
 
-def fast_path(engine: FifoSteps, gather: Callable[[Body], int]) -> FastPath:
+def fast_path(engine: QueueSteps, gather: Callable[[Body], int]) -> FastPath:
     """Return the fast path of a handle on this queue; `gather` is that of its loop."""
     if engine.has_tier:
         return _in_memory(engine)
@@ -61,7 +61,7 @@ def fast_path(engine: FifoSteps, gather: Callable[[Body], int]) -> FastPath:
     return replace(kinds[engine.options.durability](engine), gather=gather)
 
 
-def _in_memory(engine: FifoSteps) -> FastPath:
+def _in_memory(engine: QueueSteps) -> FastPath:
     """Keep messages in memory while there is space: older ones are written before one that is synced."""
     tier, path = engine.tier, engine.tail.appender("memory")
     return FastPath(
@@ -75,7 +75,7 @@ def _in_memory(engine: FifoSteps) -> FastPath:
     )
 
 
-def _held(engine: FifoSteps) -> FastPath:
+def _held(engine: QueueSteps) -> FastPath:
     return replace(
         _synced(engine),
         put=engine.tail.appender("memory").append,
@@ -83,7 +83,7 @@ def _held(engine: FifoSteps) -> FastPath:
     )
 
 
-def _written(engine: FifoSteps) -> FastPath:
+def _written(engine: QueueSteps) -> FastPath:
     path = engine.tail.appender("written")
     return replace(
         _synced(engine),
@@ -94,7 +94,7 @@ def _written(engine: FifoSteps) -> FastPath:
     )
 
 
-def _synced(engine: FifoSteps) -> FastPath:
+def _synced(engine: QueueSteps) -> FastPath:
     """Write messages to the files, and take them from there."""
     ahead = engine.ahead
     return FastPath(

@@ -27,9 +27,9 @@ from diskq.channels.core.gathering import LARGEST_GATHERED, Gathered, Refused
 from diskq.channels.core.sender_line import AdmittingLoop, Sending
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
-from diskq.engine.queue.steps import FifoSteps
+from diskq.engine.queue.steps import QueueSteps
 from diskq.engine.queue.tail import FifoTail
-from diskq.engine.queue.work import FifoWork
+from diskq.engine.queue.work import QueueWork
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, QueueOptions
 from diskq.storage.status_file import DiskBound
@@ -43,7 +43,7 @@ T = TypeVar("T")
 class Fetch:
     """A receiver's request, which is called when it is the receiver's turn."""
 
-    engine: FifoSteps
+    engine: QueueSteps
     max_items: int
     max_bytes: int
 
@@ -74,7 +74,7 @@ class GatheredBodies(Gathered[bool]):
         return True
 
 
-class QueueLoop(AdmittingLoop[FifoSteps, Sending]):
+class QueueLoop(AdmittingLoop[QueueSteps, Sending]):
     """One open queue: the engine, the waiting tasks, and the task that writes and syncs."""
 
     __slots__ = (
@@ -92,12 +92,12 @@ class QueueLoop(AdmittingLoop[FifoSteps, Sending]):
     subject = "queue"
     options: QueueOptions
 
-    def __init__(self, engine: FifoSteps, executor: SyncExecutor) -> None:
+    def __init__(self, engine: QueueSteps, executor: SyncExecutor) -> None:
         self.options = engine.options
         self._senders: Line[Sending] = Line()
         self._receivers: Line[Callable[[], Any]] = Line()  # each is handed what this returns
         self._lingering: Line[int] = Line()  # each waits until this number of messages is there
-        self.work: FifoWork | None = None  # it hands out messages to be acknowledged: only it reads
+        self.work: QueueWork | None = None  # it hands out messages to be acknowledged: only it reads
         self._is_leased = False  # a task holds the messages at the head, and may commit them
         self._has_executed_again = False
         self.take_one = Fetch(engine, 1, sys.maxsize)
@@ -290,7 +290,7 @@ class QueueLoop(AdmittingLoop[FifoSteps, Sending]):
         if self.work is not None:
             raise trio.BusyResourceError("the queue is being worked on: receive from the work")
 
-    def begin_work(self, begin: Callable[[FifoSteps], FifoWork]) -> FifoWork:
+    def begin_work(self, begin: Callable[[QueueSteps], QueueWork]) -> QueueWork:
         """Begin work, which alone reads from now on. Raises BusyResourceError if another task reads."""
         self.check_unworked()
         if self._receivers or self._is_leased:
@@ -309,7 +309,7 @@ class QueueLoop(AdmittingLoop[FifoSteps, Sending]):
         finally:
             self._after()
 
-    def end_work(self, work: FifoWork) -> None:
+    def end_work(self, work: QueueWork) -> None:
         """End the work: messages in flight return to the head."""
         if self.work is not work:
             return

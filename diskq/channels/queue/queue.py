@@ -22,21 +22,21 @@ from diskq.channels.core.sleeping import SLEEP
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.queue.fast_path import CLOSED, FastPath, fast_path
 from diskq.channels.queue.io_loop import Fetch, QueueLoop
-from diskq.channels.queue.work import DiskWork
-from diskq.engine.queue.fifo_queue import Body, FifoQueue, QueueStatistics
-from diskq.engine.queue.work import Exhausted, FifoWork
-from diskq.keywords import QueueKeywords, WorkKeywords
-from diskq.options import Durability, QueueOptions, WorkOptions, chosen_options
+from diskq.channels.queue.work import QueueWorkChannel
+from diskq.engine.queue.fifo_queue import Body, Queue, QueueStatistics
+from diskq.engine.queue.work import Exhausted, QueueWork
+from diskq.keywords import QueueKeywords, QueueWorkKeywords
+from diskq.options import Durability, QueueOptions, QueueWorkOptions, chosen_options
 from diskq.storage.callbacks import check_plain
 from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.repairs import Repair
 
-__all__ = ["ChannelStatistics", "DiskQueue", "open_queue"]
+__all__ = ["QueueChannel", "QueueChannelStatistics", "open_queue"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelStatistics(QueueStatistics):
+class QueueChannelStatistics(QueueStatistics):
     """`QueueStatistics`, and the duration of barriers and the number of waiting tasks."""
 
     barrier_seconds: Durations
@@ -47,7 +47,7 @@ class ChannelStatistics(QueueStatistics):
     open_handles: int
 
 
-class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
+class QueueChannel(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     """A channel that keeps its messages on disk, in the order in which they were sent.
 
     Made by `open_queue`. Any number of tasks may send and receive at once, through one handle or
@@ -272,12 +272,12 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         self,
         *,
         exhausted: Exhausted | None = None,
-        options: WorkOptions | None = None,
-        **changes: Unpack[WorkKeywords],
-    ) -> AsyncIterator[DiskWork]:
-        """Let several tasks take messages and acknowledge them in any order: gives a `DiskWork` for a block.
+        options: QueueWorkOptions | None = None,
+        **changes: Unpack[QueueWorkKeywords],
+    ) -> AsyncIterator[QueueWorkChannel]:
+        """Let several tasks take messages and acknowledge them in any order: gives a `QueueWorkChannel`.
 
-        Options may be given as a `WorkOptions`, or one by one. `exhausted` is called with the lease of a
+        Options may be given as a `QueueWorkOptions`, or one by one. `exhausted` is called with the lease of a
         message that was handed out `max_attempts` times and not acknowledged; when it returns, the message is
         acknowledged. Leaving the block, also by `Cancelled`, puts the messages in flight back at the head, as
         if they had not been handed out.
@@ -285,7 +285,7 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         Other receivers get trio.BusyResourceError meanwhile; it is also raised here if another task already
         receives. Raises ValueError with `memory_size`: a message in memory has no position in the files.
 
-        Options (`WorkOptions`). Sizes in bytes.
+        Options (`QueueWorkOptions`). Sizes in bytes.
 
         - `max_in_flight=1000`: Up to this many messages are leased and not yet acknowledged; then workers
           wait for the next one.
@@ -297,9 +297,9 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
           memory.
         """
         await self._begin()
-        chosen = chosen_options(DiskQueue.working, options, WorkOptions, changes)
-        engine = self._loop.begin_work(lambda queue: FifoWork(queue, options=chosen, exhausted=exhausted))
-        work = DiskWork(self._loop, engine)
+        chosen = chosen_options(QueueChannel.working, options, QueueWorkOptions, changes)
+        engine = self._loop.begin_work(lambda queue: QueueWork(queue, options=chosen, exhausted=exhausted))
+        work = QueueWorkChannel(self._loop, engine)
         try:
             yield work
         finally:
@@ -363,10 +363,10 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         """The damage found in the files, at the open and since, and what was done about it."""
         return self._engine.repairs
 
-    def statistics(self) -> ChannelStatistics:
+    def statistics(self) -> QueueChannelStatistics:
         """Return figures of the queue as it is now. Cheap; may be called from any thread."""
         return self._engine.statistics_as(
-            ChannelStatistics,
+            QueueChannelStatistics,
             barrier_seconds=self._loop.barrier_seconds,
             tasks_waiting_send=self._loop.tasks_waiting_send,
             tasks_waiting_receive=self._loop.tasks_waiting_receive,
@@ -385,8 +385,8 @@ class DiskQueue(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         self._follow(CLOSED)
 
 
-class open_queue(OpeningEngine[DiskQueue, FifoQueue]):  # noqa: N801 (it is used as a function)
-    """Open the disk queue `name` in `directory`: an async context manager that gives a `DiskQueue`.
+class open_queue(OpeningEngine[QueueChannel, Queue]):  # noqa: N801 (it is used as a function)
+    """Open the disk queue `name` in `directory`: an async context manager that gives a `QueueChannel`.
 
     The directory must exist; a queue that does not exist yet begins empty. Options may be given as
     a `QueueOptions`, or one by one: `open_queue("data", "events", durability="synced")`.
@@ -441,11 +441,11 @@ class open_queue(OpeningEngine[DiskQueue, FifoQueue]):  # noqa: N801 (it is used
     ) -> None:
         checked = chosen_options(open_queue, options, QueueOptions, changes)
         uses_wal = checked.checkpoint_slice > 0 and not checked.memory_size
-        engine = partial(FifoQueue, directory, name, options=checked, uses_wal=uses_wal)
+        engine = partial(Queue, directory, name, options=checked, uses_wal=uses_wal)
         super().__init__(engine, checked.checkpoint_slice, fs)
 
-    def _handle_on(self, engine: FifoQueue) -> tuple[QueueLoop, DiskQueue]:
+    def _handle_on(self, engine: Queue) -> tuple[QueueLoop, QueueChannel]:
         loop = QueueLoop(
             engine.steps, SyncExecutor(self._fs, engine.steps.log.path, engine.steps.status_path)
         )
-        return loop, DiskQueue(loop)
+        return loop, QueueChannel(loop)

@@ -16,24 +16,24 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.leasing import LeasingHandle
 from diskq.channels.queue.io_loop import QueueLoop
-from diskq.engine.queue.work import FifoWork, Lease, WorkStatistics
+from diskq.engine.queue.work import Lease, QueueWork, QueueWorkStatistics
 from diskq.errors import LeaseError
 from diskq.storage.callbacks import check_plain
 
-__all__ = ["DiskWork"]
+__all__ = ["QueueWorkChannel"]
 
 
-class DiskWork(LeasingHandle[Lease]):
+class QueueWorkChannel(LeasingHandle[Lease]):
     """Gives a queue's messages as leases. Any number of tasks may take them, and acknowledge in any order.
 
-    Made by `DiskQueue.working`. Messages come in order; those that were given back come before those that
+    Made by `QueueChannel.working`. Messages come in order; those that were given back come before those that
     were never handed out. Every async method is a cancellation point, and a schedule point once per
     `checkpoint_slice`; if one raises `Cancelled`, nothing was taken, and no attempt is counted.
     """
 
     _closed_text = "the work is over"
 
-    def __init__(self, loop: QueueLoop, engine: FifoWork) -> None:
+    def __init__(self, loop: QueueLoop, engine: QueueWork) -> None:
         super().__init__(loop)
         self._loop = loop
         self._engine = engine
@@ -146,8 +146,8 @@ class DiskWork(LeasingHandle[Lease]):
 
     # --- the work as a whole ----------------------------------------------------------------------
 
-    def statistics(self) -> WorkStatistics:
-        """Return figures of the work, from any thread. `DiskQueue.statistics` has the waiting tasks."""
+    def statistics(self) -> QueueWorkStatistics:
+        """Return figures of the work, from any thread. `QueueChannel.statistics` has the waiting tasks."""
         return self._engine.statistics()
 
     def close(self) -> None:

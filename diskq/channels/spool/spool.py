@@ -22,10 +22,10 @@ from diskq.channels.core.leaving import Leaving
 from diskq.channels.core.opening import Opening
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.queue.io_loop import QueueLoop
-from diskq.channels.queue.queue import DiskQueue
+from diskq.channels.queue.queue import QueueChannel
 from diskq.channels.spool.dead_letters import SpoolDeadLetters
 from diskq.channels.spool.delivery import Deliver, Delivery
-from diskq.engine.queue.fifo_queue import Body, FifoQueue
+from diskq.engine.queue.fifo_queue import Body, Queue
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetters
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
@@ -108,7 +108,7 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
         options: SpoolOptions,
         fs: FileSystem,
     ) -> None:
-        self._queue = DiskQueue(loop)
+        self._queue = QueueChannel(loop)
         self._loop = loop
         self._engine = loop.engine
         self._cursor = cursor
@@ -126,7 +126,7 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
     # No coroutines of their own: one layer between the user and the queue is enough.
 
     def send(self, body: Body, *, durability: Durability | None = None) -> Coroutine[Any, Any, None]:
-        """Accept a message, to be delivered after all earlier ones. As `DiskQueue.send`.
+        """Accept a message, to be delivered after all earlier ones. As `QueueChannel.send`.
 
         Returns when it is as durable as `durability` (by default the queue options') says. `Cancelled`
         means: it was not accepted. Raises trio.BrokenResourceError after the disk failed.
@@ -136,11 +136,11 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
     def send_many(
         self, bodies: Iterable[Body], *, durability: Durability | None = None
     ) -> Coroutine[Any, Any, None]:
-        """Accept messages next to each other, in order. As `DiskQueue.send_many`."""
+        """Accept messages next to each other, in order. As `QueueChannel.send_many`."""
         return self._queue.send_many(bodies, durability=durability)
 
     def send_nowait(self, body: Body) -> None:
-        """Accept a message without waiting, or raise trio.WouldBlock. As `DiskQueue.send_nowait`."""
+        """Accept a message without waiting, or raise trio.WouldBlock. As `QueueChannel.send_nowait`."""
         self._queue.send_nowait(body)
 
     async def sync(self) -> None:
@@ -465,11 +465,11 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
 
 def _open_files(
     fs: FileSystem, path: str, options: SpoolOptions, clock: Callable[[], float]
-) -> tuple[FifoQueue, DeadLetters, DeliveryCursor]:
+) -> tuple[Queue, DeadLetters, DeliveryCursor]:
     make_directories(fs, path)
     with ExitStack() as opened:
         queue = opened.enter_context(
-            FifoQueue(
+            Queue(
                 path,
                 SPOOL,
                 options=options.queue,

@@ -27,12 +27,12 @@ from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.membership import Membership
 from diskq.engine.stream.reader import ReadableStream
 from diskq.errors import DiskqError
-from diskq.keywords import ConsumerKeywords
+from diskq.keywords import StreamConsumerKeywords
 from diskq.messages import Message
-from diskq.options import ConsumerOptions, chosen_options
+from diskq.options import StreamConsumerOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
-__all__ = ["ConsumerStatistics", "End", "PartitionLag", "StreamConsumer", "open_consumer"]
+__all__ = ["End", "PartitionLag", "StreamConsumer", "StreamConsumerStatistics", "open_consumer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerStatistics:
+class StreamConsumerStatistics:
     """Figures of a consumer at one moment."""
 
     partitions: dict[int, PartitionLag]
@@ -71,7 +71,7 @@ class StreamConsumer(CommittingReceiver[Message]):
     _no_commits = "this consumer is in no group: open it with group=..."
 
     def __init__(
-        self, stream: ReadableStream, tail: Tail, group: GroupLoop | None, options: ConsumerOptions
+        self, stream: ReadableStream, tail: Tail, group: GroupLoop | None, options: StreamConsumerOptions
     ) -> None:
         self._stream = stream
         super().__init__(tail, group, autocommit=options.autocommit)
@@ -110,20 +110,20 @@ class StreamConsumer(CommittingReceiver[Message]):
         """The offset of the next message, by partition, of the partitions that are read."""
         return {index: part.position for index, part in sorted(self._tail.parts.items())}
 
-    def statistics(self) -> ConsumerStatistics:
+    def statistics(self) -> StreamConsumerStatistics:
         """Return figures of the consumer. Cheap, and from any thread: looks at no file, see `lag`."""
         parts = dict(self._tail.parts)
         partitions = {
             index: PartitionLag(position=part.position, lag=part.lag, committed=self._committed(index))
             for index, part in sorted(parts.items())
         }
-        return ConsumerStatistics(
+        return StreamConsumerStatistics(
             partitions=partitions,
             lost=sum(part.lost for part in parts.values()),
             tasks_waiting_receive=self._tail.tasks_waiting_receive,
         )
 
-    def look(self) -> ConsumerStatistics:
+    def look(self) -> StreamConsumerStatistics:
         """Look at the files, then do as `statistics`. From any thread. Raises DiskqError, OSError."""
         for part in tuple(self._tail.parts.values()):
             part.look()
@@ -151,13 +151,13 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
     partition whose member left or died is taken over by another one within `claim_interval`. With an `end`
     other than "wait", the consumer does not wait for partitions that other members have.
 
-    Options may be given as a `ConsumerOptions`, or one by one. Entering the block raises
+    Options may be given as a `StreamConsumerOptions`, or one by one. Entering the block raises
     StreamNotFoundError, OffsetOutOfRangeError for an offset that does not exist, GroupNameError, TypeError
     or ValueError (a naive datetime), UnsupportedFormatError, OSError. Leaving it syncs a group's commits,
     and raises trio.BrokenResourceError or DiskFullError if that fails; an exception of the block is raised
     instead.
 
-    Options (`ConsumerOptions`). Durations in seconds.
+    Options (`StreamConsumerOptions`). Durations in seconds.
 
     - `sync_every=2500`: Sync after this many messages were written, consumed, or (of one partition)
       committed; in a priority store, after this many commands. 1: each time. (nsqd's default.)
@@ -179,9 +179,9 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         group: str | None = None,
         start: Start | Mapping[int, Start] = "oldest",
         end: End = "wait",
-        options: ConsumerOptions | None = None,
+        options: StreamConsumerOptions | None = None,
         fs: FileSystem | None = None,
-        **changes: Unpack[ConsumerKeywords],
+        **changes: Unpack[StreamConsumerKeywords],
     ) -> None:
         self._path = path
         self._partitions = None if partitions is None else tuple(dict.fromkeys(partitions))
@@ -193,7 +193,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         else:
             self._start = checked_start(start)
         self._end = checked_end(end)
-        self._options = chosen_options(open_consumer, options, ConsumerOptions, changes)
+        self._options = chosen_options(open_consumer, options, StreamConsumerOptions, changes)
         if self._options.autocommit and group is None:
             raise ValueError("autocommit is for a group: open it with group=...")
         self._fs = fs or OsFileSystem()

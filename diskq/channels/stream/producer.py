@@ -28,11 +28,11 @@ from diskq.messages import Position
 from diskq.options import Durability, StreamOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem
 
-__all__ = ["ProducerStatistics", "StreamProducer", "open_producer"]
+__all__ = ["StreamProducer", "StreamProducerStatistics", "open_producer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerStatistics(SenderStatistics):
+class StreamProducerStatistics(SenderStatistics):
     """Figures of a producer at one moment. `sent`, `written_bytes` and the barriers count since the open."""
 
     next_offsets: dict[int, int]
@@ -148,10 +148,10 @@ class StreamProducer(Sender[Position]):
         self._engine.forget_removed(report)
         return report
 
-    def statistics(self) -> ProducerStatistics:
+    def statistics(self) -> StreamProducerStatistics:
         """Return figures of the producer as it is now. Cheap; may be called from any thread."""
         return self._statistics_as(
-            ProducerStatistics, next_offsets=dict(enumerate(self._engine.next_offsets))
+            StreamProducerStatistics, next_offsets=dict(enumerate(self._engine.next_offsets))
         )
 
 

@@ -24,7 +24,7 @@ from diskq.engine.priority.audit import (
     inspect_store,
     read_commands,
 )
-from diskq.engine.priority.store import QueueInfo
+from diskq.engine.priority.store import PriorityQueueInfo
 from diskq.engine.priority.view import StoreOpening, look_at_store, repair_store, try_opening
 from diskq.errors import DamagedStoreError, QueueNotFoundError
 from diskq.tools.holders import StoreOwner, owner_of
@@ -47,14 +47,14 @@ def queues(args: argparse.Namespace) -> None:
         note(f"open in {owner}")
 
 
-def _queue_as_json(info: QueueInfo) -> dict[str, Any]:
+def _queue_as_json(info: PriorityQueueInfo) -> dict[str, Any]:
     # The files do not show which messages are in flight.
     facts = dataclasses.asdict(info)
     del facts["ready"], facts["in_flight"]
     return facts
 
 
-def _queue_row(info: QueueInfo) -> tuple[str, ...]:
+def _queue_row(info: PriorityQueueInfo) -> tuple[str, ...]:
     return (
         info.name or "''",
         str(info.stored),

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 
 import trio
 
-from diskq.channels.queue.queue import DiskQueue, open_queue
+from diskq.channels.queue.queue import QueueChannel, open_queue
 from diskq.cli.core import units
 from diskq.cli.core.directories import check_directory, make_directories
 from diskq.cli.core.following import FileSystem, until
@@ -242,7 +242,7 @@ async def _clear_all(args: argparse.Namespace) -> None:
 
 def _opened(
     args: argparse.Namespace, options: QueueOptions | None = None
-) -> AbstractAsyncContextManager[DiskQueue]:
+) -> AbstractAsyncContextManager[QueueChannel]:
     return opened(lambda: open_queue(args.directory, args.name, options=options), args.wait)
 
 

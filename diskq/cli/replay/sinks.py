@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import trio
 
 from diskq.channels.journal.writer import JournalWriter, open_journal
-from diskq.channels.queue.queue import DiskQueue, open_queue
+from diskq.channels.queue.queue import QueueChannel, open_queue
 from diskq.channels.replay import AnyMessage
 from diskq.channels.stream.producer import StreamProducer, open_producer
 from diskq.cli.core.directories import check_directory, make_directories, make_room
@@ -63,7 +63,7 @@ class _Out(_StoreSink):
 
 
 class _IntoQueue(_StoreSink):
-    def __init__(self, queue: DiskQueue) -> None:
+    def __init__(self, queue: QueueChannel) -> None:
         self._queue = queue
 
     async def put(self, messages: Sequence[AnyMessage]) -> None:

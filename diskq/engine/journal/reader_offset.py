@@ -22,13 +22,13 @@ from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.repairs import Repair, RepairKind
 
-__all__ = ["JournalOffset", "ReaderOffset", "read_journal_offset", "read_journal_offsets", "set_back"]
+__all__ = ["JournalOffset", "JournalReaderOffset", "read_journal_offset", "read_journal_offsets", "set_back"]
 
 _STARTS = ("oldest", "newest")
 
 
 @dataclass(frozen=True, slots=True)
-class ReaderOffset:
+class JournalReaderOffset:
     """A reader's offset, as another process sees it."""
 
     name: str
@@ -147,7 +147,7 @@ class JournalOffset(CommittedOffset):
 
 def read_journal_offset(
     path: AnyPath, name: str, *, fs: FileSystem | None = None, next_offset: int | None = None
-) -> ReaderOffset | None:
+) -> JournalReaderOffset | None:
     """Return a reader's offset, also while the reader is active; None if there is no such reader.
 
     `next_offset` is the journal's, if the caller knows it: finding it takes a walk. Makes no file.
@@ -163,12 +163,12 @@ def read_journal_offset(
             return None
         # Read last: an active reader is then not beyond the end.
         end = reader.next_offset() if next_offset is None else next_offset
-        return ReaderOffset(name, *_clamped(found, place.path, first, end))
+        return JournalReaderOffset(name, *_clamped(found, place.path, first, end))
 
 
 def read_journal_offsets(
     path: AnyPath, *, fs: FileSystem | None = None, next_offset: int | None = None
-) -> list[ReaderOffset]:
+) -> list[JournalReaderOffset]:
     """Return the offsets of all readers, sorted by name."""
     fs = fs or OsFileSystem()
     files = JournalFiles(fs, as_path(path))

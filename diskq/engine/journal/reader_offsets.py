@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from diskq.engine.journal.reader_offset import JournalOffset
 from diskq.engine.log.committed_offsets import CommittedOffsets
-from diskq.options import ScannerOptions
+from diskq.options import JournalScannerOptions
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair
 
@@ -18,7 +18,9 @@ __all__ = ["ReaderOffsets"]
 class ReaderOffsets(CommittedOffsets):
     """The offsets of the reader `name`, in journals that have numbers. For one thread at a time."""
 
-    def __init__(self, name: str, options: ScannerOptions, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, name: str, options: JournalScannerOptions, clock: Callable[[], float] | None = None
+    ) -> None:
         super().__init__(name)
         self.options = options
         self._clock = clock

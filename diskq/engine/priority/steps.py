@@ -48,11 +48,11 @@ __all__ = [
     "AddBatch",
     "Implementation",
     "Payload",
+    "PriorityQueueInfo",
     "PrioritySteps",
+    "PriorityStoreStatistics",
     "QueueCalls",
-    "QueueInfo",
     "Statistics",
-    "StoreStatistics",
 ]
 
 log = Log("priority")
@@ -68,7 +68,7 @@ _LARGEST_NARROW = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueInfo:
+class PriorityQueueInfo:
     """One queue of a store at one moment."""
 
     name: str
@@ -106,7 +106,7 @@ class QueueInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreStatistics:
+class PriorityStoreStatistics:
     """A store at one moment. The fields after `unsynced_bytes` count since the open."""
 
     queues: int
@@ -129,7 +129,7 @@ class StoreStatistics:
     """Anomalies that were found at the open, by name, and how often."""
 
 
-Statistics = TypeVar("Statistics", bound=StoreStatistics)
+Statistics = TypeVar("Statistics", bound=PriorityStoreStatistics)
 
 
 class _Durable(NamedTuple):
@@ -321,10 +321,10 @@ class PrioritySteps(DirectorySteps):
         except KeyError:
             raise QueueNotFoundError(self.path, name) from None
 
-    def queues(self) -> list[QueueInfo]:
+    def queues(self) -> list[PriorityQueueInfo]:
         """Return the queues, by name."""
         self.log.check_usable()
-        return [QueueInfo.of(queue) for _, queue in sorted(self._queues.items())]
+        return [PriorityQueueInfo.of(queue) for _, queue in sorted(self._queues.items())]
 
     @exclusive
     def add_queue(

@@ -19,9 +19,9 @@ from diskq.engine.priority.state import DEFAULT, KeyRange, StoredQueue
 from diskq.engine.priority.steps import (
     Implementation,
     Payload,
+    PriorityQueueInfo,
     PrioritySteps,
-    QueueInfo,
-    StoreStatistics,
+    PriorityStoreStatistics,
 )
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.keywords import PriorityKeywords
@@ -32,10 +32,10 @@ from diskq.storage.log_events import Log
 __all__ = [
     "Implementation",
     "Payload",
+    "PriorityQueueInfo",
     "PriorityRecord",
     "PriorityStore",
-    "QueueInfo",
-    "StoreStatistics",
+    "PriorityStoreStatistics",
 ]
 
 log = Log("priority")
@@ -123,15 +123,15 @@ class PriorityStore(LogEngine):
         """Return the queue of this name, by default the default queue. Raises QueueNotFoundError."""
         return self.steps.queue(name)
 
-    def queues(self) -> list[QueueInfo]:
+    def queues(self) -> list[PriorityQueueInfo]:
         """Return the queues, by name."""
         return self.steps.queues()
 
-    def info(self, queue: StoredQueue) -> QueueInfo:
+    def info(self, queue: StoredQueue) -> PriorityQueueInfo:
         """Return the queue as it is now."""
         if type(queue) is not StoredQueue:
             raise _no_queue(queue)
-        return QueueInfo.of(queue)
+        return PriorityQueueInfo.of(queue)
 
     @exclusive
     def create_queue(
@@ -349,6 +349,6 @@ class PriorityStore(LogEngine):
         """Anomalies that were found at the open, by name, and how often."""
         return self.steps.warnings
 
-    def statistics(self) -> StoreStatistics:
+    def statistics(self) -> PriorityStoreStatistics:
         """Return the statistics of the store at this moment."""
-        return self.steps.statistics_as(StoreStatistics)
+        return self.steps.statistics_as(PriorityStoreStatistics)

@@ -18,7 +18,7 @@ from diskq.engine.priority.files import StoreFiles, StorePoint
 from diskq.engine.priority.recovery import FoundStore, recover_store
 from diskq.engine.priority.snapshot import BadSnapshot, read_head
 from diskq.engine.priority.state import StoredQueue
-from diskq.engine.priority.store import PriorityStore, QueueInfo
+from diskq.engine.priority.store import PriorityQueueInfo, PriorityStore
 from diskq.errors import CorruptionError, DamagedStoreError, UnsupportedFormatError
 from diskq.storage.barrier import PendingSyncs
 from diskq.storage.checksums import checksum
@@ -80,9 +80,9 @@ class StoreLook:
     losses: tuple[Repair, ...] = ()
     """Damage that was skipped, with which messages were, or may have been, lost."""
 
-    def infos(self) -> list[QueueInfo]:
+    def infos(self) -> list[PriorityQueueInfo]:
         """Return the queues, by name."""
-        return [QueueInfo.of(queue) for _, queue in sorted(self.queues.items())]
+        return [PriorityQueueInfo.of(queue) for _, queue in sorted(self.queues.items())]
 
 
 def look_at_store(path: AnyPath, *, fs: FileSystem | None = None, until: int | None = None) -> StoreLook:
@@ -211,7 +211,7 @@ def _steadily(fs: FileSystem, files: StoreFiles, look: Callable[[OverlayFS], T])
 class StoreOpening:
     """The findings and actions of an open of a store."""
 
-    queues: tuple[QueueInfo, ...] = ()
+    queues: tuple[PriorityQueueInfo, ...] = ()
     next_lsn: int = 0
     layout: str = ""
     repairs: tuple[Repair, ...] = ()

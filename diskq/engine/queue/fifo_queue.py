@@ -14,7 +14,7 @@ from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.shared_sync import SharedCall
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.queue_errors import QueueBoundError, QueueEmptyError
-from diskq.engine.queue.steps import FifoSteps, QueueStatistics
+from diskq.engine.queue.steps import QueueStatistics, QueueSteps
 from diskq.engine.queue.tail import Body
 from diskq.errors import DiskFullError
 from diskq.keywords import QueueKeywords
@@ -22,10 +22,10 @@ from diskq.options import Durability, QueueOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["Body", "FifoQueue", "QueueStatistics"]
+__all__ = ["Body", "Queue", "QueueStatistics"]
 
 
-class FifoQueue(LogEngine):
+class Queue(LogEngine):
     """Messages in the order in which they were put, in NSQ's files.
 
     Threads may share it: a call waits while another thread is inside one. Calls that belong together, as
@@ -92,8 +92,8 @@ class FifoQueue(LogEngine):
         - `strict=False`: Raise `CorruptionError` at damage, at open and when reading, instead of reporting it
           and going on.
         """
-        checked = chosen_options(FifoQueue, options, QueueOptions, changes)
-        self.steps = FifoSteps(directory, name, checked, fs, clock, time_slice, uses_wal, never_empty)
+        checked = chosen_options(Queue, options, QueueOptions, changes)
+        self.steps = QueueSteps(directory, name, checked, fs, clock, time_slice, uses_wal, never_empty)
         super().__init__(self.steps)
         self.options = self.steps.options
         self.name = name
@@ -330,7 +330,7 @@ class FifoQueue(LogEngine):
         """Wait until the queue has no message, also none that work has handed out and is not acknowledged.
 
         False if it has some after `timeout` seconds (None: without limit). What `get` returned has left the
-        queue: for messages that count until they are done use `FifoWork`. Raises as `get_many`.
+        queue: for messages that count until they are done use `QueueWork`. Raises as `get_many`.
         """
         return bool(self.log.thread_lines.for_end.wait(lambda: self.empty() or None, timeout))
 

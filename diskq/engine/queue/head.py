@@ -16,8 +16,8 @@ from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.queue.ack_log import AckLog, Known, read_ack_logs
 from diskq.engine.queue.files import QueuePosition
-from diskq.engine.queue.parts import FifoParts
-from diskq.engine.queue.reader import FifoReader, FileLoss
+from diskq.engine.queue.parts import QueueParts
+from diskq.engine.queue.reader import FileLoss, QueueReader
 from diskq.errors import CorruptionError, DiskqError
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
@@ -65,7 +65,7 @@ class Worker(Protocol):
 class FifoHead:
     """The end of an open queue at which messages leave it. `begin` sets its place."""
 
-    def __init__(self, parts: FifoParts) -> None:
+    def __init__(self, parts: QueueParts) -> None:
         self.log = parts.log
         self.guard: ThreadGuard = parts.log.guard
         self._parts = parts
@@ -77,7 +77,7 @@ class FifoHead:
         self._ahead = parts.ahead
         self._tier = parts.tier
         self._sealed = parts.sealed
-        self.reader = FifoReader(parts)
+        self.reader = QueueReader(parts)
         """The reader, at the place up to which messages were read."""
         self._peeked = _NOTHING_PEEKED
         self._committed = QueuePosition(0, 0)  # where the head is, while something is peeked at
@@ -111,7 +111,7 @@ class FifoHead:
     # --- taking -----------------------------------------------------------------------------------
 
     def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
-        """Take messages as `FifoQueue.get_many`, leaving the sync policy to the caller."""
+        """Take messages as `Queue.get_many`, leaving the sync policy to the caller."""
         self._check_reader()
         if self._peeked:
             bodies = self.peek_many(max_items, max_bytes)
@@ -124,7 +124,7 @@ class FifoHead:
 
     @exclusive
     def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
-        """Return messages as `FifoQueue.get_many`, but leave them. `advance` removes them."""
+        """Return messages as `Queue.get_many`, but leave them. `advance` removes them."""
         self._check_reader()
         self.settle_in_hand()
         self._forgotten = 0
@@ -287,7 +287,7 @@ class FifoHead:
 
     @exclusive
     def is_empty(self) -> bool:
-        """True if there is no message, as `FifoQueue.empty`: neither to be read nor with the worker."""
+        """True if there is no message, as `Queue.empty`: neither to be read nor with the worker."""
         self.log.check_usable()
         has_kept = self.worker is not None and self.worker.kept > 0
         return not has_kept and not self.has_message()

@@ -11,19 +11,19 @@ from diskq._native.queue.codec import MAX_BODY, NsqFraming
 from diskq._native.queue.memory_tier import MemoryTier
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.queue.files import QueueFiles
-from diskq.engine.queue.quota import FifoQuota
+from diskq.engine.queue.quota import QueueQuota
 from diskq.engine.queue.sealed_files import SealedFiles
 from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile
 from diskq.storage.fs import FileSystem
 
-__all__ = ["FifoParts"]
+__all__ = ["QueueParts"]
 
 
 _framing = functools.cache(NsqFraming)  # it has no state: many queues may have one
 
 
-class FifoParts:
+class QueueParts:
     """The parts of one queue."""
 
     def __init__(self, fs: FileSystem, files: QueueFiles, options: QueueOptions, log: LogWriter) -> None:
@@ -44,4 +44,4 @@ class FifoParts:
         self.tier.limit = options.memory_size
         self.has_tier = options.memory_size > 0
         self.sealed = SealedFiles(fs, files)
-        self.quota = FifoQuota(fs, files, options, self.sealed, self.append, self.tier)
+        self.quota = QueueQuota(fs, files, options, self.sealed, self.append, self.tier)

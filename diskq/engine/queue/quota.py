@@ -26,7 +26,7 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.redo_log import LEAST_SIZE
 from diskq.storage.write_ahead_log import RESERVE, ROWS_SIZE, SIZE
 
-__all__ = ["Act", "FifoQuota", "Obstacle"]
+__all__ = ["Act", "Obstacle", "QueueQuota"]
 
 Obstacle = Literal["unsynced", "full", "over_budget", "others"]
 """Why a message cannot be accepted now: it waits for a sync, for a consumer (of this queue, or of any member
@@ -48,7 +48,7 @@ _WALS_IN_A_BOUND = 8
 _BLOCKS_OF_A_FILE = 2
 
 
-class FifoQuota:
+class QueueQuota:
     """The disk quota of one queue. Sizes are in bytes."""
 
     def __init__(

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq.engine.queue.files import QueuePosition
-from diskq.engine.queue.parts import FifoParts
+from diskq.engine.queue.parts import QueueParts
 from diskq.storage.block_reader import BlockReader, Loss
 
-__all__ = ["FifoReader", "FileLoss"]
+__all__ = ["FileLoss", "QueueReader"]
 
 
 class FileLoss(NamedTuple):
@@ -21,10 +21,10 @@ class FileLoss(NamedTuple):
     loss: Loss
 
 
-class FifoReader:
+class QueueReader:
     """Fills the read-ahead with the next messages. The file that is being written may not exist yet."""
 
-    def __init__(self, parts: FifoParts) -> None:
+    def __init__(self, parts: QueueParts) -> None:
         self._parts = parts
         self._fs = parts.fs
         self._files = parts.files

@@ -51,7 +51,7 @@ from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.write_ahead_log import rows_to_add, view_with_rows
 
-__all__ = ["FifoRecovery", "Recovered", "survey"]
+__all__ = ["QueueRecovery", "Recovered", "survey"]
 
 # A peer's count is believed for a longer backlog than this: counting it would delay the open.
 _COUNT_UP_TO = 256 * 1024 * 1024
@@ -61,7 +61,7 @@ _MANY = 2**31
 
 @dataclass(slots=True)
 class Recovered:
-    """A queue as it was found: `FifoQueue` goes on from here."""
+    """A queue as it was found: `Queue` goes on from here."""
 
     read: QueuePosition
     write: QueuePosition
@@ -90,7 +90,7 @@ class Recovered:
 def survey(
     fs: FileSystem, files: QueueFiles, framing: Framing, any_size: Framing, *, is_free: bool = False
 ) -> Recovered:
-    """Return what `FifoRecovery` would find, and where it would let the queue go on; nothing is changed.
+    """Return what `QueueRecovery` would find, and where it would let the queue go on; nothing is changed.
 
     `is_free`: certainly no process has the queue, so that its write-ahead log is complete.
     `repairs` contains only lost messages, and useless metadata. `depth` is unknown if the metadata does not
@@ -101,7 +101,7 @@ def survey(
         view.make_directory(files.private)  # as the open does
         acts = OpenRepairs(view, PendingSyncs(), is_overlay=True)
         there = QueueFiles(view, files.directory, files.name)
-        found = FifoRecovery(view, there, framing, any_size, use, acts, count_up_to=-1).run()
+        found = QueueRecovery(view, there, framing, any_size, use, acts, count_up_to=-1).run()
         for number in found.sizes.keys() - found.unchecked:
             checksum_file = files.checksum_file(number)
             if view.is_changed(checksum_file):
@@ -118,7 +118,7 @@ def _is_loss(repair: Repair, files: QueueFiles) -> bool:
     return repair.records != 0 or not repair.dropped or repair.path == files.metadata
 
 
-class FifoRecovery:
+class QueueRecovery:
     """One recovery of a queue."""
 
     def __init__(

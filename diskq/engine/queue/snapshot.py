@@ -35,8 +35,8 @@ from diskq.storage.repairs import RepairKind
 from diskq.storage.write_ahead_log import read_wal
 
 __all__ = [
-    "FifoSnapshot",
     "OtherQueueError",
+    "QueueSnapshot",
     "SnapshotRange",
     "SnapshotReader",
     "steady_survey",
@@ -81,7 +81,7 @@ class SnapshotRange:
     """Checksum entries that the next open would add to those of the checksum file."""
 
 
-class FifoSnapshot:
+class QueueSnapshot:
     """The messages of a queue as they are now. They stay in it."""
 
     def __init__(

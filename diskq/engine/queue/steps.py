@@ -24,8 +24,8 @@ from diskq.engine.queue.ack_log import repair_ack_logs
 from diskq.engine.queue.files import QueueFiles, QueueMetadata
 from diskq.engine.queue.head import FifoHead
 from diskq.engine.queue.overwritten import is_of_another_program
-from diskq.engine.queue.parts import FifoParts
-from diskq.engine.queue.recovery import FifoRecovery
+from diskq.engine.queue.parts import QueueParts
+from diskq.engine.queue.recovery import QueueRecovery
 from diskq.engine.queue.redo_source import redo_source
 from diskq.engine.queue.tail import FifoTail
 from diskq.errors import DiskFullError
@@ -41,7 +41,7 @@ from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair, RepairKind, keep_content
 from diskq.storage.swap import finish_swap
 
-__all__ = ["FifoSteps", "QueueStatistics"]
+__all__ = ["QueueStatistics", "QueueSteps"]
 
 log = Log("queue")
 
@@ -78,10 +78,10 @@ class QueueStatistics:
 Statistics = TypeVar("Statistics", bound=QueueStatistics)
 
 
-class FifoSteps(LogSteps):
+class QueueSteps(LogSteps):
     """A queue's messages on their way into its files and out of them, and the format of its writer.
 
-    It is opened by `FifoQueue`, and closed by its `log`.
+    It is opened by `Queue`, and closed by its `log`.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class FifoSteps(LogSteps):
             most_waiting=_MOST_WAITING,
         )
         self.guard = self.log.guard
-        parts = FifoParts(self._fs, self._files, self.options, self.log)
+        parts = QueueParts(self._fs, self._files, self.options, self.log)
         self.gate_in, self.gate_out = parts.gate_in, parts.gate_out
         self.buffer, self.ahead, self.tier = parts.buffer, parts.ahead, parts.tier
         self.has_tier = parts.has_tier
@@ -131,7 +131,7 @@ class FifoSteps(LogSteps):
     # --- from open to close -----------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock it, repair what a crash has left, and go on after the last message. Raises as `FifoQueue`."""
+        """Lock it, repair what a crash has left, and go on after the last message. Raises as `Queue`."""
         fs, files, writer = self._fs, self._files, self.log
         if fs.size_of(files.lock) is None and fs.size_of(files.metadata) is None:
             self.quota.check_new()
@@ -156,7 +156,7 @@ class FifoSteps(LogSteps):
         use = QueueUse.before(lock.previous, wals, never_empty=self._never_empty)
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
         framing, any_size = self._parts.framing, self._parts.any_size
-        found = FifoRecovery(fs, files, framing, any_size, use, acts, log_repair=log.report_repair).run()
+        found = QueueRecovery(fs, files, framing, any_size, use, acts, log_repair=log.report_repair).run()
         if redone.voided or (found.sizes and not found.is_ours):
             lock.plan_foreign()
         writer.sign_lock()
@@ -223,7 +223,7 @@ class FifoSteps(LogSteps):
 
     @exclusive
     def delete(self) -> None:
-        """Close the queue and remove its files, as `FifoQueue.delete`."""
+        """Close the queue and remove its files, as `Queue.delete`."""
         if self.head.worker is not None:
             self.head.worker.close()
         self.clear()

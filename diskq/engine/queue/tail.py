@@ -20,7 +20,7 @@ from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.message_checks import as_body
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.head import FifoHead
-from diskq.engine.queue.parts import FifoParts
+from diskq.engine.queue.parts import QueueParts
 from diskq.engine.queue.quota import Act, Obstacle
 from diskq.errors import DiskFullError, MessageSizeError
 from diskq.options import Durability
@@ -39,7 +39,7 @@ _SPILL_ITEMS = 4 * 1024
 class FifoTail:
     """The end of an open queue at which messages are added. `begin` sets its place."""
 
-    def __init__(self, parts: FifoParts, head: FifoHead) -> None:
+    def __init__(self, parts: QueueParts, head: FifoHead) -> None:
         self.log = parts.log
         self.guard: ThreadGuard = parts.log.guard
         self._files = parts.files
@@ -281,7 +281,7 @@ class FifoTail:
 
     @exclusive
     def discard_all(self) -> None:
-        """Remove all messages, as `FifoQueue.clear`; durable with the next barrier."""
+        """Remove all messages, as `Queue.clear`; durable with the next barrier."""
         self.log.check_usable()
         if self._append.is_open:
             self._roll()

@@ -37,19 +37,19 @@ from diskq.engine.queue.ack_log import (
     handed_row,
     tried_row,
 )
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.queue_errors import QueueEmptyError
-from diskq.engine.queue.steps import FifoSteps
+from diskq.engine.queue.steps import QueueSteps
 from diskq.errors import DiskFullError, DiskqError, LeaseError
-from diskq.keywords import WorkKeywords
-from diskq.options import WorkOptions, chosen_options
+from diskq.keywords import QueueWorkKeywords
+from diskq.options import QueueWorkOptions, chosen_options
 from diskq.storage.arguments import check_is
 from diskq.storage.callbacks import check_plain, check_result
 from diskq.storage.closing import Closing
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["Exhausted", "FifoWork", "Lease", "MessageId", "WorkStatistics"]
+__all__ = ["Exhausted", "Lease", "MessageId", "QueueWork", "QueueWorkStatistics"]
 
 # Messages that the ack log may know are read in portions of this many.
 _PORTION = 256
@@ -100,7 +100,7 @@ that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkStatistics:
+class QueueWorkStatistics:
     """The work on a queue at one moment. `handed_out` and the counts after it are since the work began."""
 
     in_flight: int
@@ -126,8 +126,8 @@ class WorkStatistics:
     journal_bytes: int
 
 
-class FifoWork(Closing):
-    """The work on a `FifoQueue`: messages are handed out as leases, and acknowledged in any order.
+class QueueWork(Closing):
+    """The work on a `Queue`: messages are handed out as leases, and acknowledged in any order.
 
     Threads may share the work and its queue: a call waits while another thread is inside one. Until `close`
     there is no other reader of the queue. Delivery is at least once: after a crash what was in flight is
@@ -136,18 +136,18 @@ class FifoWork(Closing):
 
     def __init__(
         self,
-        queue: FifoQueue | FifoSteps,
+        queue: Queue | QueueSteps,
         *,
         exhausted: Exhausted | None = None,
-        options: WorkOptions | None = None,
-        **changes: Unpack[WorkKeywords],
+        options: QueueWorkOptions | None = None,
+        **changes: Unpack[QueueWorkKeywords],
     ) -> None:
         """Begin at the queue's head, with what is known from the work before.
 
         `exhausted` receives messages after `options.max_attempts`. Raises ValueError if the queue has another
         worker, is closed, or has a memory tier; TypeError if `exhausted` is async; OSError.
 
-        Options (`WorkOptions`). Sizes in bytes.
+        Options (`QueueWorkOptions`). Sizes in bytes.
 
         - `max_in_flight=1000`: Up to this many messages are leased and not yet acknowledged; then workers
           wait for the next one.
@@ -158,10 +158,10 @@ class FifoWork(Closing):
         - `max_ahead_bytes=64 * 1024 * 1024`: The same in bytes, plus one message: the most that is held in
           memory.
         """
-        check_is("queue", queue, (FifoQueue, FifoSteps), "a FifoQueue")
-        self.options = chosen_options(FifoWork, options, WorkOptions, changes)
+        check_is("queue", queue, (Queue, QueueSteps), "a Queue")
+        self.options = chosen_options(QueueWork, options, QueueWorkOptions, changes)
         self._exhausted = None if exhausted is None else check_plain("exhausted", exhausted)
-        self._queue = queue.steps if isinstance(queue, FifoQueue) else queue
+        self._queue = queue.steps if isinstance(queue, Queue) else queue
         self._head = self._queue.head
         self.guard = queue.guard
         self._overhead = self._queue.overhead
@@ -661,12 +661,12 @@ class FifoWork(Closing):
 
     # --- for others -------------------------------------------------------------------------------
 
-    def statistics(self) -> WorkStatistics:
+    def statistics(self) -> QueueWorkStatistics:
         """Return the work at this moment. Goes through all leases and waiting messages. From any thread."""
         attempts = [lease.attempts for lease in tuple(self._in_flight.values())]
         attempts += [item[1] for item in tuple(self._returned)]
         attempts += [item[2] for item in tuple(self._delayed)]
-        return WorkStatistics(
+        return QueueWorkStatistics(
             in_flight=len(self._in_flight),
             returned=len(self._returned),
             delayed=len(self._delayed),

@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from diskq.engine.log.reader import SkippedBytes
-from diskq.engine.queue.fifo_queue import FifoQueue
-from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotRange, SnapshotReader
+from diskq.engine.queue.fifo_queue import Queue
+from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotRange, SnapshotReader
 from diskq.engine.spool.files import DEAD, SPOOL
 from diskq.options import QueueOptions
 from diskq.storage.closing import Closing
@@ -91,7 +91,7 @@ class DeadLetters(Closing):
         """
         self._fs = fs or OsFileSystem()
         self._path = as_path(path)
-        self._queue = FifoQueue(self._path, DEAD, options=_OPTIONS, fs=self._fs, never_empty=True)
+        self._queue = Queue(self._path, DEAD, options=_OPTIONS, fs=self._fs, never_empty=True)
         self._losses: dict[tuple[str, int], Repair] = {}  # found by `list`, by file and byte
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class DeadLetters(Closing):
         DiskFullError: all the dead letters are still there then.
         """
         dead_letters = self.select(ids)
-        with FifoQueue(self._path, SPOOL, options=_OPTIONS, fs=self._fs) as spool:
+        with Queue(self._path, SPOOL, options=_OPTIONS, fs=self._fs) as spool:
             spool.put_many([letter.body for letter in dead_letters], durability="synced")
         self.remove([letter.id for letter in dead_letters])
         return len(dead_letters)
@@ -205,7 +205,7 @@ def view_dead_letters(path: AnyPath, *, fs: FileSystem | None = None) -> list[De
 
 def _look(fs: FileSystem, directory: str, losses: list[SkippedBytes]) -> list[DeadLetter]:
     """Return the dead letters. What cannot be read is added to `losses`."""
-    ranges = itertools.chain.from_iterable(FifoSnapshot(directory, DEAD, fs=fs).plan())
+    ranges = itertools.chain.from_iterable(QueueSnapshot(directory, DEAD, fs=fs).plan())
     return _in_order(letter for each in ranges for letter in _dead_letters_of(fs, directory, each, losses))
 
 

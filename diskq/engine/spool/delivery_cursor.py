@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from diskq.engine.queue.age_samples import AgeSamples
 from diskq.engine.queue.files import QueuePosition
-from diskq.engine.queue.steps import FifoSteps
+from diskq.engine.queue.steps import QueueSteps
 from diskq.engine.spool.dead_letters import DeadLetter
 from diskq.engine.spool.files import (
     Note,
@@ -50,7 +50,7 @@ Epochs = tuple[tuple[QueuePosition, str], ...]
 class DeliveryCursor(Closing, Dropped):
     """What is delivered of an open queue, and the state of the delivery. For one thread at a time."""
 
-    def __init__(self, fs: FileSystem, path: str, queue: FifoSteps) -> None:
+    def __init__(self, fs: FileSystem, path: str, queue: QueueSteps) -> None:
         """Go on where the last process was. The queue's head is then there, and that is durable.
 
         Raises OSError, StorageFailedError.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from diskq.engine.log.committed_offsets import CommittedOffsets
 from diskq.engine.stream.committed_offset import GroupOffset
 from diskq.engine.stream.groups import Claim, ConsumerGroup
-from diskq.options import ConsumerOptions
+from diskq.options import StreamConsumerOptions
 
 __all__ = ["Membership"]
 
@@ -18,7 +18,7 @@ class Membership(CommittedOffsets):
     """One member of a group, and the partitions that it has claimed. For one thread at a time."""
 
     def __init__(
-        self, group: ConsumerGroup, options: ConsumerOptions, clock: Callable[[], float] | None = None
+        self, group: ConsumerGroup, options: StreamConsumerOptions, clock: Callable[[], float] | None = None
     ) -> None:
         super().__init__(group.name)
         self.options = options

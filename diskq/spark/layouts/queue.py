@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from diskq.engine.layouts import layout_of
 from diskq.engine.layouts import queue_names as names_in
-from diskq.engine.queue.snapshot import FifoSnapshot, OtherQueueError, SnapshotRange, SnapshotReader
+from diskq.engine.queue.snapshot import OtherQueueError, QueueSnapshot, SnapshotRange, SnapshotReader
 from diskq.errors import QueueMovedError
 from diskq.options import MIB
 from diskq.spark.errors import DiskqSparkError
@@ -94,7 +94,7 @@ class QueueLayout:
         self._parts = self._looked(parts) if pinned is None else pinned
 
     def _looked(self, parts: int | None) -> Parts:
-        snapshot = FifoSnapshot(self._directory, self._name)
+        snapshot = QueueSnapshot(self._directory, self._name)
         size = snapshot.size
         at_least = min(-(-size // _BYTES_IN_A_PART), _MOST_PARTS)
         return tuple(snapshot.plan(max(1, parts or 0, at_least)))

@@ -18,9 +18,9 @@ from diskq._native.core.message import JournalMessage, Message
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.time_lookup import JournalTimes
 from diskq.engine.log.reader import LogReader, SkippedBytes
-from diskq.engine.priority.store import QueueInfo
+from diskq.engine.priority.store import PriorityQueueInfo
 from diskq.engine.priority.view import StoreLook, look_at_store
-from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader, values_of
+from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader, values_of
 from diskq.engine.spool.files import DEAD, SPOOL
 from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.time_lookup import TimeLookup
@@ -126,7 +126,7 @@ class MessageSource(Closing):
         return FIELDS[kind_of(self.source)]
 
     @property
-    def queues(self) -> Sequence[QueueInfo]:
+    def queues(self) -> Sequence[PriorityQueueInfo]:
         """The queues of a priority store, and what they allow."""
         return ()
 
@@ -211,7 +211,7 @@ class _QueueReading(MessageSource):
     def __init__(self, source: Store, names: Sequence[str], fs: FileSystem) -> None:
         super().__init__(source, fs)
         self._path = source.path
-        snapshots = [(name, FifoSnapshot(source.path, name, fs=fs)) for name in names]
+        snapshots = [(name, QueueSnapshot(source.path, name, fs=fs)) for name in names]
         self._plans = [(name, list(chain.from_iterable(its.plan()))) for name, its in snapshots]
         self._repairs = [
             _as_gap(repair) for _, its in snapshots for repair in its.repairs if repair.records != 0
@@ -352,7 +352,7 @@ class _StoreReading(MessageSource):
         self._infos = [info for info in look.infos() if not wanted or info.name in wanted]
 
     @property
-    def queues(self) -> Sequence[QueueInfo]:
+    def queues(self) -> Sequence[PriorityQueueInfo]:
         return self._infos
 
     @property
@@ -399,7 +399,7 @@ class _Selected(MessageSource):
         self._selection = selection
 
     @property
-    def queues(self) -> Sequence[QueueInfo]:
+    def queues(self) -> Sequence[PriorityQueueInfo]:
         return self._inner.queues
 
     @property

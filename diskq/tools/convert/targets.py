@@ -13,8 +13,8 @@ from diskq._native.stream import codec as stream_codec
 from diskq.engine.journal.journal import Journal
 from diskq.engine.layouts import queue_names
 from diskq.engine.priority.state import DEFAULT, StoredQueue
-from diskq.engine.priority.store import PriorityStore, QueueInfo
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.priority.store import PriorityQueueInfo, PriorityStore
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
 from diskq.errors import (
     DiskqError,
@@ -67,7 +67,7 @@ def open_target(
     path: str,
     *,
     partitions: int | None = None,
-    queues: Sequence[QueueInfo] = (),
+    queues: Sequence[PriorityQueueInfo] = (),
     default_queue: str = DEFAULT,
     text: bool = False,
 ) -> Target:
@@ -123,7 +123,7 @@ class _Queues(Target):
         self._fs = fs
         self._path = path
         self._default = default
-        self._queues: dict[str, FifoQueue] = {}
+        self._queues: dict[str, Queue] = {}
         self._options = QueueOptions(
             max_message_size=_LARGEST, sync_every=UNBOUNDED, sync_timeout=_A_YEAR, max_unsynced=UNBOUNDED
         )
@@ -132,9 +132,9 @@ class _Queues(Target):
         for name, part in _by_name(batch):
             self._queue(name).put_many(part.values)
 
-    def _queue(self, name: str) -> FifoQueue:
+    def _queue(self, name: str) -> Queue:
         if name not in self._queues:
-            self._queues[name] = FifoQueue(self._path, name, options=self._options, fs=self._fs)
+            self._queues[name] = Queue(self._path, name, options=self._options, fs=self._fs)
         return self._queues[name]
 
     def admit(self, batch: EntryBatch, mapper: FieldMapper) -> None:
@@ -217,7 +217,7 @@ class _Journal(Target):
 
 
 class _Store(Target):
-    def __init__(self, fs: FileSystem, path: str, queues: Sequence[QueueInfo]) -> None:
+    def __init__(self, fs: FileSystem, path: str, queues: Sequence[PriorityQueueInfo]) -> None:
         options = PriorityOptions(
             max_message_size=LARGEST_PAYLOAD,
             sync_every=UNBOUNDED,
@@ -234,7 +234,7 @@ class _Store(Target):
             self.abandon()
             raise
 
-    def _make(self, info: QueueInfo) -> None:
+    def _make(self, info: PriorityQueueInfo) -> None:
         """Make a queue like the source's, if it does not exist."""
         if info.name in self._there:
             return

@@ -11,7 +11,7 @@ from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import MAX_BODY, NsqFraming
 from diskq.engine.queue.ack_log import acked_row, handed_row, read_ack_logs, tried_row
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.options import QueueOptions
 from diskq.storage.block_reader import BlockReader, Loss
@@ -33,7 +33,7 @@ def repair_queue(fs: FileSystem, directory: str, name: str, *, is_dry: bool) -> 
 
     Raises LockedError, DiskqError, OSError.
     """
-    with FifoQueue(directory, name, options=_ANY_SIZE, fs=fs) as queue:
+    with Queue(directory, name, options=_ANY_SIZE, fs=fs) as queue:
         repairs = list(queue.repairs)
     files = QueueFiles(fs, directory, name)
     check_log_empty(fs, files)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 
 from diskq.engine.layouts import queue_names
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.files import DEAD, SPOOL, SpoolFiles, SpoolStatus, read_note, read_state
 from diskq.storage.fs import FileSystem
@@ -41,7 +41,7 @@ def _repair_notes(fs: FileSystem, path: str) -> list[Repair]:
     if not wrong:
         return []
     repairs = []
-    with FifoQueue(path, SPOOL, fs=fs) as queue:
+    with Queue(path, SPOOL, fs=fs) as queue:
         for each in wrong:
             size = fs.size_of(each) or 0
             handle = fs.open(each)

@@ -14,7 +14,7 @@ from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import MAX_BODY, NsqFraming, count
 from diskq.engine.queue.ack_log import broken_rows, read_ack_logs
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.recovery import Recovered
 from diskq.engine.queue.redo_source import look_at_queue
@@ -55,7 +55,7 @@ def _look(fs: FileSystem, files: QueueFiles, report: Report) -> None:
     files.numbers()  # raises now, if there is no directory
     holder = read_holder(fs, files.lock)
     opened = partial(
-        FifoQueue,
+        Queue,
         files.directory,
         files.name,
         options=_ANY_SIZE,
@@ -72,7 +72,7 @@ def _count(records: bytes) -> int:
 class _QueueVerification:
     """One pass through the queue."""
 
-    def __init__(self, fs: FileSystem, look: Look[FifoQueue], files: QueueFiles, report: Report) -> None:
+    def __init__(self, fs: FileSystem, look: Look[Queue], files: QueueFiles, report: Report) -> None:
         """`fs` and `files` are without what the open has changed."""
         self._below = fs
         self._redo = look_at_queue(fs, files)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from diskq._native.queue.codec import MAX_BODY
 from diskq.engine import layouts
 from diskq.engine.log.reader import SkippedBytes
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.redo_source import queue_as_replayed
-from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader, values_of
+from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader, values_of
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.listings import names_in
@@ -127,10 +127,10 @@ def look_at_first(directory: str, name: str, count: int, *, fs: FileSystem | Non
     """Return the first `count` messages, which stay, as the next open would deliver them.
 
     If a process has the queue open, those that it has received since its last sync come, too. Raises as
-    `FifoSnapshot`.
+    `QueueSnapshot`.
     """
     disk = fs or OsFileSystem()
-    snapshot = FifoSnapshot(directory, name, fs=disk)
+    snapshot = QueueSnapshot(directory, name, fs=disk)
     found = FirstMessages([], [])
     for part in snapshot.ranges(_AT_ONCE):
         with SnapshotReader(directory, name, [part], fs=disk) as reader:
@@ -145,7 +145,7 @@ def look_at_first(directory: str, name: str, count: int, *, fs: FileSystem | Non
 def _as_opened(fs: FileSystem, directory: str, view: QueueView) -> QueueView:
     """Return it with what the next open finds; as it is if a process has just opened it."""
     lock = QueueFiles(fs, directory, view.name).lock
-    opened = partial(FifoQueue, directory, view.name, options=_ANY_SIZE)
+    opened = partial(Queue, directory, view.name, options=_ANY_SIZE)
     with look_at(fs, lock, lambda there: opened(fs=there)) as found:
         if (queue := found.engine) is None:
             return replace(view, is_exact=False)

@@ -31,7 +31,7 @@ def size_on(disk: CrashFS) -> int:
 @asynccontextmanager
 async def opened(
     disk: CrashFS, budget: diskq.DiskBudget, *names: str, **options: Any
-) -> AsyncIterator[list[diskq.DiskQueue]]:
+) -> AsyncIterator[list[diskq.QueueChannel]]:
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(
@@ -41,7 +41,7 @@ async def opened(
         ]
 
 
-async def fill(queue: diskq.DiskQueue, body: bytes = BODY) -> int:
+async def fill(queue: diskq.QueueChannel, body: bytes = BODY) -> int:
     """Send until there is no room; returns how many were sent."""
     sent = 0
     try:
@@ -240,9 +240,7 @@ async def test_a_thread_that_frees_space_wakes_waiting_senders(tmp_path):
     has_filled, may_drain = threading.Event(), threading.Event()
 
     def engine() -> None:
-        with diskq.FifoQueue(
-            tmp_path, "a", options=diskq.QueueOptions(budget=budget, on_full="reject")
-        ) as queue:
+        with diskq.Queue(tmp_path, "a", options=diskq.QueueOptions(budget=budget, on_full="reject")) as queue:
             with suppress(diskq.DiskFullError):
                 while True:
                     queue.put(BODY)
@@ -382,7 +380,7 @@ async def test_all_files_together_stay_within_the_budget(autojump_clock):
         trio.open_nursery() as nursery,
     ):
 
-        async def produce(queue: diskq.DiskQueue, size: int) -> None:
+        async def produce(queue: diskq.QueueChannel, size: int) -> None:
             nonlocal worst
             for _ in range(800):
                 with suppress(diskq.DiskFullError):  # c, where it has nothing to drop
@@ -392,7 +390,7 @@ async def test_all_files_together_stay_within_the_budget(autojump_clock):
             if not left:
                 nursery.cancel_scope.cancel()
 
-        async def consume(queue: diskq.DiskQueue) -> None:
+        async def consume(queue: diskq.QueueChannel) -> None:
             async for _ in queue:
                 await trio.sleep(0.001)
 
@@ -453,7 +451,7 @@ async def test_no_sender_waits_while_there_is_space_and_none_at_the_end(seed):
     assert received == [sorted(numbers) for numbers in sent]
 
 
-def is_at_rest(budget: diskq.DiskBudget, queues: list[diskq.DiskQueue]) -> bool:
+def is_at_rest(budget: diskq.DiskBudget, queues: list[diskq.QueueChannel]) -> bool:
     """True if stores with waiting senders are in line, and the first cannot have its space."""
     parked = [queue.statistics().tasks_waiting_send > 0 for queue in queues]
     members = budget.statistics().members

@@ -29,7 +29,7 @@ from tests.channels.stream_rig import ONE, producing, stored
 class Seen:
     """A channel, and the batches in which messages came to it."""
 
-    def __init__(self, channel: diskq.DiskQueue) -> None:
+    def __init__(self, channel: diskq.QueueChannel) -> None:
         self._channel = channel
         self.batches: list[int] = []
 

@@ -52,7 +52,7 @@ class TwoLanes(FaultFS[CrashFS]):
 
 
 @asynccontextmanager
-async def with_a_log(disk: TwoLanes, **options: Any) -> AsyncIterator[tuple[diskq.DiskQueue, Tasks]]:
+async def with_a_log(disk: TwoLanes, **options: Any) -> AsyncIterator[tuple[diskq.QueueChannel, Tasks]]:
     """A queue that has a redo log, and tasks."""
     async with trio.open_nursery() as nursery, opened(disk, **options) as queue:
         for body in (b"0", b"1"):
@@ -61,7 +61,7 @@ async def with_a_log(disk: TwoLanes, **options: Any) -> AsyncIterator[tuple[disk
     assert not disk.is_stuck, "nobody let it go"
 
 
-async def synced(tasks: Tasks, queue: diskq.DiskQueue, body: bytes) -> None:
+async def synced(tasks: Tasks, queue: diskq.QueueChannel, body: bytes) -> None:
     await tasks.start(body, lambda: queue.send(body, durability="synced"))
 
 

@@ -247,6 +247,6 @@ def test_a_queue_is_closed_in_an_async_generator_that_the_end_of_the_run_closes(
 
     generator: list[Any] = []
     trio.run(main)
-    with diskq.FifoQueue(tmp_path, "q") as queue:
+    with diskq.Queue(tmp_path, "q") as queue:
         assert queue.get_many(9) == [b"x"]
         assert not queue.repairs

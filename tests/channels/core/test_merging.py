@@ -10,7 +10,7 @@ import trio
 from trio.testing import assert_checkpoints, assert_no_checkpoints
 
 from diskq.channels.core.merging import merge
-from diskq.channels.queue.queue import DiskQueue
+from diskq.channels.queue.queue import QueueChannel
 from tests.channels.rig import Tasks, blocked, crash_disk, drain, numbered, opened
 
 
@@ -66,7 +66,7 @@ async def test_it_ends_when_all_have_ended_and_not_before():
 
 
 async def test_a_merge_of_nothing_has_ended():
-    nothing: list[DiskQueue] = []
+    nothing: list[QueueChannel] = []
     async with merge(*nothing) as merged:
         with pytest.raises(trio.EndOfChannel):
             await merged.receive()

@@ -24,7 +24,7 @@ from tests.sampling import first
 
 
 @pytest.fixture
-async def strict(disk) -> AsyncIterator[diskq.DiskQueue]:
+async def strict(disk) -> AsyncIterator[diskq.QueueChannel]:
     async with opened(disk, checkpoint_slice=0) as queue:
         yield queue
 
@@ -158,44 +158,44 @@ class Stopwatch(trio.abc.Instrument):
 BATCH = [b"x" * 100] * 50
 
 
-async def alternate(a: diskq.DiskQueue, _: diskq.DiskQueue) -> None:
+async def alternate(a: diskq.QueueChannel, _: diskq.QueueChannel) -> None:
     await a.send(b"x" * 100)
     await a.receive()
 
 
-async def alternate_batches(a: diskq.DiskQueue, _: diskq.DiskQueue) -> None:
+async def alternate_batches(a: diskq.QueueChannel, _: diskq.QueueChannel) -> None:
     await a.send_many(BATCH)
     await a.receive_many(50)
 
 
-async def forward(a: diskq.DiskQueue, b: diskq.DiskQueue) -> None:
+async def forward(a: diskq.QueueChannel, b: diskq.QueueChannel) -> None:
     await b.send(await a.receive())
 
 
-async def send_to_both(a: diskq.DiskQueue, b: diskq.DiskQueue) -> None:
+async def send_to_both(a: diskq.QueueChannel, b: diskq.QueueChannel) -> None:
     await a.send(b"x" * 100)
     await b.send(b"x" * 100)
 
 
-async def work(a: diskq.DiskQueue, _: diskq.DiskQueue) -> None:
+async def work(a: diskq.QueueChannel, _: diskq.QueueChannel) -> None:
     async with a.receiving(5):
         pass
 
 
-async def send_both_ways(a: diskq.DiskQueue, _: diskq.DiskQueue) -> None:
+async def send_both_ways(a: diskq.QueueChannel, _: diskq.QueueChannel) -> None:
     for _number in range(20):
         with contextlib.suppress(trio.WouldBlock):  # every sender waits for a slow disk
             a.send_nowait(b"x" * 100)
     await a.send(b"x" * 100)
 
 
-async def receive_both_ways(a: diskq.DiskQueue, _: diskq.DiskQueue) -> None:
+async def receive_both_ways(a: diskq.QueueChannel, _: diskq.QueueChannel) -> None:
     for _number in range(20):
         a.receive_nowait()
     await a.receive()
 
 
-LOOPS: dict[str, Callable[[diskq.DiskQueue, diskq.DiskQueue], Awaitable[object]]] = {
+LOOPS: dict[str, Callable[[diskq.QueueChannel, diskq.QueueChannel], Awaitable[object]]] = {
     "send": lambda a, _: a.send(b"x" * 100),
     "send to memory": lambda a, _: a.send(b"x" * 100, durability="memory"),
     "send_many": lambda a, _: a.send_many(BATCH),
@@ -212,7 +212,7 @@ LOOPS: dict[str, Callable[[diskq.DiskQueue, diskq.DiskQueue], Awaitable[object]]
 }
 
 
-Loop = Callable[[diskq.DiskQueue, diskq.DiskQueue], Awaitable[object]]
+Loop = Callable[[diskq.QueueChannel, diskq.QueueChannel], Awaitable[object]]
 
 
 async def longest_step(directory: Path, loop: Loop) -> float:
@@ -230,7 +230,7 @@ async def longest_step(directory: Path, loop: Loop) -> float:
     return max(steps)
 
 
-async def steps_of(loop: Loop, a: diskq.DiskQueue, b: diskq.DiskQueue, most: int) -> list[float]:
+async def steps_of(loop: Loop, a: diskq.QueueChannel, b: diskq.QueueChannel, most: int) -> list[float]:
     """The next ones. They are fewer where the loop is through with all messages before."""
     while a.depth < 100_000:
         await a.send_many(BATCH)

@@ -40,7 +40,7 @@ def on_a_crash_disk(number: int) -> diskq.open_queue:
     return opened(crash_disk(), sync_timeout=3600.0)
 
 
-async def send_synced(queues: list[diskq.DiskQueue], body: bytes) -> None:
+async def send_synced(queues: list[diskq.QueueChannel], body: bytes) -> None:
     async with trio.open_nursery() as nursery:
         for queue in queues:
             nursery.start_soon(partial(queue.send, body, durability="synced"))
@@ -257,7 +257,7 @@ async def test_a_child_of_a_fork_has_threads_of_its_own(tmp_path: Path) -> None:
                 worker = threading.Thread(target=use_elsewhere)  # the run of this thread is the parent's
                 worker.start()
                 worker.join()
-                with diskq.FifoQueue(tmp_path, "child") as left:
+                with diskq.Queue(tmp_path, "child") as left:
                     status = int(left.get_many(10) != [b"x"] * 3)
             finally:
                 os._exit(status)

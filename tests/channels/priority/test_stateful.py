@@ -247,7 +247,7 @@ class Run:
         self.disk = crash_disk()
         self.options = {"memory_flush": MEMORY_FLUSH, "sync_timeout": SYNC_TIMEOUT, **options}
         self.model = Model()
-        self.store: diskq.DiskPriorityStore
+        self.store: diskq.PriorityStoreChannel
 
     async def example(self, operations: list[Any]) -> None:
         rest = list(operations)
@@ -290,7 +290,7 @@ class Run:
         self.model.last_ids = {name: queue.last_id for name, queue in found.items()}
         return {name: dict(queue.records) for name, queue in found.items()}
 
-    def queue(self, name: str) -> diskq.DiskPriorityQueue | None:
+    def queue(self, name: str) -> diskq.PriorityQueueChannel | None:
         if name in self.model.now:
             return self.store.queue(name)
         try:

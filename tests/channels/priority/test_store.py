@@ -37,7 +37,7 @@ def told(records: Sequence[diskq.PriorityRecord]) -> list[tuple[int, bytes]]:
     return [(record.priority, record.payload) for record in records]
 
 
-def drain(queue: diskq.DiskPriorityQueue) -> list[tuple[int, bytes]]:
+def drain(queue: diskq.PriorityQueueChannel) -> list[tuple[int, bytes]]:
     """Everything that can be received at once; it is acknowledged."""
     records = []
     while True:
@@ -48,7 +48,7 @@ def drain(queue: diskq.DiskPriorityQueue) -> list[tuple[int, bytes]]:
             return told(records)
 
 
-async def use_block(queue: diskq.DiskPriorityQueue) -> None:
+async def use_block(queue: diskq.PriorityQueueChannel) -> None:
     async with queue.receiving():
         pass
 
@@ -668,11 +668,11 @@ async def test_an_unknown_word_of_durability_is_refused(disk):
         opened(disk, on_full="drop_oldest")
 
 
-async def send_now(queue: diskq.DiskPriorityQueue) -> None:
+async def send_now(queue: diskq.PriorityQueueChannel) -> None:
     queue.send_nowait(b"x")
 
 
-CALLS_ON_DELETED: dict[str, Callable[[diskq.DiskPriorityQueue], Awaitable[object]]] = {
+CALLS_ON_DELETED: dict[str, Callable[[diskq.PriorityQueueChannel], Awaitable[object]]] = {
     "receive": lambda queue: queue.receive(),
     "peek": lambda queue: queue.peek(),
     "send": lambda queue: queue.send(b"x"),
@@ -880,7 +880,7 @@ async def test_a_snapshot_that_cannot_be_installed_breaks_the_store():
 # --- closed, and broken -----------------------------------------------------------------------------
 
 
-CALLS: dict[str, Callable[[diskq.DiskPriorityStore, diskq.DiskPriorityQueue], Awaitable[object]]] = {
+CALLS: dict[str, Callable[[diskq.PriorityStoreChannel, diskq.PriorityQueueChannel], Awaitable[object]]] = {
     "send": lambda store, queue: queue.send(b"new"),
     "send synced": lambda store, queue: queue.send(b"new", durability="synced"),
     "send to memory": lambda store, queue: queue.send(b"new", durability="memory"),

@@ -35,7 +35,7 @@ def bytes_on(disk: FaultFS[CrashFS]) -> int:
     return sum(len(data) for path, data in disk.inner.files().items() if ".diskqueue.0" in path)
 
 
-async def fill(queue: diskq.DiskQueue, size: int = 1020) -> int:
+async def fill(queue: diskq.QueueChannel, size: int = 1020) -> int:
     """Send until there is no room; returns how many were sent."""
     sent = 0
     try:

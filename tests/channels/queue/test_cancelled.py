@@ -26,7 +26,7 @@ from tests.channels.rig import (
 )
 
 
-async def use_block(queue: diskq.DiskQueue, max_items: int = 3, linger: float = 0.0) -> None:
+async def use_block(queue: diskq.QueueChannel, max_items: int = 3, linger: float = 0.0) -> None:
     async with queue.receiving(max_items, linger=linger):
         pass
 
@@ -371,7 +371,7 @@ def test_an_interrupt_during_the_last_sync_comes_after_it():
 
     run_interrupted(main)
     assert left_in(disk.inner.crash()) == numbered(10)
-    with diskq.FifoQueue("/q", "events", fs=disk) as queue:  # the lock is free again
+    with diskq.Queue("/q", "events", fs=disk) as queue:  # the lock is free again
         assert queue.depth == 10
 
 
@@ -426,7 +426,7 @@ def test_an_interrupt_at_any_moment_leaves_the_queue_whole(seed):
     got = received + rest
     assert got == sent[: len(got)]
     assert len(got) >= len(sent) - 1  # the last one was not acknowledged
-    with diskq.FifoQueue("/q", "events", fs=disk) as queue:  # the lock is free again
+    with diskq.Queue("/q", "events", fs=disk) as queue:  # the lock is free again
         assert queue.depth == len(rest)
 
 

@@ -32,11 +32,11 @@ def written(disk: FaultFS[CrashFS]) -> bytes:
     return disk.inner.files().get(data_path(), b"")
 
 
-def barriers(queue: diskq.DiskQueue) -> int:
+def barriers(queue: diskq.QueueChannel) -> int:
     return queue.statistics().barriers
 
 
-async def until_barrier(queue: diskq.DiskQueue, number: int) -> None:
+async def until_barrier(queue: diskq.QueueChannel, number: int) -> None:
     await until(lambda: barriers(queue) >= number)
     assert barriers(queue) == number
 
@@ -181,7 +181,7 @@ async def test_written_costs_no_sync_until_one_is_due(mock_clock):
 # --- memory -------------------------------------------------------------------------------------
 
 
-async def hold_one(disk: FaultFS[CrashFS], queue: diskq.DiskQueue) -> None:
+async def hold_one(disk: FaultFS[CrashFS], queue: diskq.QueueChannel) -> None:
     before = written(disk).count(b"held")
     await queue.send(b"held", durability="memory")
     assert written(disk).count(b"held") == before
@@ -277,20 +277,20 @@ async def test_a_kill_costs_what_was_in_memory_and_nothing_else():
 # --- the sync policy ------------------------------------------------------------------------------
 
 
-async def send(queue: diskq.DiskQueue) -> None:
+async def send(queue: diskq.QueueChannel) -> None:
     await queue.send(b"x")
 
 
-async def receive(queue: diskq.DiskQueue) -> None:
+async def receive(queue: diskq.QueueChannel) -> None:
     await queue.receive()
 
 
-async def commit(queue: diskq.DiskQueue) -> None:
+async def commit(queue: diskq.QueueChannel) -> None:
     async with queue.receiving(1):
         pass
 
 
-def send_now(queue: diskq.DiskQueue) -> None:
+def send_now(queue: diskq.QueueChannel) -> None:
     queue.send_nowait(b"x")
 
 

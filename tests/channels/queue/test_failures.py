@@ -34,12 +34,12 @@ def assert_broken(failure: object, cause: int | None = errno.EIO) -> None:
     assert failure.__cause__.__cause__.errno == cause
 
 
-async def use_block(queue: diskq.DiskQueue) -> None:
+async def use_block(queue: diskq.QueueChannel) -> None:
     async with queue.receiving(3):
         pass
 
 
-NEW_CALLS: dict[str, Callable[[diskq.DiskQueue], Awaitable[object]]] = {
+NEW_CALLS: dict[str, Callable[[diskq.QueueChannel], Awaitable[object]]] = {
     "send": lambda queue: queue.send(b"new"),
     "send synced": lambda queue: queue.send(b"new", durability="synced"),
     "send to memory": lambda queue: queue.send(b"new", durability="memory"),

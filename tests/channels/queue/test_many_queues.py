@@ -43,7 +43,7 @@ def disk() -> FaultFS[CrashFS]:
 
 
 @pytest.fixture
-async def queues(disk: FaultFS[CrashFS]) -> AsyncIterator[list[diskq.DiskQueue]]:
+async def queues(disk: FaultFS[CrashFS]) -> AsyncIterator[list[diskq.QueueChannel]]:
     """Each of them has had a message since its last sync."""
     async with contextlib.AsyncExitStack() as stack:
         opened = []
@@ -55,7 +55,7 @@ async def queues(disk: FaultFS[CrashFS]) -> AsyncIterator[list[diskq.DiskQueue]]
         yield opened
 
 
-async def send_round(queues: list[diskq.DiskQueue]) -> None:
+async def send_round(queues: list[diskq.QueueChannel]) -> None:
     for queue in queues:
         await queue.send(b"x" * 100)
 

@@ -634,12 +634,12 @@ async def test_clones_share_the_queue_and_are_closed_by_their_blocks(open_queue)
         assert (queue.depth, queue.statistics().open_handles) == (1, 1)
 
 
-async def use_block(queue: diskq.DiskQueue) -> None:
+async def use_block(queue: diskq.QueueChannel) -> None:
     async with queue.receiving(5):
         await trio.lowlevel.checkpoint()
 
 
-def calls_on(queue: diskq.DiskQueue) -> list[Callable[[], Awaitable[object]]]:
+def calls_on(queue: diskq.QueueChannel) -> list[Callable[[], Awaitable[object]]]:
     return [
         lambda: queue.send(b"late"),
         lambda: queue.send(b"late", durability="synced"),

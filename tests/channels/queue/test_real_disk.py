@@ -44,7 +44,7 @@ def body(number: int) -> bytes:
     return (b"%d " % number).ljust(BODY, b".")
 
 
-async def fill(queue: diskq.DiskQueue, start: int, on_full: str | None) -> int:
+async def fill(queue: diskq.QueueChannel, start: int, on_full: str | None) -> int:
     """Send until the policy or the disk refuses. Returns the number after the last accepted message."""
     number = start
     while number < start + 1500:
@@ -77,7 +77,7 @@ async def fill_and_drain(directory: Path, word: str, bound: str) -> None:
             await queue.sync()  # what was received is removed
         await queue.send(b"the last one")
         assert queue.repairs == ()
-    with diskq.FifoQueue(directory, "q") as found:
+    with diskq.Queue(directory, "q") as found:
         assert found.get_many(10) == [b"the last one"]
         assert found.repairs == ()
 

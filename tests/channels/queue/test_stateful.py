@@ -240,7 +240,7 @@ class Run:
         self.disk = crash_disk()
         self.options = options
         self.model = Model(has_memory="memory_size" in options)
-        self.queue: diskq.DiskQueue
+        self.queue: diskq.QueueChannel
 
     async def example(self, operations: list[Any]) -> None:
         rest = list(operations)
@@ -273,7 +273,7 @@ class Run:
 
     def look(self) -> list[bytes]:
         """Return what is in the queue, which is not open."""
-        with diskq.FifoQueue("/q", "events", fs=self.disk) as queue:
+        with diskq.Queue("/q", "events", fs=self.disk) as queue:
             found = queue.peek_many(100_000)
             assert queue.depth == len(found)
             assert queue.statistics().lost == 0

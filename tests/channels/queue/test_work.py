@@ -81,7 +81,7 @@ async def test_workers_are_served_in_order_of_arrival(disk, autojump_clock):
 async def test_each_message_is_dealt_with_by_one_of_many(disk, autojump_clock):
     done: list[bytes] = []
 
-    async def worker(work: diskq.DiskWork, seed: int) -> None:
+    async def worker(work: diskq.QueueWorkChannel, seed: int) -> None:
         rng = random.Random(seed)
         async for lease in work:
             await trio.sleep(rng.random())
@@ -421,11 +421,11 @@ async def test_they_count_for_the_sync_that_is_due(disk, autojump_clock):
 # --- cancelled ------------------------------------------------------------------------------------
 
 
-async def linger(work: diskq.DiskWork) -> None:
+async def linger(work: diskq.QueueWorkChannel) -> None:
     await work.receive_many(30, linger=60)
 
 
-async def use_block(work: diskq.DiskWork) -> None:
+async def use_block(work: diskq.QueueWorkChannel) -> None:
     async with work.receiving():
         await trio.sleep_forever()
 
@@ -470,7 +470,7 @@ async def test_at_each_step_a_call_has_taken_or_was_cancelled(call):
             ended: list[outcome.Outcome[Any]] = []
 
             async def run(
-                work: diskq.DiskWork = work,
+                work: diskq.QueueWorkChannel = work,
                 cancelling: CancelAt = cancelling,
                 ended: list[outcome.Outcome[Any]] = ended,
             ) -> None:
@@ -561,8 +561,8 @@ class Run:
         self.options = options
         self.disk = crash_disk()
         self.model = Model()
-        self.queue: diskq.DiskQueue
-        self.work: diskq.DiskWork
+        self.queue: diskq.QueueChannel
+        self.work: diskq.QueueWorkChannel
 
     async def example(self, operations: list[Op]) -> None:
         rest = list(operations)
@@ -620,7 +620,7 @@ class Run:
         model.lost_process()
         known = model.waiting | {number: tried for number, (tried, _) in model.delayed.items()}
         now, shadow = trio.current_time(), after.copy()
-        with diskq.FifoQueue("/q", "events", fs=shadow) as queue, diskq.FifoWork(queue) as work:
+        with diskq.Queue("/q", "events", fs=shadow) as queue, diskq.QueueWork(queue) as work:
             leases = work.get_many(1000)
             delayed: dict[int, tuple[int, float]] = {}
             while work.next_due() < math.inf:

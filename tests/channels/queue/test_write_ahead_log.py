@@ -30,7 +30,7 @@ def disk() -> CrashFS:
 
 
 def left_in(fs: CrashFS) -> list[bytes]:
-    with diskq.FifoQueue("/q", "events", fs=fs) as queue:
+    with diskq.Queue("/q", "events", fs=fs) as queue:
         assert not queue.repairs
         return queue.peek_many(10_000)
 
@@ -89,7 +89,7 @@ async def test_a_power_cut_ignores_the_wal() -> None:
             await queue.send(b"%d" % number)
         for seed in range(20):
             after = fs.crash(random.Random(seed))
-            with diskq.FifoQueue("/q", "events", fs=after) as survivor:
+            with diskq.Queue("/q", "events", fs=after) as survivor:
                 found = survivor.peek_many(100)
             expected = [b"synced", *(b"%d" % number for number in range(50))]
             assert found == expected[: len(found)]
@@ -111,9 +111,9 @@ async def test_a_wal_from_before_a_power_cut_is_never_believed() -> None:
             cut += 1
             first = after.copy()
             first.cut_at = cut
-            with contextlib.suppress(PowerCut), diskq.FifoQueue("/q", "events", fs=first):
+            with contextlib.suppress(PowerCut), diskq.Queue("/q", "events", fs=first):
                 pass
-            with diskq.FifoQueue("/q", "events", fs=first.kill()) as survivor:
+            with diskq.Queue("/q", "events", fs=first.kill()) as survivor:
                 found = survivor.peek_many(100)
             assert found == expected[: len(found)] != []
             if not first.is_cut:
@@ -182,7 +182,7 @@ async def test_a_garbled_wal_gives_no_message() -> None:
         await queue.send(b"one", durability="synced")
     for content in (b"\xff" * 65536, b"", b"diskqsl1" + b"\xff" * 65528, b"diskqsl1" + bytes(65528)):
         fs.write_durably(WAL, content)
-        with diskq.FifoQueue("/q", "events", fs=fs.kill()) as survivor:
+        with diskq.Queue("/q", "events", fs=fs.kill()) as survivor:
             assert survivor.peek_many(10) == [b"one"]
             assert all(repair.path == WAL and not repair.kept % 1024 for repair in survivor.repairs)
 
@@ -216,7 +216,7 @@ async def test_a_full_disk_raises_in_the_next_sender_and_loses_nothing_accepted(
         assert await queue.receive_many(100_000) == [*accepted, b"last"]
 
 
-async def fill_the_disk(queue: diskq.DiskQueue, size: int, accepted: list[bytes]) -> None:
+async def fill_the_disk(queue: diskq.QueueChannel, size: int, accepted: list[bytes]) -> None:
     """Send until the disk refuses."""
     while True:
         body = b"%d" % len(accepted) + bytes(size)
@@ -284,7 +284,7 @@ def test_a_real_process_killed_at_any_moment_loses_no_acknowledged_message(tmp_p
         process.send_signal(signal.SIGKILL)
         rest = process.stdout.read().split(b"\n")[:-1]  # but a line that the kill cut short
         told = int(rest[-1]) if rest else lines * 100
-    with diskq.FifoQueue(tmp_path, "events") as queue:
+    with diskq.Queue(tmp_path, "events") as queue:
         found = queue.get_many(10**7)
     assert found == [b"%d" % number for number in range(len(found))]
     assert len(found) >= told

@@ -159,7 +159,7 @@ async def test_a_letter_stays_until_its_message_is_on_stable_storage_again(autoj
         with diskq.DeadLetters("/q/spool", fs=crashed) as letters:
             assert [letter.body for letter in letters.list()] == [b"1"]
         await until(lambda: len(spool.dead_letters) == 0)
-        with diskq.FifoQueue("/q/spool", "spool", fs=disk.inner.crash()) as queue:
+        with diskq.Queue("/q/spool", "spool", fs=disk.inner.crash()) as queue:
             assert queue.get_many(10)[-1:] == [b"1"]
 
 
@@ -328,7 +328,7 @@ async def test_a_note_of_other_files_is_not_believed(disk, autojump_clock):
         await spool.drained()
     for path in [path for path in disk.files() if "/spool.diskqueue" in path or path.endswith("spool.lock")]:
         disk.unlink(path)
-    with diskq.FifoQueue(PATH, "spool", fs=disk) as queue:
+    with diskq.Queue(PATH, "spool", fs=disk) as queue:
         queue.put_many([b"a", b"b", b"c", b"d", b"e", b"f"])
     assert waiting_in(disk) == [b"a", b"b", b"c", b"d", b"e", b"f"]
 

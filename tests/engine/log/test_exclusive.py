@@ -11,32 +11,32 @@ import pytest
 from diskq.engine.journal.journal import Journal
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.fifo_queue import FifoQueue
-from diskq.engine.queue.work import FifoWork
+from diskq.engine.queue.fifo_queue import Queue
+from diskq.engine.queue.work import QueueWork
 from diskq.engine.stream.stream import Stream
 
 BY_HAND = {
-    FifoQueue: "put put_many put_nowait get get_many get_nowait",
+    Queue: "put put_many put_nowait get get_many get_nowait",
     Stream: "append append_many",
     Journal: "append append_many",
     PriorityStore: "put put_many get get_many ack ack_many nack nack_many",
-    FifoWork: "get get_nowait task_done",
+    QueueWork: "get get_nowait task_done",
     LogWriter: "",
 }
 LOOKS = {
-    FifoQueue: "full qsize statistics",
+    Queue: "full qsize statistics",
     Stream: "partition_of",
     Journal: "",
     PriorityStore: "info queue queues statistics",
-    FifoWork: "give_up holds next_due settle statistics",
+    QueueWork: "give_up holds next_due settle statistics",
     LogWriter: "check_usable deadline durability is_point_due is_too_much_unsynced",
 }
 STEPS = {
-    FifoQueue: "advance clear close delete empty flush join peek peek_many sync",
+    Queue: "advance clear close delete empty flush join peek peek_many sync",
     Stream: "close flush sync",
     Journal: "close flush sync",
     PriorityStore: "close flush peek sync",
-    FifoWork: "abandon join",
+    QueueWork: "abandon join",
     LogWriter: "after_append append_failed begin bound_waiting catch_up catch_up_before clear_redo commit"
     " end_failed end_sync fail hold join_sync make_directories new_gate note on_release refuse release roll"
     " run share_sync shut sign_lock raise_left_out use_redo use_wals",

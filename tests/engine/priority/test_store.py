@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diskq.engine.priority.store import PriorityStore, QueueInfo
+from diskq.engine.priority.store import PriorityQueueInfo, PriorityStore
 from diskq.errors import (
     CorruptionError,
     LeaseError,
@@ -179,7 +179,7 @@ def test_queues_are_told_apart():
         store.put_many(store.queue("b"), [b"four", b"more"], 3)
         store.get(store.queue("b"))
         assert [info.name for info in store.queues()] == ["", "a", "b"]
-        assert store.info(store.queue("b")) == QueueInfo(
+        assert store.info(store.queue("b")) == PriorityQueueInfo(
             name="b",
             implementation="QA",
             ready=1,

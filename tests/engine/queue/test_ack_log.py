@@ -19,8 +19,8 @@ from diskq.engine.queue.ack_log import (
     tried_row,
 )
 from diskq.engine.queue.files import QueueFiles, QueuePosition
-from diskq.engine.queue.work import FifoWork
-from diskq.options import WorkOptions
+from diskq.engine.queue.work import QueueWork
+from diskq.options import QueueWorkOptions
 from diskq.storage.barrier import Barrier
 from diskq.testing import CrashFS
 from tests.engine.queues import ROOT, Disk, bodies, body, disk, meta, opened
@@ -42,7 +42,7 @@ def put_journal(fs: Disk, *rows: bytes) -> None:
 
 def handed_out(fs: Disk) -> list[bytes]:
     """Return all messages that work on the queue hands out."""
-    with opened(fs) as queue, FifoWork(queue, options=WorkOptions(max_in_flight=10_000)) as work:
+    with opened(fs) as queue, QueueWork(queue, options=QueueWorkOptions(max_in_flight=10_000)) as work:
         return [lease.body for lease in work.get_many(10_000)]
 
 
@@ -142,7 +142,7 @@ def test_a_row_that_reaches_beyond_what_is_written_is_cut_there():
     with opened(fs) as queue:
         queue.put_many(bodies(3, start=3))
     assert handed_out(fs) == [body(0), *bodies(3, start=3)]
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         assert [lease.attempts for lease in work.get_many(10)] == [2, 1, 1, 1]
 
 
@@ -183,7 +183,7 @@ def test_an_ack_log_of_consumed_messages_is_removed():
 
 def test_a_deleted_queue_leaves_no_ack_log():
     fs = filled(3)
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         leases = work.get_many(3)
         work.ack(leases[1])
         assert fs.size_of(PATH)
@@ -197,7 +197,7 @@ def test_a_deleted_queue_leaves_no_ack_log():
 def test_a_file_that_has_grown_is_followed_by_one_of_what_matters(monkeypatch):
     monkeypatch.setattr(ackjournal, "_GROWN", 20 * ROW.size)
     fs = filled(60)
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         leases = [lease for _ in range(60) for lease in work.get_many(1)]
         work.ack(leases[20:30])
         work.nack(leases[40])
@@ -207,7 +207,7 @@ def test_a_file_that_has_grown_is_followed_by_one_of_what_matters(monkeypatch):
         assert fs.size_of(PATH) is None
         assert fs.size_of(PATH.replace("1", "2")) == 3 * ROW.size, "handed, acked, one rests"
         after = fs.crash()
-    with opened(after) as queue, FifoWork(queue) as work:
+    with opened(after) as queue, QueueWork(queue) as work:
         numbers = {int(lease.body[:8]): lease.attempts for lease in work.get_many(100)}
         assert sorted(numbers) == [*range(20), *range(30, 41), *range(42, 60)]
         assert set(numbers.values()) == {2}
@@ -215,19 +215,19 @@ def test_a_file_that_has_grown_is_followed_by_one_of_what_matters(monkeypatch):
 
 def test_a_new_file_has_the_attempts_of_messages_in_flight_or_not_reached(monkeypatch):
     fs = filled(30)
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         leases = work.get_many(30)
         work.nack(leases[0])
         work.nack(leases[25])
         work.ack(leases[26])
     with opened(fs) as queue:
-        work = FifoWork(queue, options=WorkOptions(max_ahead=4))
+        work = QueueWork(queue, options=QueueWorkOptions(max_ahead=4))
         assert work.get_many(1)[0].attempts == 2
         monkeypatch.setattr(ackjournal, "_GROWN", 0)
         queue.sync()
         assert fs.size_of(PATH) is None
         after = fs.crash()
-    with opened(after) as queue, FifoWork(queue) as work:
+    with opened(after) as queue, QueueWork(queue) as work:
         found = {int(lease.body[:8]): lease.attempts for lease in work.get_many(100)}
         assert (found[0], found[1], found[25]) == (3, 1, 2)
         assert 26 not in found
@@ -241,7 +241,7 @@ def worked_on() -> tuple[RamFS, set[bytes]]:
     fs = filled(24)
     rng = random.Random(1)
     with opened(fs) as queue:
-        work = FifoWork(queue)
+        work = QueueWork(queue)
         leases = work.get_many(20)
         for chosen in ([2, 3, 4], [9], [11, 12], [17]):
             work.ack([leases[number] for number in chosen])
@@ -285,7 +285,7 @@ def test_a_torn_row_at_its_end_is_written_over():
     fs, _ = worked_on()
     content = fs.read(PATH)
     fs.write_durably(PATH, content[: -ROW.size] + b"torn")
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         (first,) = work.get_many(1)
         work.ack(first)
     assert fs.size_of(PATH) is None or len(fs.read(PATH)) % ROW.size == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from diskq.engine.log.append_mode import Admission, Mode
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.retention import retain
 from diskq.engine.stream.stream import Stream
@@ -29,7 +29,7 @@ def size_on(fs: CrashFS) -> int:
     return sum(map(len, fs.files().values()))
 
 
-def filled(queue: FifoQueue, length: int = 1000) -> int:
+def filled(queue: Queue, length: int = 1000) -> int:
     sent = 0
     with contextlib.suppress(DiskFullError):
         while True:
@@ -38,7 +38,7 @@ def filled(queue: FifoQueue, length: int = 1000) -> int:
     return sent
 
 
-def two(fs: FileSystem, budget: DiskBudget, **options: object) -> tuple[FifoQueue, FifoQueue]:
+def two(fs: FileSystem, budget: DiskBudget, **options: object) -> tuple[Queue, Queue]:
     return opened(fs, "a", budget=budget, **options), opened(fs, "b", budget=budget, **options)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability
 from diskq.testing import CrashFS, FaultFS
@@ -121,7 +121,7 @@ def test_messages_held_in_memory_can_be_taken_though_the_disk_is_full():
 FULL_AT = [*range(0, 9000, 700), *range(9000, 400_000, 43_000)]
 
 
-def fill(queue: FifoQueue, in_batches_of: int) -> list[bytes]:
+def fill(queue: Queue, in_batches_of: int) -> list[bytes]:
     """Put until the disk is full. Returns what is in the queue."""
     sent: list[bytes] = []
     while True:
@@ -384,7 +384,7 @@ class Witness:
             self.errors += 1
             return None
 
-    def put(self, queue: FifoQueue, batch: list[bytes], durability: Durability) -> None:
+    def put(self, queue: Queue, batch: list[bytes], durability: Durability) -> None:
         before = queue.steps.accepted_total
         try:
             queue.put_many(batch, durability=durability)
@@ -403,12 +403,12 @@ class Witness:
         if durability == "synced":
             self.synced = len(self.accepted)
 
-    def take(self, queue: FifoQueue, count: int) -> None:
+    def take(self, queue: Queue, count: int) -> None:
         received = queue.get_many(count)
         assert received == self.accepted[self.taken : self.taken + len(received)]
         self.taken += len(received)
 
-    def sync(self, queue: FifoQueue) -> None:
+    def sync(self, queue: Queue) -> None:
         queue.sync()
         self.synced = len(self.accepted)
 

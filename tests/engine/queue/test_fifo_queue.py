@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.errors import DiskFullError, LockedError, MessageSizeError, QueueNameError
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem, OsFileSystem
@@ -463,7 +463,7 @@ def test_metadata_follows_writing_and_reading():
 
 def test_the_first_call_after_the_timeout_executes_the_sync(tmp_path):
     """The queue has no thread that could do it. Messages before pass without a look at the policy."""
-    with FifoQueue(tmp_path, "q", options=QueueOptions(sync_timeout=0.01, sync_every=10**9)) as queue:
+    with Queue(tmp_path, "q", options=QueueOptions(sync_timeout=0.01, sync_every=10**9)) as queue:
         for act in (lambda: queue.put(b"one"), lambda: taken(queue)):
             barriers = queue.statistics().barriers
             end = time.monotonic() + 30
@@ -553,7 +553,7 @@ def test_four_writers_and_four_readers_lose_nothing_and_read_nothing_twice(tmp_p
     acknowledged: list[bytes] = []
     received: list[bytes] = []
 
-    def write(queue: FifoQueue, writer: int) -> None:
+    def write(queue: Queue, writer: int) -> None:
         rng = random.Random(writer)
         for number in range(500):
             message = b"%d/%d/" % (writer, number) + rng.randbytes(rng.randrange(100))
@@ -561,7 +561,7 @@ def test_four_writers_and_four_readers_lose_nothing_and_read_nothing_twice(tmp_p
                 queue.put(message)
                 acknowledged.append(message)
 
-    def read(queue: FifoQueue) -> None:
+    def read(queue: Queue) -> None:
         while True:
             with mutex:
                 message = taken(queue)
@@ -577,9 +577,9 @@ def test_four_writers_and_four_readers_lose_nothing_and_read_nothing_twice(tmp_p
             thread.join()
 
     options = QueueOptions(max_bytes_per_file=10_000, sync_every=1000)
-    with FifoQueue(tmp_path, "q", options=options) as queue:
+    with Queue(tmp_path, "q", options=options) as queue:
         run(write, *((queue, writer) for writer in range(4)))
-    with FifoQueue(tmp_path, "q", options=options) as queue:
+    with Queue(tmp_path, "q", options=options) as queue:
         assert queue.depth == len(acknowledged) == 2000
         run(read, *((queue,) for _ in range(4)))
         assert queue.depth == 0
@@ -659,9 +659,9 @@ GOOD_NAMES = ["q", "topic:channel#ephemeral", "a b", "100%", "%d%s", "ünï-çø
 
 @pytest.mark.parametrize("name", GOOD_NAMES)
 def test_a_name_that_nsqd_could_have_made_is_a_name(tmp_path, name):
-    with FifoQueue(tmp_path, name) as queue:
+    with Queue(tmp_path, name) as queue:
         queue.put(name.encode())
-    with FifoQueue(tmp_path, name) as queue:
+    with Queue(tmp_path, name) as queue:
         assert queue.get() == name.encode()
     assert (tmp_path / f"{name}.diskqueue.000000.dat").exists()
 
@@ -688,7 +688,7 @@ def test_a_name_that_nsqd_could_have_made_is_a_name(tmp_path, name):
 )
 def test_a_name_that_would_leave_its_directory_or_break_a_line_is_refused(tmp_path, name):
     with pytest.raises(QueueNameError) as refused:
-        FifoQueue(tmp_path, name)
+        Queue(tmp_path, name)
     assert refused.value.name == name
     assert repr(name) in str(refused.value)
     assert not list(tmp_path.iterdir())
@@ -697,41 +697,41 @@ def test_a_name_that_would_leave_its_directory_or_break_a_line_is_refused(tmp_pa
 @pytest.mark.parametrize("name", [None, 7, b"bytes", Path("path")])
 def test_a_name_is_a_str(tmp_path, name):
     with pytest.raises(TypeError, match="a queue's name is a str, not"):
-        FifoQueue(tmp_path, name)
+        Queue(tmp_path, name)
 
 
 def test_a_directory_is_a_str_or_a_path(tmp_path):
-    FifoQueue(str(tmp_path), "q").close()
+    Queue(str(tmp_path), "q").close()
     with pytest.raises(TypeError, match="not bytes"):
-        FifoQueue(os.fsencode(tmp_path), "q")  # type: ignore[arg-type]
+        Queue(os.fsencode(tmp_path), "q")  # type: ignore[arg-type]
 
 
 def test_a_percent_sign_in_the_directory_is_a_character_like_any_other(tmp_path):
     """N12: the peer uses the path as a format string."""
     directory = tmp_path / "100%d of %s"
     directory.mkdir()
-    with FifoQueue(directory, "q%d") as queue:
+    with Queue(directory, "q%d") as queue:
         queue.put(b"one")
     assert (directory / "q%d.diskqueue.000000.dat").exists()
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError) as refused:
-        FifoQueue(tmp_path / "nowhere", "q")
+        Queue(tmp_path / "nowhere", "q")
     assert str(tmp_path / "nowhere") in str(refused.value)
 
 
 def test_a_directory_that_is_a_file_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError) as refused:
-        FifoQueue(tmp_path / "file", "q")
+        Queue(tmp_path / "file", "q")
     assert str(tmp_path / "file") in str(refused.value)
 
 
 def test_a_file_in_the_place_of_the_private_directory_is_refused(tmp_path):
     (tmp_path / ".diskq").touch()
     with pytest.raises(NotADirectoryError) as refused:
-        FifoQueue(tmp_path, "q")
+        Queue(tmp_path, "q")
     assert str(tmp_path / ".diskq") in str(refused.value)
 
 
@@ -749,14 +749,14 @@ def test_a_directory_that_may_not_be_written_is_named(error, verb):
 
 def test_a_queue_that_is_open_is_refused_and_its_holder_named(tmp_path):
     """N8: the peer has no lock, and two processes on one queue destroy each other's messages."""
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         queue.put(b"one")
         with pytest.raises(LockedError) as refused:
-            FifoQueue(tmp_path, "q")
+            Queue(tmp_path, "q")
         assert f"queue 'q' in {tmp_path} is in use by process {os.getpid()}" in str(refused.value)
         queue.put(b"two")
         assert drained(queue) == [b"one", b"two"]
-    FifoQueue(tmp_path, "q").close()
+    Queue(tmp_path, "q").close()
 
 
 def test_a_refused_open_leaves_everything_as_it_was():
@@ -772,7 +772,7 @@ def test_a_refused_open_leaves_everything_as_it_was():
 
 def test_queues_in_one_directory_do_not_know_of_each_other(tmp_path):
     names = ["q", "qq", "q.diskqueue", "q.diskqueue.meta", "topic", "topic:channel"]
-    queues = {name: FifoQueue(tmp_path, name, options=QueueOptions(max_bytes_per_file=50)) for name in names}
+    queues = {name: Queue(tmp_path, name, options=QueueOptions(max_bytes_per_file=50)) for name in names}
     for name, queue in queues.items():
         queue.put_many([name.encode() * 3] * 10)
     queues["topic"].clear()
@@ -780,7 +780,7 @@ def test_queues_in_one_directory_do_not_know_of_each_other(tmp_path):
     for queue in queues.values():
         queue.close()
     for name in queues:
-        with FifoQueue(tmp_path, name) as queue:
+        with Queue(tmp_path, name) as queue:
             assert drained(queue) == ([] if name == "topic" else [name.encode() * 3] * 10)
             assert not queue.repairs
 
@@ -788,7 +788,7 @@ def test_queues_in_one_directory_do_not_know_of_each_other(tmp_path):
 def test_files_are_for_their_owner_alone(tmp_path):
     before = os.umask(0)
     try:
-        with FifoQueue(tmp_path, "q") as queue:
+        with Queue(tmp_path, "q") as queue:
             queue.put(b"secret")
     finally:
         os.umask(before)
@@ -802,7 +802,7 @@ def test_a_planted_link_is_not_followed(tmp_path):
     victim.write_bytes(b"precious")
     directory = tmp_path / "queue"
     directory.mkdir()
-    queue = FifoQueue(directory, "q")
+    queue = Queue(directory, "q")
     os.symlink(victim, directory / "q.diskqueue.000000.dat")
     with pytest.raises(OSError, match="symbolic"):
         queue.put(b"overwrites")
@@ -816,7 +816,7 @@ def test_the_compiled_calls_and_a_python_disk_make_the_same_files(tmp_path):
     for number, fs in enumerate(systems):
         directory = tmp_path / str(number)
         directory.mkdir()
-        with FifoQueue(
+        with Queue(
             directory, "q", options=QueueOptions(max_bytes_per_file=20_000, sync_every=50), fs=fs
         ) as queue:
             for index in range(300):
@@ -998,7 +998,7 @@ def test_a_message_that_would_never_fit_is_refused_and_nothing_is_given_up_for_i
         assert drained(queue) == bodies(10)
 
 
-def filled(queue: FifoQueue) -> list[bytes]:
+def filled(queue: Queue) -> list[bytes]:
     """Put until the first message is dropped. Returns what was put."""
     sent: list[bytes] = []
     while not queue.statistics().dropped:

@@ -1,5 +1,5 @@
 # The manners of the standard library's queue.Queue. Law: code that puts into such a queue and gets from it
-# works with a FifoQueue; a thread that waits is woken by the message or the space that it waits for, and when
+# works with a Queue; a thread that waits is woken by the message or the space that it waits for, and when
 # the queue is closed or has failed.
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import diskq
-from diskq import DiskFullError, FifoQueue, FifoWork, QueueBoundError, QueueEmptyError
+from diskq import DiskFullError, Queue, QueueBoundError, QueueEmptyError, QueueWork
 from tests.engine.queues import disk, failing_disk, opened
 
 MOST_SECONDS = 30.0
@@ -48,7 +48,7 @@ def until(is_so: Callable[[], object]) -> None:
         time.sleep(0)
 
 
-def waits(queue: FifoQueue, messages: int = 0, space: int = 0) -> None:
+def waits(queue: Queue, messages: int = 0, space: int = 0) -> None:
     """Return when so many threads wait."""
 
     def is_so() -> bool:
@@ -58,7 +58,7 @@ def waits(queue: FifoQueue, messages: int = 0, space: int = 0) -> None:
     until(is_so)
 
 
-def bounded(**options: Any) -> FifoQueue:
+def bounded(**options: Any) -> Queue:
     """A queue that is full."""
     queue = opened(disk(), max_bytes=100_000, max_bytes_per_file=2_000, **options)
     for size in (1024, 1, 0):
@@ -135,7 +135,7 @@ def test_who_waits_is_woken_when_the_queue_is_closed_or_fails() -> None:
 
 
 def test_producers_and_consumers_in_threads_lose_nothing(tmp_path: Path) -> None:
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         got: list[bytes] = []
 
         def consume() -> None:
@@ -185,18 +185,18 @@ def test_only_with_wait_does_a_put_wait(on_full: str) -> None:
             assert not queue.full()
 
 
-def take_one_by_one(queue: FifoQueue) -> None:
+def take_one_by_one(queue: Queue) -> None:
     for _ in range(20):
         queue.get()
 
 
-def take_leases(queue: FifoQueue) -> None:
-    with FifoWork(queue) as work:
+def take_leases(queue: Queue) -> None:
+    with QueueWork(queue) as work:
         for _ in range(20):
             work.ack(work.get_many(1))
 
 
-TAKES: dict[str, Callable[[FifoQueue], object]] = {
+TAKES: dict[str, Callable[[Queue], object]] = {
     "get": take_one_by_one,
     "get_many": lambda queue: queue.get_many(20),
     "advance": lambda queue: queue.advance(len(queue.peek_many(20))),
@@ -230,7 +230,7 @@ def test_a_put_whose_durability_is_in_the_place_of_block_is_refused() -> None:
 
 
 def test_a_worker_that_waits_is_woken_by_a_message_and_by_one_that_is_given_back() -> None:
-    with opened(disk()) as queue, FifoWork(queue) as work:
+    with opened(disk()) as queue, QueueWork(queue) as work:
         with pytest.raises(stdlib.Empty):
             work.get_nowait()
         for timeout in (0, 0.0, 0.001):
@@ -253,7 +253,7 @@ def test_a_worker_that_waits_is_woken_by_a_message_and_by_one_that_is_given_back
 
 
 def test_a_worker_that_waits_gets_a_delayed_message_when_it_is_due(tmp_path: Path) -> None:
-    with FifoQueue(tmp_path, "q") as queue, FifoWork(queue) as work:
+    with Queue(tmp_path, "q") as queue, QueueWork(queue) as work:
         queue.put(b"one")
         getting = Waiting(lambda: (work.get(), work.get()))
         until(lambda: work.statistics().in_flight == 1)
@@ -267,7 +267,7 @@ def test_a_worker_that_waits_gets_a_delayed_message_when_it_is_due(tmp_path: Pat
 
 
 def test_a_worker_waits_while_as_many_are_in_flight_as_may_be() -> None:
-    with opened(disk()) as queue, FifoWork(queue, options=diskq.WorkOptions(max_in_flight=1)) as work:
+    with opened(disk()) as queue, QueueWork(queue, options=diskq.QueueWorkOptions(max_in_flight=1)) as work:
         queue.put_many([b"one", b"two"])
         first = work.get()
         getting = Waiting(work.get)
@@ -281,7 +281,7 @@ def test_a_worker_waits_while_as_many_are_in_flight_as_may_be() -> None:
 
 def test_closing_the_work_wakes_who_waits() -> None:
     with opened(disk()) as queue:
-        work = FifoWork(queue)
+        work = QueueWork(queue)
         getting = Waiting(work.get)
         waits(queue, messages=1)
         work.close()
@@ -290,7 +290,7 @@ def test_closing_the_work_wakes_who_waits() -> None:
 
 @pytest.mark.parametrize("of", ["queue", "work"])
 def test_join_waits_until_every_message_is_acknowledged(of: str) -> None:
-    with opened(disk()) as queue, FifoWork(queue) as work:
+    with opened(disk()) as queue, QueueWork(queue) as work:
         joins = queue.join if of == "queue" else work.join
         assert joins()
         queue.put_many([b"one", b"two"])
@@ -339,9 +339,9 @@ def test_the_number_of_messages() -> None:
 def test_it_says_what_it_is() -> None:
     queue = opened(disk())
     queue.put(b"one")
-    assert repr(queue) == "<FifoQueue 'q': 1 messages, open>"
+    assert repr(queue) == "<Queue 'q': 1 messages, open>"
     queue.close()
-    assert repr(queue) == "<FifoQueue 'q': 1 messages, closed>"
+    assert repr(queue) == "<Queue 'q': 1 messages, closed>"
 
 
 def test_a_logging_handler_puts_into_it(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_a_logging_handler_puts_into_it(tmp_path: Path) -> None:
         def prepare(self, record: logging.LogRecord) -> Any:
             return self.format(record).encode()
 
-    with FifoQueue(tmp_path, "log") as queue:
+    with Queue(tmp_path, "log") as queue:
         handler = Handler(queue)
         logger = logging.Logger("shop")
         logger.addHandler(handler)

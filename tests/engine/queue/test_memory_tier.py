@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from diskq._native.queue.memory_tier import PLACE_SIZE
-from diskq.engine.queue.fifo_queue import FifoQueue
-from diskq.engine.queue.work import FifoWork
+from diskq.engine.queue.fifo_queue import Queue
+from diskq.engine.queue.work import QueueWork
 from diskq.errors import DiskFullError, MessageSizeError, StorageFailedError
 from diskq.options import DURABILITY_WORDS, QueueOptions
 from diskq.storage.budget import DiskBudget
@@ -35,7 +35,7 @@ from tests.engine.queues import (
 KIB = 1024
 
 
-def first(fs: FileSystem, memory_size: int = 64 * KIB, **options: Any) -> FifoQueue:
+def first(fs: FileSystem, memory_size: int = 64 * KIB, **options: Any) -> Queue:
     """A queue with memory first."""
     return opened(fs, durability="memory", memory_size=memory_size, **options)
 
@@ -547,4 +547,4 @@ def test_disk_space_for_messages_in_memory_is_reserved_in_a_shared_budget(on_ful
 
 def test_leases_are_not_for_messages_without_a_place():
     with first(disk()) as queue, pytest.raises(ValueError, match="places in the files"):
-        FifoWork(queue)
+        QueueWork(queue)

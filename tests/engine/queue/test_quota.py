@@ -15,7 +15,7 @@ from diskq._native.queue.append_buffer import NsqBuffer
 from diskq._native.queue.codec import NsqFraming
 from diskq._native.queue.memory_tier import MemoryTier
 from diskq.engine.queue.files import QueueFiles, QueuePosition
-from diskq.engine.queue.quota import FifoQuota
+from diskq.engine.queue.quota import QueueQuota
 from diskq.engine.queue.sealed_files import SealedFiles
 from diskq.errors import DiskFullError
 from diskq.options import QueueOptions
@@ -52,7 +52,7 @@ class Played:
         self.head = QueuePosition(0, 0)
         self.asked: list[str] = []
         chosen = QueueOptions(**options)
-        self.quota = FifoQuota(self.fs, files, chosen, self.sealed, self.append, self.tier)
+        self.quota = QueueQuota(self.fs, files, chosen, self.sealed, self.append, self.tier)
         self.quota.join(self.head)
 
     def do(self, act: str) -> None:

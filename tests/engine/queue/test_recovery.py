@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueMetadata, QueuePosition
 from diskq.errors import CorruptionError, StorageFailedError
 from diskq.options import QueueOptions
@@ -476,7 +476,7 @@ def test_a_consumed_file_is_removed_only_after_the_position_after_it_is_durable(
 
 def in_turn(tmp_path) -> tuple[Path, list[bytes]]:
     """A directory that diskq wrote and a peer then appended to, and its messages."""
-    with FifoQueue(tmp_path, "q", options=QueueOptions(max_bytes_per_file=10_000)) as queue:
+    with Queue(tmp_path, "q", options=QueueOptions(max_bytes_per_file=10_000)) as queue:
         queue.put_many(bodies(150))
         queue.get_many(10)
     told = nsq_oracle.read_meta(tmp_path, "q")
@@ -490,7 +490,7 @@ def in_turn(tmp_path) -> tuple[Path, list[bytes]]:
 def test_a_peers_directory_is_taken_as_it_is(tmp_path):
     nsq_oracle.write_dir(tmp_path, "q", bodies(100), max_bytes_per_file=2000)
     nsq_oracle.consume(tmp_path, "q", 30)
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         assert not queue.repairs
         assert queue.depth == 70
         assert queue.get_many(10) == bodies(10, start=30)
@@ -519,7 +519,7 @@ def test_any_peers_directory_is_taken_as_it_is(
 
 def test_what_a_peer_appended_to_diskqs_files_is_delivered_and_never_cut(tmp_path):
     directory, expected = in_turn(tmp_path)
-    with FifoQueue(directory, "q") as queue:
+    with Queue(directory, "q") as queue:
         assert not queue.repairs
         assert queue.depth == len(expected)
         queue.put(b"ours again")
@@ -538,7 +538,7 @@ def test_it_is_not_cut_after_a_restart_of_the_machine_either(tmp_path):
 def test_a_peer_may_consume_into_the_middle_of_diskqs_blocks(tmp_path):
     directory, expected = in_turn(tmp_path)
     nsq_oracle.consume(directory, "q", 105)
-    with FifoQueue(directory, "q") as queue:
+    with Queue(directory, "q") as queue:
         assert queue.depth == len(expected) - 105
         assert drained(queue) == expected[105:]
         assert not queue.repairs
@@ -549,7 +549,7 @@ def test_a_peers_torn_tail_is_cut_and_kept_aside(tmp_path):
     path = nsq_oracle.data_path(directory, "q", 1)
     whole = path.stat().st_size
     path.write_bytes(path.read_bytes() + records(b"unsynced") + b"\0\0\0\x09torn")
-    with FifoQueue(directory, "q") as queue:
+    with Queue(directory, "q") as queue:
         (repair,) = queue.repairs
         assert (repair.path, repair.kept, repair.dropped) == (str(path), whole + 12, 8)
         assert drained(queue) == [*expected, b"unsynced"]
@@ -561,7 +561,7 @@ def test_diskqs_checksums_still_guard_what_diskq_wrote(tmp_path):
     content = bytearray(path.read_bytes())
     content[200] ^= 1
     path.write_bytes(content)
-    with FifoQueue(directory, "q") as queue:
+    with Queue(directory, "q") as queue:
         received = drained(queue)
         (repair,) = queue.repairs
         assert set(received) < set(expected)
@@ -574,7 +574,7 @@ def test_a_peer_that_began_again_at_the_first_file_is_believed(tmp_path):
     for path in directory.glob("*.dat"):
         path.unlink()
     nsq_oracle.write_dir(directory, "q", bodies(50, start=1000))
-    with FifoQueue(directory, "q") as queue:
+    with Queue(directory, "q") as queue:
         assert drained(queue) == bodies(50, start=1000)
         assert not queue.repairs
 
@@ -585,7 +585,7 @@ def test_a_file_that_a_peer_left_over_is_left_alone_and_reported(tmp_path):
     content = left.read_bytes()
     nsq_oracle.consume(tmp_path, "q", 12)
     left.write_bytes(content)
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         assert [(repair.path, repair.dropped) for repair in queue.repairs] == [(str(left), len(content))]
         assert drained(queue) == bodies(18, start=12)
     assert left.read_bytes() == content
@@ -696,7 +696,7 @@ def test_strict_does_not_mind_a_torn_tail():
 @pytest.mark.parametrize("content", [b"", b"0\n0,0\n0,1904\n", b"0" * 26, b"0" * 70], ids=len)
 def test_after_a_kill_a_file_of_other_bytes_has_lost_no_more_than_it_had(content: bytes) -> None:
     fs = disk()
-    queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_wal=True)
+    queue = Queue(ROOT, "q", fs=fs, time_slice=1000.0, uses_wal=True)
     for _ in range(4):  # each a block with checksums of its own
         queue.put_many([b"." * 20] * 3)
         queue.sync()

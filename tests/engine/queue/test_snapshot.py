@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from diskq._native.queue.codec import QueueColumns
 from diskq.engine.log.reader import SkippedBytes
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueFiles, QueuePosition
-from diskq.engine.queue.snapshot import FifoSnapshot, SnapshotReader, steady_wal, waiting_after
+from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader, steady_wal, waiting_after
 from diskq.errors import QueueMovedError, QueueNameError
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
@@ -57,8 +57,8 @@ def cut_up(found: QueueColumns) -> list[bytes]:
     return [found.values[start:end] for start, end in itertools.pairwise(offsets)]
 
 
-def look(fs: FileSystem, **options: Any) -> FifoSnapshot:
-    return FifoSnapshot(ROOT, "q", fs=fs, **options)
+def look(fs: FileSystem, **options: Any) -> QueueSnapshot:
+    return QueueSnapshot(ROOT, "q", fs=fs, **options)
 
 
 def read(
@@ -191,9 +191,9 @@ def test_a_queue_that_is_empty_or_not_there_has_no_parts(make):
 
 def test_a_directory_that_is_not_there_and_a_name_that_none_can_have_are_refused():
     with pytest.raises(FileNotFoundError):
-        FifoSnapshot("/nowhere", "q", fs=disk())
+        QueueSnapshot("/nowhere", "q", fs=disk())
     with pytest.raises(QueueNameError):
-        FifoSnapshot(ROOT, "a/b", fs=disk())
+        QueueSnapshot(ROOT, "a/b", fs=disk())
     with pytest.raises(ValueError, match="0 parts"):
         look(disk()).plan(0)
 
@@ -201,9 +201,9 @@ def test_a_directory_that_is_not_there_and_a_name_that_none_can_have_are_refused
 # --- messages on the write-ahead log ------------------------------------------------------------
 
 
-def jotting(fs: CrashFS) -> FifoQueue:
+def jotting(fs: CrashFS) -> Queue:
     """A queue with written messages and others that are on the write-ahead log."""
-    queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_wal=True)
+    queue = Queue(ROOT, "q", fs=fs, time_slice=1000.0, uses_wal=True)
     queue.put_many(bodies(4))
     queue.sync()
     queue.put(bodies(5)[-1])
@@ -239,7 +239,7 @@ def test_what_waits_after_an_end_that_was_cut_off_is_not_seen_as_the_next_open_d
     size_left: int,
 ) -> None:
     fs = disk()
-    queue = FifoQueue(ROOT, "q", fs=fs, time_slice=1000.0, uses_wal=True)
+    queue = Queue(ROOT, "q", fs=fs, time_slice=1000.0, uses_wal=True)
     queue.put_many(bodies(4))
     assert queue.steps.tail.stage(b"waits")
     fs = fs.kill()
@@ -402,7 +402,7 @@ def test_what_is_too_small_to_be_a_peer_s_message_is_where_its_file_ends():
 def left_behind(draw: Any) -> RamFS:
     """A disk with a queue as another process may have left it, damaged or not."""
     fs = RamFS({f"{ROOT}/other": b""})
-    queue = FifoQueue(ROOT, "q", fs=fs)
+    queue = Queue(ROOT, "q", fs=fs)
     for _ in range(draw(st.integers(0, 3))):
         queue.close()
         queue = opened(fs, max_bytes_per_file=draw(st.sampled_from([300, 5_000, 20_000])))
@@ -455,7 +455,7 @@ def test_what_is_seen_is_what_the_next_open_delivers(left, parts):
 def test_what_go_diskqueue_left_is_seen_and_left_as_it_is(case):
     folder = golden.HERE / case.folder / "data"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    snapshot = FifoSnapshot(folder, case.name, min_message_size=case.options.min_message_size)
+    snapshot = QueueSnapshot(folder, case.name, min_message_size=case.options.min_message_size)
     for parts in (1, 3):
         found = [
             body
@@ -521,7 +521,7 @@ BESIDE = """
     import diskq
 
     options = diskq.QueueOptions(max_bytes_per_file=40_000, sync_every=50)
-    with diskq.FifoQueue(sys.argv[1], "q", options=options) as queue:
+    with diskq.Queue(sys.argv[1], "q", options=options) as queue:
         print("open", flush=True)
         number = 0
         end = time.monotonic() + 2.0
@@ -545,7 +545,7 @@ def test_of_a_queue_in_use_every_snapshot_is_a_run_of_its_messages(tmp_path):
         while beside.poll() is None:
             looks += 1
             try:
-                snapshot = FifoSnapshot(tmp_path, "q")
+                snapshot = QueueSnapshot(tmp_path, "q")
                 found: Numbered = []
                 for part in snapshot.plan(3):
                     more, losses = read(None, part, path=tmp_path)
@@ -572,7 +572,7 @@ def test_of_a_queue_in_use_every_snapshot_is_a_run_of_its_messages(tmp_path):
 def test_a_peer_s_queue_is_read_where_it_lies(tmp_path: Path):
     sent = bodies(3000)
     write_dir(tmp_path, "topic:channel", sent, max_bytes_per_file=60_000, first_file=7)
-    planned = FifoSnapshot(tmp_path, "topic:channel").plan(4)
+    planned = QueueSnapshot(tmp_path, "topic:channel").plan(4)
     found = [read(None, part, path=tmp_path, name="topic:channel") for part in planned]
     assert [body for numbered, _ in found for _, body in numbered] == sent
     assert all(losses == [] for _, losses in found)

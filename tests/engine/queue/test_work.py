@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import diskq
-from diskq.engine.queue.work import FifoWork, Lease, MessageId
-from diskq.options import WorkOptions
+from diskq.engine.queue.work import Lease, MessageId, QueueWork
+from diskq.options import QueueWorkOptions
 from diskq.testing import CrashFS
 from tests.engine.queues import (
     abandoned,
@@ -42,8 +42,8 @@ def filled(count: int, **options: Any) -> CrashFS:
     return fs
 
 
-def worked(queue: diskq.FifoQueue, exhausted: Any = None, **options: Any) -> FifoWork:
-    return FifoWork(queue, options=WorkOptions(**options), exhausted=exhausted)
+def worked(queue: diskq.Queue, exhausted: Any = None, **options: Any) -> QueueWork:
+    return QueueWork(queue, options=QueueWorkOptions(**options), exhausted=exhausted)
 
 
 def numbers(leases: list[Lease]) -> list[int]:
@@ -59,7 +59,7 @@ def attempts(leases: list[Lease]) -> dict[int, int]:
 
 
 def test_messages_are_handed_out_in_order_and_once():
-    with opened(filled(10)) as queue, FifoWork(queue) as work:
+    with opened(filled(10)) as queue, QueueWork(queue) as work:
         first = work.get()
         assert first is not None
         assert (first.body, first.attempts, first.id) == (body(0), 1, MessageId(0, 0))
@@ -70,7 +70,7 @@ def test_messages_are_handed_out_in_order_and_once():
 
 def test_the_read_position_goes_over_what_is_acknowledged_and_no_further():
     fs = filled(6)
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         leases = work.get_many(6)
         work.ack([leases[0], leases[2], leases[3]])
         queue.sync()
@@ -85,7 +85,7 @@ def test_the_read_position_goes_over_what_is_acknowledged_and_no_further():
 
 
 def test_a_lease_is_ended_once():
-    with opened(filled(4)) as queue, FifoWork(queue) as work:
+    with opened(filled(4)) as queue, QueueWork(queue) as work:
         one, two, three, four = work.get_many(4)
         work.ack(one)
         work.nack(two)
@@ -111,17 +111,17 @@ def test_a_lease_is_ended_once():
 
 def test_ids_are_the_same_after_a_restart_and_ordered():
     fs = filled(10, max_bytes_per_file=3 * RECORD)
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         ids = [lease.id for lease in work.get_many(10)]
     assert ids == sorted(ids)
     assert str(ids[4]) == f"1:{RECORD}"
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         assert [lease.id for lease in work.get_many(10)] == ids
 
 
 def test_files_go_when_the_head_has_left_them():
     fs = filled(10, max_bytes_per_file=2 * RECORD)
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         leases = work.get_many(10)
         work.ack(leases[1:])
         queue.sync()
@@ -132,7 +132,7 @@ def test_files_go_when_the_head_has_left_them():
 
 
 def test_messages_come_while_others_are_worked_on():
-    with opened(disk()) as queue, FifoWork(queue) as work:
+    with opened(disk()) as queue, QueueWork(queue) as work:
         assert leased(work) is None
         queue.put(body(0))
         queue.put(body(1), durability="memory")
@@ -185,7 +185,7 @@ def test_a_batch_has_no_more_than_max_bytes_or_one_message():
     large = [body(number, length) for number, length in enumerate([50, 50, 200, 50])]
     with opened(fs) as queue:
         queue.put_many(large)
-        with FifoWork(queue) as work:
+        with QueueWork(queue) as work:
             portions = []
             while leases := work.get_many(10, 120):
                 portions.append(len(leases))
@@ -195,7 +195,7 @@ def test_a_batch_has_no_more_than_max_bytes_or_one_message():
 
 
 def test_what_is_acknowledged_is_released():
-    with opened(filled(10)) as queue, FifoWork(queue) as work:
+    with opened(filled(10)) as queue, QueueWork(queue) as work:
         leases = work.get_many(10)
         work.ack(leases[1:])
         statistics = work.statistics()
@@ -207,7 +207,7 @@ def test_what_is_acknowledged_is_released():
 
 
 def test_what_is_given_back_comes_before_what_was_not_handed_out_and_its_attempts_are_counted():
-    with opened(filled(6)) as queue, FifoWork(queue) as work:
+    with opened(filled(6)) as queue, QueueWork(queue) as work:
         leases = work.get_many(4)
         work.nack([leases[2], leases[0]])
         again = work.get_many(3)
@@ -220,7 +220,7 @@ def test_what_is_given_back_comes_before_what_was_not_handed_out_and_its_attempt
 
 def test_a_delayed_one_comes_when_its_time_has_come():
     fs = filled(3)
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         leases = work.get_many(3)
         work.nack(leases[0], delay=5.0)
         work.nack(leases[1], delay=2.0)
@@ -235,7 +235,7 @@ def test_a_delayed_one_comes_when_its_time_has_come():
 
 @pytest.mark.parametrize("delay", [-1.0, math.nan, math.inf, 5_000_000.0])
 def test_a_wrong_delay_is_refused(delay: float):
-    with opened(filled(1)) as queue, FifoWork(queue) as work:
+    with opened(filled(1)) as queue, QueueWork(queue) as work:
         lease = work.get()
         assert lease is not None
         with pytest.raises(ValueError, match="a delay is"):
@@ -246,7 +246,7 @@ def test_a_wrong_delay_is_refused(delay: float):
 def test_closing_gives_back_what_is_in_flight_and_no_attempt_is_lost():
     fs = filled(5)
     with opened(fs) as queue:
-        with FifoWork(queue) as work:
+        with QueueWork(queue) as work:
             leases = work.get_many(4)
             work.ack(leases[1])
             work.nack(leases[2])
@@ -254,15 +254,15 @@ def test_closing_gives_back_what_is_in_flight_and_no_attempt_is_lost():
             work.ack(leases[0])
         with pytest.raises(ValueError, match="is over"):
             work.get()
-        with FifoWork(queue) as work:
+        with QueueWork(queue) as work:
             assert attempts(work.get_many(9)) == {0: 1, 2: 2, 3: 1, 4: 1}
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         assert attempts(work.get_many(9)) == {0: 1, 2: 2, 3: 1, 4: 1}
 
 
 def test_after_the_work_a_plain_reader_sees_all_from_the_head_on():
     with opened(filled(5)) as queue:
-        with FifoWork(queue) as work:
+        with QueueWork(queue) as work:
             leases = work.get_many(5)
             work.ack([leases[0], leases[2], leases[4]])
         assert queue.depth == 4
@@ -275,7 +275,7 @@ def test_what_was_peeked_at_before_the_work_is_seen_again():
     with opened(filled(5)) as queue:
         assert queue.peek_many(3) == bodies(3)
         queue.advance(1)
-        with FifoWork(queue) as work:
+        with QueueWork(queue) as work:
             leases = work.get_many(2)
             assert numbers(leases) == [1, 2]
             work.ack(leases[0])
@@ -286,8 +286,8 @@ def test_what_was_peeked_at_before_the_work_is_seen_again():
 
 
 def test_a_queue_that_is_worked_on_has_no_other_reader():
-    with opened(filled(5)) as queue, FifoWork(queue):
-        for read in (queue.get, queue.peek, lambda: queue.get_many(2), lambda: FifoWork(queue)):
+    with opened(filled(5)) as queue, QueueWork(queue):
+        for read in (queue.get, queue.peek, lambda: queue.get_many(2), lambda: QueueWork(queue)):
             with pytest.raises(ValueError, match="is being worked on"):
                 read()
         assert not queue.steps.tail.pass_on([b"x"])
@@ -301,18 +301,18 @@ def test_an_attempt_in_which_the_process_was_killed_counts():
     fs = filled(3)
     for attempt in range(1, 5):
         queue = opened(fs)
-        work = FifoWork(queue)
+        work = QueueWork(queue)
         (first,) = work.get_many(1)
         assert (first.body, first.attempts) == (body(0), attempt)
         fs = abandoned(queue, fs)
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         assert attempts(work.get_many(9)) == {0: 5, 1: 1, 2: 1}
 
 
 def test_attempts_and_acknowledgements_survive_a_power_cut_once_they_are_synced():
     fs = filled(6)
     with opened(fs) as queue:
-        work = FifoWork(queue)
+        work = QueueWork(queue)
         leases = work.get_many(5)
         work.ack([leases[1], leases[3]])
         work.nack(leases[2])
@@ -321,19 +321,19 @@ def test_attempts_and_acknowledgements_survive_a_power_cut_once_they_are_synced(
         queue.sync()
         work.ack(leases[0])
         after = fs.crash()
-    with opened(after) as queue, FifoWork(queue) as work:
+    with opened(after) as queue, QueueWork(queue) as work:
         assert attempts(work.get_many(9)) == {0: 2, 2: 3, 4: 2, 5: 1}
 
 
 def test_what_was_acknowledged_before_a_kill_is_durable_once_the_queue_is_open_again():
     fs = filled(4)
     queue = opened(fs)
-    work = FifoWork(queue)
+    work = QueueWork(queue)
     work.ack(work.get_many(3)[1])
     fs = abandoned(queue, fs)
     with opened(fs):
         after = fs.crash()
-    with opened(after) as queue, FifoWork(queue) as work:
+    with opened(after) as queue, QueueWork(queue) as work:
         assert attempts(work.get_many(9)) == {0: 2, 2: 2, 3: 1}
 
 
@@ -401,13 +401,13 @@ def rest_after_restart(step: float, **passed: float) -> float:
     """How long a message rests that was delayed by 60 s; the wall clock steps in between."""
     fs = filled(2)
     queue = opened(fs)
-    work = FifoWork(queue)
+    work = QueueWork(queue)
     first, _ = work.get_many(2)
     work.nack(first, delay=60.0)
     fs = abandoned(queue, fs)
     fs.clock += passed.get("clock", 0.0)
     fs.epoch += step
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         found = attempts(work.get_many(9))
         assert found == {1: 2} or (found == {0: 2, 1: 2} and work.next_due() == math.inf)
         return 0.0 if 0 in found else work.next_due() - fs.clock
@@ -425,14 +425,14 @@ def test_a_clock_that_stepped_makes_no_message_wait_for_longer():
 
 def test_what_is_known_is_kept_while_it_is_not_reached():
     fs = filled(30)
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         leases = work.get_many(30)
         work.ack(leases[20])
         work.nack(leases[25])
     for _ in range(3):
         with opened(fs) as queue, worked(queue, max_ahead=4) as work:
             assert numbers(work.get_many(2)) == [0, 1]
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         found = attempts(work.get_many(30))
         assert sorted(found) == [*range(20), *range(21, 30)]
         assert found[25] == 2
@@ -441,9 +441,9 @@ def test_what_is_known_is_kept_while_it_is_not_reached():
 
 def test_the_head_passes_what_was_acknowledged_before_without_another_take():
     with opened(filled(9, max_bytes_per_file=2 * RECORD)) as queue:
-        with FifoWork(queue) as work:
+        with QueueWork(queue) as work:
             work.ack(work.get_many(7)[2:])
-        with FifoWork(queue) as work:
+        with QueueWork(queue) as work:
             work.ack(work.get_many(2))
             assert queue.depth == 2
 
@@ -451,7 +451,7 @@ def test_the_head_passes_what_was_acknowledged_before_without_another_take():
 def test_an_acknowledged_message_is_in_its_file_before_the_ack_log_says_so():
     fs = disk()
     queue = opened(fs)
-    work = FifoWork(queue)
+    work = QueueWork(queue)
     queue.put(body(0), durability="memory")
     lease = work.get()
     assert lease is not None
@@ -464,7 +464,7 @@ def test_an_acknowledged_message_is_in_its_file_before_the_ack_log_says_so():
 
 
 def test_a_queue_is_empty_when_its_last_message_is_acknowledged():
-    with opened(filled(1)) as queue, FifoWork(queue) as work:
+    with opened(filled(1)) as queue, QueueWork(queue) as work:
         leases = work.get_many(1)
         assert not queue.empty()
         work.ack(leases)
@@ -472,7 +472,7 @@ def test_a_queue_is_empty_when_its_last_message_is_acknowledged():
 
 
 def test_an_emptied_queue_has_nothing_to_give_back():
-    with opened(filled(4)) as queue, FifoWork(queue) as work:
+    with opened(filled(4)) as queue, QueueWork(queue) as work:
         leases = work.get_many(3)
         work.nack(leases[2])
         work.nack(leases[1], delay=5.0)
@@ -487,7 +487,7 @@ def test_an_emptied_queue_has_nothing_to_give_back():
 
 def test_the_oldest_may_be_given_up_while_they_are_worked_on():
     fs = disk()
-    with opened(fs, max_bytes=65_536, on_full="drop_oldest") as queue, FifoWork(queue) as work:
+    with opened(fs, max_bytes=65_536, on_full="drop_oldest") as queue, QueueWork(queue) as work:
         for number in range(100):
             queue.put(body(number, 1000))
             if number == 20:
@@ -513,7 +513,7 @@ def test_what_was_lost_to_damage_is_reported_once():
     flip(fs, data(0), 50 * RECORD)
     with opened(fs) as queue:
         for _ in range(3):
-            with FifoWork(queue) as work:
+            with QueueWork(queue) as work:
                 found = numbers(work.get_many(1000))
                 assert found == sorted(set(found))
         assert len(queue.repairs) == 1
@@ -523,36 +523,36 @@ def test_what_was_lost_to_damage_is_reported_once():
 def test_an_ack_log_of_files_that_were_cut_hides_no_later_message():
     fs = filled(4)
     queue = opened(fs)
-    work = FifoWork(queue)
+    work = QueueWork(queue)
     work.ack(work.get_many(4)[1:])
     fs = abandoned(queue, fs)
     truncate(fs, data(0), 2 * RECORD)
     with opened(fs) as queue:
         queue.put_many(bodies(2, start=7))
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         assert numbers(work.get_many(9)) == [0, 7, 8]
 
 
 def test_after_a_peer_nothing_is_known():
     fs = filled(4)
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         work.ack(work.get_many(4)[1:])
     # nsqd begins anew at file 0, and its messages are where diskq's were.
     others = bodies(4, start=70)
     fs.write_durably(data(0), b"".join(map(frame, others)))
     fs.write_durably(meta(), b"4\n0,0\n0,%d\n" % (4 * RECORD))
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         assert [lease.body for lease in work.get_many(9)] == others
 
 
 def test_after_plain_reading_what_was_read_is_passed_over():
     fs = filled(6)
     with opened(fs) as queue:
-        with FifoWork(queue) as work:
+        with QueueWork(queue) as work:
             leases = work.get_many(6)
             work.ack([leases[2], leases[4]])
         assert queue.get_many(2) == bodies(2)
-        with FifoWork(queue) as work:
+        with QueueWork(queue) as work:
             assert numbers(work.get_many(9)) == [3, 5]
 
 
@@ -564,7 +564,7 @@ def test_work_goes_on_while_the_disk_is_full():
     with opened(fs) as queue:
         queue.put_many(bodies(8))
         queue.sync()
-        with FifoWork(queue) as work:
+        with QueueWork(queue) as work:
             leases = work.get_many(2)
             work.ack(leases[1])
             fs.capacity(0)
@@ -575,7 +575,7 @@ def test_work_goes_on_while_the_disk_is_full():
             assert leased(work) is not None
         queue.sync()
         after = fs.inner.crash()
-    with opened(after) as queue, FifoWork(queue) as work:
+    with opened(after) as queue, QueueWork(queue) as work:
         assert numbers(work.get_many(9)) == [2, 4, 5, 6, 7]
 
 
@@ -583,7 +583,7 @@ def test_a_disk_that_fails_raises():
     fs = failing_disk()
     queue = opened(fs)
     queue.put_many(bodies(3))
-    work = FifoWork(queue)
+    work = QueueWork(queue)
     lease = work.get()
     assert lease is not None
     fs.fail("pwrite", error=errno.EIO, path="*.acks")
@@ -595,7 +595,7 @@ def test_a_disk_that_fails_raises():
 def test_a_closed_queue_ends_the_work():
     fs = filled(3)
     queue = opened(fs)
-    work = FifoWork(queue)
+    work = QueueWork(queue)
     leases = work.get_many(3)
     work.ack(leases[1])
     queue.close()
@@ -604,13 +604,13 @@ def test_a_closed_queue_ends_the_work():
     with pytest.raises(diskq.LeaseError):
         work.ack(leases[0])
     work.close()
-    with opened(fs) as queue, FifoWork(queue) as work:
+    with opened(fs) as queue, QueueWork(queue) as work:
         assert attempts(work.get_many(9)) == {0: 1, 2: 1}
 
 
 def test_acknowledgements_are_counted_by_the_sync_policy():
     fs = filled(12)
-    with opened(fs, sync_every=4) as queue, FifoWork(queue) as work:
+    with opened(fs, sync_every=4) as queue, QueueWork(queue) as work:
         leases = work.get_many(12)
         queue.sync()
         before = queue.statistics().barriers
@@ -629,9 +629,9 @@ def test_the_files_are_what_go_reads_at_every_step(tmp_path: Path):
     """By an independent reader: all messages from the first unacknowledged one on."""
     rng = random.Random(4)
     left = set(range(40))
-    with diskq.FifoQueue(tmp_path, "q", options=diskq.QueueOptions(max_bytes_per_file=5 * RECORD)) as queue:
+    with diskq.Queue(tmp_path, "q", options=diskq.QueueOptions(max_bytes_per_file=5 * RECORD)) as queue:
         queue.put_many(bodies(40))
-        with FifoWork(queue) as work:
+        with QueueWork(queue) as work:
             leases = work.get_many(40)
             rng.shuffle(leases)
             for lease in leases[:36]:
@@ -641,5 +641,5 @@ def test_the_files_are_what_go_reads_at_every_step(tmp_path: Path):
                 assert nsq_oracle.read_dir(tmp_path, "q") == bodies(40 - min(left), start=min(left))
                 assert nsq_oracle.read_meta(tmp_path, "q").depth == queue.depth
     nsq_oracle.consume(tmp_path, "q", 1)  # a Go program takes one, and does not know the ack log
-    with diskq.FifoQueue(tmp_path, "q") as queue, FifoWork(queue) as work:
+    with diskq.Queue(tmp_path, "q") as queue, QueueWork(queue) as work:
         assert numbers(work.get_many(99)) == list(range(min(left) + 1, 40))

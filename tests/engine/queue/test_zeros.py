@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from diskq import FifoQueue
-from diskq.engine.queue.snapshot import FifoSnapshot
+from diskq import Queue
+from diskq.engine.queue.snapshot import QueueSnapshot
 from diskq.options import QueueOptions
 from diskq.testing import CrashFS
 from diskq.tools.stores import Store
@@ -29,7 +29,7 @@ def filled() -> tuple[CrashFS, int]:
     """A queue that was closed, and the number of its last file."""
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
-    with FifoQueue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
+    with Queue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
         queue.put_many(BODIES)
     numbers = [number for number in range(10) if path(number) in fs.files()]
     return fs, numbers[-1]
@@ -48,9 +48,9 @@ def test_zeros_after_the_end_are_not_messages(which: str, size: int) -> None:
     found = verify(Store("queue", DIRECTORY, NAME), fs=fs)
     assert (found.messages, found.lost) == (len(BODIES), 0)
     assert path(number) in [each.path for each in found.findings if each.severity != "note"]
-    seen = FifoSnapshot(DIRECTORY, NAME, fs=fs).plan()
+    seen = QueueSnapshot(DIRECTORY, NAME, fs=fs).plan()
     assert [body for part in seen for _, body in read(fs, part, path=DIRECTORY)[0]] == BODIES
-    with FifoQueue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
+    with Queue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
         assert [(each.path, each.dropped, each.records) for each in queue.repairs] == [
             (path(number), size, 0)
         ]
@@ -61,18 +61,18 @@ def test_zeros_after_the_end_are_not_messages(which: str, size: int) -> None:
 def test_empty_messages_that_were_sent_are_messages() -> None:
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
-    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+    with Queue(DIRECTORY, NAME, fs=fs) as queue:
         queue.put_many([b"1", *[b""] * 100])
-    queue = FifoQueue(DIRECTORY, NAME, fs=fs)
+    queue = Queue(DIRECTORY, NAME, fs=fs)
     queue.put_many([b""] * 100)
-    with FifoQueue(DIRECTORY, NAME, fs=fs.kill()) as queue:
+    with Queue(DIRECTORY, NAME, fs=fs.kill()) as queue:
         assert queue.repairs == ()
         assert queue.depth == 201
 
 
 def staging_empty(fs: CrashFS, body: bytes) -> None:
     """A process that has written `body`, staged two empty messages, and is to be killed."""
-    queue = FifoQueue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_wal=True)
+    queue = Queue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_wal=True)
     queue.put(body)
     assert queue.steps.tail.stage(b"")
     assert queue.steps.tail.stage(b"")
@@ -86,7 +86,7 @@ def test_empty_messages_that_were_staged_are_messages(body: bytes) -> None:
     staging_empty(fs, body)
     fs = fs.kill()
     assert verify(Store("queue", DIRECTORY, NAME), fs=fs).messages == 3
-    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+    with Queue(DIRECTORY, NAME, fs=fs) as queue:
         assert queue.repairs == ()
         assert [taken(queue) for _ in range(4)] == [body, b"", b"", None]
 
@@ -98,7 +98,7 @@ def test_empty_messages_that_were_staged_and_partly_written_are_messages(size: i
     staging_empty(fs, b"1")
     fs = fs.kill()
     append(fs, 0, bytes(size))
-    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+    with Queue(DIRECTORY, NAME, fs=fs) as queue:
         assert queue.repairs == ()
         assert [taken(queue) for _ in range(4)] == [b"1", b"", b"", None]
 
@@ -109,7 +109,7 @@ def test_zeros_after_empty_messages_that_were_staged_are_not_messages() -> None:
     staging_empty(fs, b"1")
     fs = fs.kill()
     append(fs, 0, bytes(8 + 12))
-    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+    with Queue(DIRECTORY, NAME, fs=fs) as queue:
         assert [(each.dropped, each.records) for each in queue.repairs] == [(12, 0)]
         assert [taken(queue) for _ in range(4)] == [b"1", b"", b"", None]
 
@@ -117,7 +117,7 @@ def test_zeros_after_empty_messages_that_were_staged_are_not_messages() -> None:
 def test_frames_that_another_program_appends_after_a_close_are_delivered() -> None:
     fs, last = filled()
     append(fs, last, nsq_oracle.frame(b"theirs"))
-    with FifoQueue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
+    with Queue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
         assert [queue.get() for _ in range(len(BODIES) + 1)] == [*BODIES, b"theirs"]
 
 
@@ -125,26 +125,26 @@ def test_frames_that_another_program_appends_after_a_close_are_delivered() -> No
 def test_after_a_kill_all_readers_agree_with_the_open(size: int) -> None:
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
-    queue = FifoQueue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_wal=True)
+    queue = Queue(DIRECTORY, NAME, fs=fs, time_slice=1000.0, uses_wal=True)
     queue.put_many(BODIES)
     queue.flush()
     fs = fs.kill()
     append(fs, 0, bytes(size))
     found = verify(Store("queue", DIRECTORY, NAME), fs=fs)
     assert (found.messages, found.lost, found.verdict) == (len(BODIES), 0, "torn")
-    seen = FifoSnapshot(DIRECTORY, NAME, fs=fs)
+    seen = QueueSnapshot(DIRECTORY, NAME, fs=fs)
     assert [body for part in seen.plan() for _, body in read(fs, part, path=DIRECTORY)[0]] == BODIES
-    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+    with Queue(DIRECTORY, NAME, fs=fs) as queue:
         assert [(each.dropped, each.records) for each in queue.repairs] == [(size, 0)]
         assert [queue.get() for _ in BODIES] == BODIES
         assert queue.depth == 0
 
 
-def synced() -> tuple[CrashFS, FifoQueue]:
+def synced() -> tuple[CrashFS, Queue]:
     """A disk with a queue that has synced BODIES."""
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
-    queue = FifoQueue(DIRECTORY, NAME, fs=fs)
+    queue = Queue(DIRECTORY, NAME, fs=fs)
     queue.put_many(BODIES)
     queue.sync()
     return fs, queue
@@ -166,7 +166,7 @@ def test_zeros_that_a_power_cut_left_are_no_messages_when_a_peer_wrote_first(siz
     let_peer_write(fs, theirs)
     found = verify(Store("queue", DIRECTORY, NAME), fs=fs)
     assert (found.messages, found.lost) == (len(BODIES) + 3, 0)
-    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+    with Queue(DIRECTORY, NAME, fs=fs) as queue:
         assert [(each.path, each.kept, each.dropped, each.records) for each in queue.repairs] == [
             (path(0), end, size, 0)
         ]
@@ -181,7 +181,7 @@ def test_zeros_before_whole_messages_are_none_either_where_a_peer_went_on_in_the
     unsynced = nsq_oracle.frame(b"x" * 40)
     append(fs, 0, bytes(1136) + unsynced)
     let_peer_write(fs, [b"theirs"])
-    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+    with Queue(DIRECTORY, NAME, fs=fs) as queue:
         (repair,) = queue.repairs
         assert (repair.path, repair.kept, repair.records) == (path(0), end, None)
         assert repair.saved_as is not None
@@ -193,7 +193,7 @@ def test_zeros_before_whole_messages_are_none_either_where_a_peer_went_on_in_the
 def test_zeros_in_a_file_of_diskqs_are_none_whatever_is_left_of_its_checksums(is_sealed: bool) -> None:
     fs = CrashFS()
     fs.make_directory_durably(DIRECTORY)
-    queue = FifoQueue(DIRECTORY, NAME, options=SMALL, fs=fs)
+    queue = Queue(DIRECTORY, NAME, options=SMALL, fs=fs)
     while len([name for name in fs.files() if name.endswith(".dat") and ".diskqueue.0" in name]) < 2:
         queue.put(b"x" * 40)
     queue.sync()
@@ -206,7 +206,7 @@ def test_zeros_in_a_file_of_diskqs_are_none_whatever_is_left_of_its_checksums(is
     fs.write_durably(path(0), whole[:44] + hole + whole[44 + len(hole) :])
     end = len(fs.files()[path(1)])
     fs.write_durably(META, b"9\n0,0\n1,%d\n" % end)
-    with FifoQueue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
+    with Queue(DIRECTORY, NAME, options=SMALL, fs=fs) as queue:
         assert any(repair.path == path(0) and repair.records is None for repair in queue.repairs)
         assert set(iter(lambda: taken(queue), None)) == {b"x" * 40}
 
@@ -222,6 +222,6 @@ def test_empty_messages_at_the_end_of_a_killed_queue_are_delivered_when_a_peer_w
     for name, content in before.items():
         fs.write_durably(name, content)
     let_peer_write(fs, [b"theirs"])
-    with FifoQueue(DIRECTORY, NAME, fs=fs) as queue:
+    with Queue(DIRECTORY, NAME, fs=fs) as queue:
         assert queue.repairs == ()
         assert queue.get_many(1000) == [*BODIES, *[b""] * count, b"theirs"]

@@ -38,7 +38,7 @@ def opened(fs: CrashFS | FaultFS[CrashFS]) -> DeadLetters:
 
 
 def spooled(fs: CrashFS) -> list[bytes]:
-    with diskq.FifoQueue(PATH, "spool", fs=fs.copy()) as queue:
+    with diskq.Queue(PATH, "spool", fs=fs.copy()) as queue:
         return queue.get_many(100)
 
 
@@ -96,7 +96,7 @@ def test_more_dead_letters_than_one_read_returns(disk):
 
 
 def test_a_message_that_is_sent_again_is_at_the_tail_of_the_spool(disk):
-    with diskq.FifoQueue(PATH, "spool", fs=disk) as queue:
+    with diskq.Queue(PATH, "spool", fs=disk) as queue:
         queue.put(b"there already")
     with opened(disk) as letters:
         letters.add(map(letter, range(3)))
@@ -128,7 +128,7 @@ def test_an_empty_list_of_ids_selects_none(disk):
 
 def test_what_no_spool_wrote_can_be_listed_and_removed(disk):
     later = json.dumps({"version": 2, "id": "x"}).encode() + b"\nbody"
-    with diskq.FifoQueue(PATH, "dead", fs=disk) as queue:
+    with diskq.Queue(PATH, "dead", fs=disk) as queue:
         queue.put_many([b"no letter", b'{"version": 1}\nbody', later])
     with opened(disk) as letters:
         letters.add([letter(1)])
@@ -150,7 +150,7 @@ def test_another_process_that_has_the_spool_is_named(disk):
 
 
 def test_a_spool_in_use_takes_nothing_back(disk):
-    with opened(disk) as letters, diskq.FifoQueue(PATH, "spool", fs=disk):
+    with opened(disk) as letters, diskq.Queue(PATH, "spool", fs=disk):
         letters.add([letter(1)])
         with pytest.raises(diskq.LockedError, match="in use by process"):
             letters.replay()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters, view_dead_letters
 from diskq.engine.spool.files import DEAD
 from diskq.testing import CrashFS
@@ -25,7 +25,7 @@ def test_what_is_seen_is_what_is_listed():
     fs = disk()
     with DeadLetters(PATH, fs=fs) as letters:
         letters.add([letter(3), letter(1), letter(2, b"x" * 100_000)])
-    with FifoQueue(PATH, DEAD, fs=fs) as queue:
+    with Queue(PATH, DEAD, fs=fs) as queue:
         queue.put_many([b"another program's", letter(1, b"again, after a crash").pack(), b""])
         queue.put_many([letter(number).pack() for number in range(10, 2000)])
     with DeadLetters(PATH, fs=fs) as letters:

@@ -18,7 +18,7 @@ class Life:
 
     def __init__(self, fs: CrashFS, **options: int) -> None:
         self.fs = fs
-        self.queue = diskq.FifoQueue(PATH, "spool", options=diskq.QueueOptions(**options), fs=fs)  # type: ignore[arg-type]
+        self.queue = diskq.Queue(PATH, "spool", options=diskq.QueueOptions(**options), fs=fs)  # type: ignore[arg-type]
         self.cursor = DeliveryCursor(fs, PATH, self.queue.steps)
 
     def tried(self, count: int) -> diskq.Batch:
@@ -110,7 +110,7 @@ def test_what_is_buried_is_not_tried_again_after_a_restart(disk):
 def test_a_parent_directory_without_permissions_is_no_hindrance(disk):
     fs = FaultFS(disk)
     fault = fs.fail("sync_directory", error=errno.EACCES, path="/")
-    with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps):
+    with diskq.Queue(PATH, "spool", fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps):
         assert fault.hits == 1
-    with diskq.FifoQueue(PATH, "spool", fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps) as cursor:
+    with diskq.Queue(PATH, "spool", fs=fs) as queue, DeliveryCursor(fs, PATH, queue.steps) as cursor:
         assert cursor.found is not None

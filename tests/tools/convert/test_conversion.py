@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from diskq._native.stream.codec import key_hash
 from diskq.engine.journal.journal import Journal
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.errors import (
     ConversionError,
     ConversionLossError,
@@ -283,7 +283,7 @@ def test_a_queue_without_a_name_is_called_as_its_directory(tmp_path: Path) -> No
 
 
 def test_an_empty_queue_stays_a_queue(tmp_path: Path) -> None:
-    with FifoQueue(tmp_path, "empty"):
+    with Queue(tmp_path, "empty"):
         pass
     there = converted(Store("queue", str(tmp_path), "empty"), tmp_path / "to", "nsq")
     assert there == [Store("queue", f"{tmp_path}/to", "empty")]
@@ -426,7 +426,7 @@ def test_a_directory_of_queues_gets_another_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "to, hold",
-    [("nsq", lambda path: FifoQueue(path, "mail")), ("sej", Journal), ("taskflux", PriorityStore)],
+    [("nsq", lambda path: Queue(path, "mail")), ("sej", Journal), ("taskflux", PriorityStore)],
     ids=["nsq", "sej", "taskflux"],
 )
 def test_a_store_in_use_is_not_appended_to(tmp_path: Path, to: Format, hold: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from diskq.engine.journal.journal import Journal
 from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
 from diskq.errors import QueueMovedError, QueueNotFoundError
 from diskq.options import PriorityOptions, QueueOptions, StreamOptions
@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def a_queue(path: Path, name: str = "q", count: int = 3) -> Store:
-    with FifoQueue(path, name) as queue:
+    with Queue(path, name) as queue:
         queue.put_many(b"%d" % number for number in range(count))
     return Store("queue", str(path), name)
 
@@ -53,7 +53,7 @@ def values(source: Store | LinesFile, **selection: object) -> list[bytes]:
 
 def test_a_queue_is_read_from_its_head(tmp_path: Path) -> None:
     store = a_queue(tmp_path)
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         queue.get()
     assert list(entries(store)) == [Entry(b"1", queue="q"), Entry(b"2", queue="q")]
 
@@ -66,7 +66,7 @@ def test_reading_a_queue_leaves_every_byte_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_queue_is_read_while_a_process_has_it(tmp_path: Path) -> None:
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         queue.put(b"now")
         assert values(Store("queue", str(tmp_path), "q")) == [b"now"]
 
@@ -165,7 +165,7 @@ def test_it_is_the_same_again_whatever_was_written_meanwhile(tmp_path: Path, kin
 
 def test_messages_that_were_taken_out_meanwhile_are_an_error(tmp_path: Path) -> None:
     options = QueueOptions(max_bytes_per_file=8)
-    with FifoQueue(tmp_path, "q", options=options) as queue:
+    with Queue(tmp_path, "q", options=options) as queue:
         queue.put_many([b"%d" % number for number in range(9)])
         with open_reading(Store("queue", str(tmp_path), "q")) as reading:
             queue.get_many(9)

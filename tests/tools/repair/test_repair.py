@@ -14,8 +14,8 @@ import diskq
 from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader_offset import JournalOffset
 from diskq.engine.priority.store import PriorityStore
-from diskq.engine.queue.fifo_queue import FifoQueue
-from diskq.engine.queue.work import FifoWork
+from diskq.engine.queue.fifo_queue import Queue
+from diskq.engine.queue.work import QueueWork
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.partition_reader import PartitionReader
@@ -197,8 +197,8 @@ def test_what_is_left_out_is_kept(kind, tmp_path):
 def test_a_store_in_use_is_left_alone(kind, tmp_path):
     store = made(kind, str(tmp_path))
     opened = {
-        "queue": lambda: FifoQueue(store.path, "events"),
-        "spool": lambda: FifoQueue(store.path, "spool"),
+        "queue": lambda: Queue(store.path, "events"),
+        "spool": lambda: Queue(store.path, "spool"),
         "stream": lambda: Stream(store.path),
         "journal": lambda: Journal(store.path),
         "jobs": lambda: PriorityStore(store.path),
@@ -257,15 +257,15 @@ def test_a_gap_that_is_not_noted_is_damage(tmp_path):
 
 
 def test_acknowledgements_move_along(tmp_path):
-    with FifoQueue(tmp_path, "events", options=diskq.QueueOptions(max_bytes_per_file=100_000)) as queue:
+    with Queue(tmp_path, "events", options=diskq.QueueOptions(max_bytes_per_file=100_000)) as queue:
         queue.put_many([body(number) for number in range(400)])
-        with FifoWork(queue, options=diskq.WorkOptions(max_in_flight=500, max_ahead=500)) as work:
+        with QueueWork(queue, options=diskq.QueueWorkOptions(max_in_flight=500, max_ahead=500)) as work:
             leases = work.get_many(400)
             work.ack([lease for number, lease in enumerate(leases) if number % 2])
     flip(tmp_path / "events.diskqueue.000000.dat", 6000)
     repair(Store("queue", str(tmp_path), "events"), apply=True)
-    options = diskq.WorkOptions(max_in_flight=500, max_ahead=500)
-    with FifoQueue(tmp_path, "events") as queue, FifoWork(queue, options=options) as work:
+    options = diskq.QueueWorkOptions(max_in_flight=500, max_ahead=500)
+    with Queue(tmp_path, "events") as queue, QueueWork(queue, options=options) as work:
         left = [lease.body for lease in work.get_many(400)]
     assert left
     assert set(left) <= {body(number) for number in range(0, 400, 2)}
@@ -338,7 +338,7 @@ def rotten(kind: Kind, fs: CrashFS) -> Store:
     fs.make_directory_durably("/q")
     store = made(kind, "/q", fs)
     if kind == "queue":  # a file of several blocks, of which the first one rots
-        with FifoQueue("/q", "events", options=diskq.QueueOptions(max_bytes_per_file=9000), fs=fs) as queue:
+        with Queue("/q", "events", options=diskq.QueueOptions(max_bytes_per_file=9000), fs=fs) as queue:
             queue.put_many([body(number) for number in range(COUNT, 4 * COUNT)])
     endings = ("2.dat", "25.data", "18.jnl", ".log")
     path = next(path for path in sorted(fs.files()) if path.endswith(endings))

@@ -12,7 +12,7 @@ import pytest
 
 from diskq._native.journal import codec as journal_codec
 from diskq._native.priority import codec as priority_codec
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.errors import LockedError
 from diskq.tools.repair.repair import repair
 from diskq.tools.salvage.fragments import (
@@ -86,7 +86,7 @@ def test_everything_of_a_whole_store_is_salvaged(kind, tmp_path):
 
 
 def test_what_go_diskqueue_has_set_aside_is_salvaged(tmp_path):
-    with FifoQueue(tmp_path, "events") as queue:
+    with Queue(tmp_path, "events") as queue:
         queue.put(b"here")
     (tmp_path / "events.diskqueue.000007.dat.bad").write_bytes(nsq_oracle.frame(b"there") + b"\xff\xff")
     done, values = salvaged(Store("queue", str(tmp_path), "events"))
@@ -95,7 +95,7 @@ def test_what_go_diskqueue_has_set_aside_is_salvaged(tmp_path):
 
 
 def test_of_copies_that_are_the_same_one_counts(tmp_path):
-    with FifoQueue(tmp_path, "events"):
+    with Queue(tmp_path, "events"):
         pass
     for name in ("bad", "bad-1"):
         (tmp_path / f"events.diskqueue.000007.dat.{name}").write_bytes(nsq_oracle.frame(b"there"))
@@ -114,7 +114,7 @@ def test_what_is_in_a_live_file_is_not_salvaged_again_from_a_copy(tmp_path):
 
 
 def test_a_store_in_use_is_left_alone(tmp_path):
-    with FifoQueue(tmp_path, "events"), pytest.raises(LockedError):
+    with Queue(tmp_path, "events"), pytest.raises(LockedError):
         salvaged(Store("queue", str(tmp_path), "events"))
 
 

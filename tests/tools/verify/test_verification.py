@@ -19,7 +19,7 @@ import pytest
 from diskq.engine.journal.journal import Journal
 from diskq.engine.priority.store import PriorityStore
 from diskq.engine.queue.ack_log import acked_row
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
 from diskq.errors import ForeignFilesError
 from diskq.options import JournalOptions, PriorityOptions, QueueOptions, StreamOptions
@@ -42,7 +42,7 @@ BODIES = [b"%06d" % number + b"x" * 94 for number in range(COUNT)]
 
 
 def a_queue(path: Path) -> Path:
-    with FifoQueue(path, "q", options=QueueOptions(max_bytes_per_file=16_000)) as queue:
+    with Queue(path, "q", options=QueueOptions(max_bytes_per_file=16_000)) as queue:
         queue.put_many(BODIES)
     return path / "q.diskqueue.000000.dat"
 
@@ -272,7 +272,7 @@ def test_an_acknowledged_message_is_not_counted(tmp_path):
 
 
 def test_what_a_peer_has_left_of_a_file_that_it_began_anew_is_counted_where_the_next_open_moves_it(tmp_path):
-    with FifoQueue(tmp_path, "q", options=QueueOptions(max_bytes_per_file=9_000)) as queue:
+    with Queue(tmp_path, "q", options=QueueOptions(max_bytes_per_file=9_000)) as queue:
         queue.put_many([body(number) * 10 for number in range(300)])
     theirs = frame(b"theirs")
     file = tmp_path / "q.diskqueue.000001.dat"
@@ -280,7 +280,7 @@ def test_what_a_peer_has_left_of_a_file_that_it_began_anew_is_counted_where_the_
     (tmp_path / "q.diskqueue.meta.dat").write_bytes(b"96\n0,0\n1,%d\n" % len(theirs))
     found = looked_at(tmp_path)
     assert found.verdict == "damaged"
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         assert found.messages == len(queue.get_many(10_000)) == 300 + 1 - queue.statistics().lost
         assert queue.statistics().lost > 0
 
@@ -386,7 +386,7 @@ def test_a_row_of_checksums_that_rotted_is_noted(make, tmp_path):
 
 @contextmanager
 def a_queue_in_use(path: Path) -> Iterator[Path]:
-    with FifoQueue(path, "q", options=QueueOptions(sync_timeout=1000.0)) as queue:
+    with Queue(path, "q", options=QueueOptions(sync_timeout=1000.0)) as queue:
         queue.put_many(BODIES[:100])
         queue.sync()
         queue.put_many(BODIES[100:])
@@ -459,9 +459,9 @@ def test_a_rotten_lock_file_is_no_restart_of_the_machine_where_a_wal_is_of_this_
 
 WRITERS = {
     "queue": """
-from diskq.engine.queue.fifo_queue import FifoQueue
+from diskq.engine.queue.fifo_queue import Queue
 from diskq.options import QueueOptions
-with FifoQueue(path, "q", options=QueueOptions(max_bytes_per_file=200_000)) as thing:
+with Queue(path, "q", options=QueueOptions(max_bytes_per_file=200_000)) as thing:
     while not done():
         thing.put_many([body] * 50)
         thing.get_many(40)

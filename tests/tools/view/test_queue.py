@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq import FifoQueue, QueueOptions
+from diskq import Queue, QueueOptions
 from diskq.tools.view.queue import look, queue_names
 from tests.cli.conftest import fill
 
@@ -50,7 +50,7 @@ def test_names_are_those_of_files_of_queues_and_of_nothing_else(data):
 
 
 def test_a_closed_queue_is_exactly_what_its_files_say(data):
-    with FifoQueue(data, "q", options=QueueOptions(max_bytes_per_file=30)) as queue:
+    with Queue(data, "q", options=QueueOptions(max_bytes_per_file=30)) as queue:
         queue.put_many([b"x" * 10] * 5)
         queue.get_many(3)
     view = look(str(data), "q")
@@ -62,7 +62,7 @@ def test_a_closed_queue_is_exactly_what_its_files_say(data):
 
 
 def test_an_open_queue_names_its_holder_and_is_as_old_as_its_last_sync(data):
-    with FifoQueue(data, "q") as queue:
+    with Queue(data, "q") as queue:
         queue.put(b"one")
         queue.sync()
         queue.put(b"two")

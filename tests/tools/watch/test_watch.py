@@ -15,7 +15,7 @@ import pytest
 import trio
 
 import diskq
-from diskq import FifoQueue, Journal, QueueOptions, Stream, StreamOptions
+from diskq import Journal, Queue, QueueOptions, Stream, StreamOptions
 from diskq.engine.priority.store import PriorityStore
 from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.storage.fs import OsFileSystem
@@ -54,9 +54,7 @@ def contents(directory: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_a_queue_is_as_deep_as_it_was_recorded_and_what_came_since(tmp_path: Path) -> None:
-    with FifoQueue(
-        tmp_path, "q", options=QueueOptions(sync_every=100_000, max_bytes_per_file=10_000)
-    ) as queue:
+    with Queue(tmp_path, "q", options=QueueOptions(sync_every=100_000, max_bytes_per_file=10_000)) as queue:
         queue.put_many([b"x" * 100] * 250)
         queue.sync()
         watch = StoreWatch([tmp_path])
@@ -70,7 +68,7 @@ def test_a_queue_is_as_deep_as_it_was_recorded_and_what_came_since(tmp_path: Pat
 
 
 def test_a_queue_that_was_emptied_is_followed_from_there(tmp_path: Path) -> None:
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         queue.put_many([b"x" * 100] * 50)
         queue.sync()
         watch = StoreWatch([tmp_path])
@@ -82,7 +80,7 @@ def test_a_queue_that_was_emptied_is_followed_from_there(tmp_path: Path) -> None
 
 
 def test_a_message_that_is_being_written_is_not_counted_yet(tmp_path: Path) -> None:
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         queue.put_many([b"x" * 100] * 3)
     data = tmp_path / "q.diskqueue.000000.dat"
     watch = StoreWatch([tmp_path])
@@ -144,7 +142,7 @@ def test_a_store_is_read_once_and_then_followed(tmp_path: Path) -> None:
 
 
 def test_rates_are_differences_over_the_seconds_between(tmp_path: Path, clock: Clock) -> None:
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         queue.put_many([b"x" * 96] * 10)
         queue.sync()
         watch = StoreWatch([tmp_path], fs=clock)
@@ -243,7 +241,7 @@ def test_the_age_is_the_oldest_messages_where_the_format_has_times(tmp_path: Pat
 
 
 def test_or_else_the_files_and_that_is_said(tmp_path: Path) -> None:
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         queue.put(b"x")
     os.utime(tmp_path / "q.diskqueue.000000.dat", (time.time() - 3600,) * 2)
     found = look(StoreWatch([tmp_path]))
@@ -263,7 +261,7 @@ def test_what_is_set_aside_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_reported_and_the_rest_is_shown(tmp_path: Path) -> None:
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         queue.put(b"x")
     (tmp_path / "log").mkdir()
     (tmp_path / "tflux.metadata").write_bytes(b"nonsense")
@@ -273,11 +271,11 @@ def test_what_cannot_be_read_is_reported_and_the_rest_is_shown(tmp_path: Path) -
 
 
 def test_a_queue_that_comes_later_is_seen(tmp_path: Path, clock: Clock) -> None:
-    with FifoQueue(tmp_path, "a") as queue:
+    with Queue(tmp_path, "a") as queue:
         queue.put(b"x")
     watch = StoreWatch([tmp_path], fs=clock)
     watch.look()
-    with FifoQueue(tmp_path, "b") as queue:
+    with Queue(tmp_path, "b") as queue:
         queue.put(b"x")
     clock.now += 10
     assert [reading.store.name for reading in watch.look()] == ["a", "b"]
@@ -319,7 +317,7 @@ trio.run(main)
 
 def filled(kind: str, path: Path) -> Path:
     if kind == "queue":
-        with FifoQueue(path, "q") as queue:
+        with Queue(path, "q") as queue:
             queue.put_many([b"x"] * 10)
     elif kind == "stream":
         with Stream(path) as stream:
@@ -345,7 +343,7 @@ def test_looking_changes_nothing_and_leaves_no_file_open(kind: str, tmp_path: Pa
 
 
 def test_what_checksums_vouch_for_is_not_read(tmp_path: Path) -> None:
-    with FifoQueue(tmp_path, "q", options=QueueOptions(sync_every=10_000_000)) as queue:
+    with Queue(tmp_path, "q", options=QueueOptions(sync_every=10_000_000)) as queue:
         queue.put_many([b"x" * 100] * 20_000)
         queue.sync()
         fs = Counting()
@@ -368,7 +366,7 @@ class Counting(OsFileSystem):
 
 @pytest.mark.parametrize("start", [0, 1, 39, 41])
 def test_it_is_counted_from_the_middle_of_a_block_too(tmp_path: Path, start: int) -> None:
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         queue.put_many([b"x" * 96] * 1000)
     fs = OsFileSystem()
     files = QueueFiles(fs, str(tmp_path), "q")
@@ -379,7 +377,7 @@ def test_it_is_counted_from_the_middle_of_a_block_too(tmp_path: Path, start: int
 def test_a_message_larger_than_a_window_counts_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with FifoQueue(tmp_path, "q") as queue:
+    with Queue(tmp_path, "q") as queue:
         queue.put_many([b"a", bytes(3 * 2**20), b"b"])
     (tmp_path / ".diskq" / "q.diskqueue.000000.dat.sums").unlink()
     fs = OsFileSystem()
