@@ -247,6 +247,9 @@ class StreamOptions(_LoggedOptions):
     """Number of partitions that are written to (3). If the stream has more, it keeps them."""
     segment_size: int | None = None
     """A new segment starts after the one whose data has reached this many bytes (32 MiB)."""
+    segment_age: float | None = None
+    """A segment is complete, and a new one starts, at the latest this long after its first message, so that
+    tables get it. A stream that no program has open waits for the next open. None: only by its size."""
     retention_max_bytes: int | None = None
     """The oldest complete segments of a partition are removed while all of them are larger (no bound)."""
     retention_max_age: float | None = None
@@ -279,6 +282,8 @@ class StreamOptions(_LoggedOptions):
                     raise ValueError(f"{name} is at most {_LARGEST_SIZE}, got {getattr(self, name)}")
         if self.partition_count is not None and self.partition_count > MOST_PARTITIONS:
             raise ValueError(f"partition_count is at most {MOST_PARTITIONS}, got {self.partition_count}")
+        if self.segment_age is not None:
+            _positive("segment_age", self.segment_age)
         if self.retention_max_age is not None:
             _positive("retention_max_age", self.retention_max_age)
             if self.retention_max_age > _LONGEST_AGE:

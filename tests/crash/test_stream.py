@@ -98,6 +98,7 @@ class Session:
         segment_size: int = 6000,
         encoding: Encoding = "fixed",
         uses_wal: bool = False,
+        segment_age: float | None = None,
     ) -> None:
         self.fs = fs
         self.disk = FaultFS(fs)
@@ -107,6 +108,7 @@ class Session:
         self.options = StreamOptions(
             partition_count=partition_count,
             segment_size=segment_size,
+            segment_age=segment_age,
             sync_every=9,
             sync_timeout=1000.0,
             encoding=encoding,
@@ -286,7 +288,20 @@ def retained_before_the_points_are_told(fs: CrashFS, promises: Promises) -> None
     session.append()
 
 
+def complete_by_their_age(fs: CrashFS, promises: Promises) -> None:
+    """Segments end between messages that are written, synced, staged and in memory."""
+    for _ in range(2):  # by their timestamps, those that the second one finds are old
+        session = Session(fs, promises, partition_count=2, uses_wal=True, segment_age=10.0)
+        for count, durability in [(2, "written"), (1, "synced"), (1, "memory")]:
+            session.append(count, durability)  # type: ignore[arg-type]
+            session.stage(2)
+            fs.clock += 10
+        session.append()
+        session.close()
+
+
 NARROW: list[Workload] = [
+    complete_by_their_age,
     rolls_without_a_sync,
     held_on_a_full_disk,
     a_wal_of_long_ago,

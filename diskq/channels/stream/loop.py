@@ -99,6 +99,17 @@ class StreamLoop(SendingLoop[StreamSteps, Position]):
             self._make_room()
         return obstacle is not None
 
+    # --- segments by age --------------------------------------------------------------------------
+
+    def _after(self) -> None:
+        if self._failure is None and not self.is_closing:
+            self.engine.seal_aged()
+        super()._after()
+
+    def _after_turn(self) -> None:
+        super()._after_turn()
+        self._set_alarm(self.engine.segment_due)
+
     # --- the budget -------------------------------------------------------------------------------
 
     def _make_room(self) -> None:

@@ -192,6 +192,9 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
     - `partition_count=None`: Number of partitions that are written to (3). If the stream has more, it keeps
       them.
     - `segment_size=None`: A new segment starts after the one whose data has reached this many bytes (32 MiB).
+    - `segment_age=None`: A segment is complete, and a new one starts, at the latest this long after its first
+      message, so that tables get it. A stream that no program has open waits for the next open. None: only by
+      its size.
     - `retention_max_bytes=None`: The oldest complete segments of a partition are removed while all of them
       are larger (no bound).
     - `retention_max_age=None`: Complete segments that are older are removed (no bound).

@@ -256,6 +256,10 @@ def _add_send(parser: CommandParser) -> None:
     )
     parser.add_sending("the stream")
     parser.add_sync_to()
+    parser.add_duration(
+        "--segment-age",
+        help="complete a segment this long after its first message, for tables (default: when it is full)",
+    )
     parser.add_max_message_size(options.max_message_size)
     parser.add_size(
         "--min-message-size",

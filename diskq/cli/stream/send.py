@@ -77,6 +77,7 @@ def send(args: argparse.Namespace) -> None:
     options = _options(
         durability=args.durability,
         sync_to=args.sync_to,
+        segment_age=args.segment_age,
         min_message_size=args.min_message_size,
         max_message_size=args.max_message_size,
     )

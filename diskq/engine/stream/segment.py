@@ -10,6 +10,7 @@ from diskq._native.stream.append_buffer import TripletBuffer
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
 from diskq.engine.log.segment import OffsetSegment
 from diskq.engine.stream.files import PartitionFiles
+from diskq.engine.stream.index_entries import TIMEINDEX_ROW
 from diskq.engine.stream.time_summary import TimeSummary
 from diskq.storage.barrier import PendingSyncs, close_all, cut_to, open_at
 from diskq.storage.fs import FileSystem
@@ -74,6 +75,18 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
     def rows_are_written(self) -> None:
         """Update the time index summary for the entries that were written."""
         self._marks.extend(self.buffer.rows_written - self.buffer.base)
+
+    def seal(self) -> None:
+        """Make it full, so that the next record belongs into the next segment."""
+        self.buffer.limit = min(self.buffer.limit, self.buffer.end)
+
+    def first_timestamp(self) -> int | None:
+        """Return the timestamp of its first record, in nanoseconds; None if there is none. Raises OSError."""
+        if not self.append.is_open or self.buffer.rows_written == self.buffer.base:
+            return None
+        row = self._fs.pread(self._timeindex, TIMEINDEX_ROW.size, 0)
+        timestamp: int = TIMEINDEX_ROW.unpack(row)[1]
+        return timestamp
 
     @property
     def has_all_rows(self) -> bool:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -33,6 +34,7 @@ from diskq.engine.stream.recovery import recover_partition
 from diskq.engine.stream.redo_source import redo_source
 from diskq.engine.stream.retention import PartitionRetention, RetentionReport, remove_oldest, retain
 from diskq.engine.stream.segment import TripletSegment
+from diskq.engine.stream.segment_ages import SegmentAges
 from diskq.engine.stream.settings import read_settings, settings_as, settings_of
 from diskq.engine.stream.start import read_first
 from diskq.engine.stream.time_summary import forget_from, forget_removed
@@ -114,7 +116,7 @@ class _Changed:
     Nothing that is done for a message, a turn or a sync walks over the others, of which there may be many.
     """
 
-    __slots__ = ("_changes", "not_ready", "to_index", "to_log", "to_mark", "to_settle")
+    __slots__ = ("_changes", "not_ready", "to_age", "to_index", "to_log", "to_mark", "to_settle")
 
     def __init__(self) -> None:
         self._changes: Changes | None = None
@@ -128,19 +130,26 @@ class _Changed:
         """Those with data that may be durable nowhere."""
         self.to_mark: set[int] = set()
         """Those whose time index summary may be behind."""
+        self.to_age: set[int] = set()
+        """Those whose active segment may have got its first message. Taken only if segments have an age."""
 
     def follow(self, router: StreamRouter, count: int) -> None:
         """Note the partitions that this router writes to, the first `count`; forget others."""
         self.look()
         self._changes = router.changes()
-        for noted in (self.not_ready, self.to_settle, self.to_index, self.to_log, self.to_mark):
+        for noted in (self.not_ready, *self._noted):
             noted.intersection_update(range(count))
 
     def look(self) -> None:
         """Take in which partitions were written to."""
         if self._changes is not None and (found := self._changes.take()):
-            for noted in (self.to_settle, self.to_index, self.to_log, self.to_mark):
+            for noted in self._noted:
                 noted.update(found)
+
+    @property
+    def _noted(self) -> tuple[set[int], ...]:
+        """The sets in which a partition is noted once it was written to."""
+        return (self.to_settle, self.to_index, self.to_log, self.to_mark, self.to_age)
 
 
 class StreamSteps(DirectorySteps):
@@ -173,6 +182,9 @@ class StreamSteps(DirectorySteps):
         """The share of the disk budget that this stream uses, or None."""
         self._disk_share: StreamDiskShare | None = None
         self._could_not_drop = False
+        self._ages = None if options.segment_age is None else SegmentAges(options.segment_age)
+        if self._ages is not None:
+            self.log.policy.timeout = min(self.log.policy.timeout, self._ages.age)
 
     # --- opening ----------------------------------------------------------------------------------
 
@@ -281,6 +293,8 @@ class StreamSteps(DirectorySteps):
             self._retire(self.settings.partitions)
         else:
             rollforward.forget(fs, files)
+        if self._ages is not None:
+            self._ages.resume(self._found_ages(), writer.clock())
         writer.note()
         opening.append_displaced(self._append_again)
 
@@ -321,6 +335,8 @@ class StreamSteps(DirectorySteps):
 
     def _on_full(self, index: int) -> None:
         self._changed.not_ready.add(index)  # until space is reserved for the next segment's checksums
+        if self._ages is not None:
+            self._ages.forget(index)
         self.log.segment_filled(self._partitions[index].log)
 
     def _open_partitions(
@@ -592,6 +608,7 @@ class StreamSteps(DirectorySteps):
 
     def _make_way(self, only: _WrittenPartition | None = None) -> None:
         """Open segments for the next message, as go-diskq would choose them."""
+        self.seal_aged()
         try:
             if self.has_pending_rows:
                 self._write_rows()
@@ -603,6 +620,48 @@ class StreamSteps(DirectorySteps):
                     partition.segment.prepare()
         except OSError as failure:
             self.log.append_failed(failure)
+
+    # --- segments by age --------------------------------------------------------------------------
+
+    def _found_ages(self) -> dict[int, float]:
+        """Return the ages in seconds of the active segments that have messages, by partition."""
+        now, ages = self._wall_clock_ns(), {}
+        for index, partition in enumerate(self._partitions):
+            first = partition.segment.first_timestamp()
+            if first is not None:
+                ages[index] = max(0, now - first) / 1e9  # a message may be stamped in the future
+        return ages
+
+    @property
+    def segment_due(self) -> float:
+        """When the next segment is complete by its age, on the clock of the writer; infinity: none is."""
+        return math.inf if self._ages is None else self._ages.next_due
+
+    @exclusive
+    def seal_aged(self) -> None:
+        """Complete the segments that are as old as `segment_age`, and make a sync due for each of them.
+
+        What cannot be done now, since the disk is full, is done before the partition's next message.
+        """
+        if self._ages is None or self._ages.next_due > (now := self.log.clock()):
+            return
+        for index in self._ages.take_due(now):
+            if index < len(self._partitions):
+                self._partitions[index].segment.seal()
+                self._on_full(index)
+                self.log.policy.force()
+
+    def _note_ages(self) -> None:
+        """Note which active segments have got their first message."""
+        if self._ages is None:
+            return
+        self._changed.look()
+        now = self.log.clock()
+        for index in self._changed.to_age:
+            buffer = self._partitions[index].buffer
+            if buffer.next_offset > buffer.base:
+                self._ages.begin(index, now)
+        self._changed.to_age.clear()
 
     # --- retention --------------------------------------------------------------------------------
 
@@ -748,6 +807,7 @@ class StreamSteps(DirectorySteps):
         return self.router.waiting_bytes
 
     def open_gates(self, left: int, unsynced: int) -> None:
+        self._note_ages()
         room = self.log.policy.bytes_until_check(unsynced)
         if self._disk_share is not None and self.share is not None:
             # Minus the part of the checksums, and the key of the last message that fits.

@@ -16,6 +16,7 @@ from trio.testing import assert_checkpoints, assert_no_checkpoints
 
 from diskq._native.stream.codec import key_hash
 from diskq.channels.stream.producer import StreamProducer, open_producer
+from diskq.engine.stream.files import StreamFiles
 from diskq.errors import DiskFullError, KeySizeError, LockedError, MessageSizeError
 from diskq.messages import Position
 from diskq.storage.fs import OsFileSystem
@@ -470,3 +471,23 @@ async def test_a_stream_that_cannot_be_opened_leaves_nothing_open():
         with pytest.raises(Exception, match="stranger"):
             async with producing(disk):
                 pass
+
+
+# --- segments by age --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sync_timeout", [2.0, 3600.0])
+async def test_an_idle_stream_completes_its_segment_by_its_age(autojump_clock, disk, sync_timeout):
+    async with producing(disk, **ONE, segment_age=10.0, sync_timeout=sync_timeout) as producer:
+        files = StreamFiles(disk, STREAM).partition(0)
+        for first in range(0, 6, 2):
+            await producer.send(b"one")
+            producer.send_nowait(b"two")
+            await trio.sleep(9.9)
+            assert files.bases()[-1] == first
+            await trio.sleep(0.2)
+            assert files.bases()[-1] == first + 2
+        prepared = producer._loop.syncs_prepared
+        await trio.sleep(3600)
+        assert producer._loop.syncs_prepared <= prepared + 1
+        assert files.bases() == [0, 2, 4, 6]
