@@ -37,8 +37,8 @@ class Case:
         """The files lie in the repository: nobody opens them there."""
         return Path(shutil.copytree(HERE / self.folder / "data", directory / "data"))
 
-    def opened(self, directory: Path) -> diskq.FifoQueue:
-        return diskq.FifoQueue(directory, self.name, options=self.options)
+    def opened(self, directory: Path) -> diskq.Queue:
+        return diskq.Queue(directory, self.name, options=self.options)
 
 
 def manifest(folder: str) -> dict[str, Any]:

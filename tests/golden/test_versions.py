@@ -139,11 +139,11 @@ def check_queue(it: Left, found: list[str]) -> None:
 @of("queue")
 def test_a_queue_has_its_messages(case: Path, left: Unpack) -> None:
     it = left(case)
-    with diskq.FifoQueue(it.path, it.told["name"], fs=it.fs) as queue:
+    with diskq.Queue(it.path, it.told["name"], fs=it.fs) as queue:
         it.check_repairs(queue.repairs)
         check_queue(it, [body.decode() for body in queue.peek_many(1000)])
         queue.put(b"it goes on", durability="synced")
-    with diskq.FifoQueue(it.path, it.told["name"], fs=it.fs) as queue:
+    with diskq.Queue(it.path, it.told["name"], fs=it.fs) as queue:
         assert queue.repairs == ()
         assert queue.get_many(1000)[-1] == b"it goes on"
 
@@ -162,7 +162,7 @@ async def test_a_channel_on_a_queue_has_its_messages(case: Path, left: Unpack) -
 def test_work_goes_on_with_what_was_not_acknowledged(case: Path, left: Unpack) -> None:
     it = left(case)
     told = it.told
-    with diskq.FifoQueue(it.path, told["name"], fs=it.fs) as queue, diskq.FifoWork(queue) as work:
+    with diskq.Queue(it.path, told["name"], fs=it.fs) as queue, diskq.QueueWork(queue) as work:
         it.check_repairs(queue.repairs)
         leases = {lease.body.decode(): lease for lease in work.get_many(1000)}
     wanted = [body for body in told["sent"] if body not in told["acked"]]

@@ -123,7 +123,7 @@ def queue_closed(path: str) -> Told:
     """Several files, some consumed."""
     sent = texts("order", 60)
     options = diskq.QueueOptions(max_bytes_per_file=200)
-    with diskq.FifoQueue(path, "orders", options=options) as queue:
+    with diskq.Queue(path, "orders", options=options) as queue:
         queue.put_many(raw(sent))
         queue.get_many(25)
     return tell(kind="queue", ended="closed", name="orders", sent=sent, synced=60, gone=25, taken=25)
@@ -133,7 +133,7 @@ def queue_closed(path: str) -> Told:
 def queue_empty(path: str) -> Told:
     """All was consumed."""
     sent = texts("order", 10)
-    with diskq.FifoQueue(path, "orders") as queue:
+    with diskq.Queue(path, "orders") as queue:
         queue.put_many(raw(sent))
         queue.get_many(10)
     return tell(kind="queue", ended="closed", name="orders", sent=sent, synced=10, gone=10, taken=10)
@@ -173,7 +173,7 @@ async def queue_killed_rolling(path: str) -> Told:
 def queue_killed_engine(path: str) -> Told:
     """Written without a write-ahead log, and not synced."""
     sent = texts("order", 50)
-    queue = diskq.FifoQueue(path, "orders", options=diskq.QueueOptions(**NEVER))
+    queue = diskq.Queue(path, "orders", options=diskq.QueueOptions(**NEVER))
     queue.put_many(raw(sent[:20]), durability="synced")
     queue.get_many(5)
     queue.put_many(raw(sent[20:]))
@@ -212,9 +212,9 @@ async def queue_killed_memory(path: str) -> Told:
 def leases_closed(path: str) -> Told:
     """Acknowledged out of order, and given back."""
     sent = texts("task", 30)
-    with diskq.FifoQueue(path, "tasks") as queue:
+    with diskq.Queue(path, "tasks") as queue:
         queue.put_many(raw(sent))
-        with diskq.FifoWork(queue) as work:
+        with diskq.QueueWork(queue) as work:
             leases = work.get_many(20)
             work.ack(leases[1:12:2])
             work.nack(leases[0])
@@ -685,7 +685,7 @@ def cut(disk: CrashFS, path: str, redo: str = "", **told: Any) -> Told:
 def _queue_before(sent: list[str], name: str) -> CrashFS:
     """Several files, some consumed, and closed; then more, each synced."""
     disk = memory()
-    with diskq.FifoQueue(ROOT, name, options=diskq.QueueOptions(max_bytes_per_file=200), fs=disk) as queue:
+    with diskq.Queue(ROOT, name, options=diskq.QueueOptions(max_bytes_per_file=200), fs=disk) as queue:
         queue.put_many(raw(sent[:30]))
         queue.get_many(12)
     return disk
@@ -696,7 +696,7 @@ def queue_cut(path: str) -> Told:
     """Messages in the redo log alone, and later ones that were not synced."""
     sent = texts("order", 70)
     disk = _queue_before(sent, "orders")
-    queue = diskq.FifoQueue(ROOT, "orders", options=diskq.QueueOptions(**NEVER), fs=disk)
+    queue = diskq.Queue(ROOT, "orders", options=diskq.QueueOptions(**NEVER), fs=disk)
     queue.get_many(3)
     for body in raw(sent[30:60]):
         queue.put(body, durability="synced")
@@ -711,9 +711,9 @@ def leases_cut(path: str) -> Told:
     """The same, with acknowledgements that were synced and some that were not."""
     sent = texts("task", 60)
     disk = memory()
-    queue = diskq.FifoQueue(ROOT, "tasks", options=diskq.QueueOptions(**NEVER), fs=disk)
+    queue = diskq.Queue(ROOT, "tasks", options=diskq.QueueOptions(**NEVER), fs=disk)
     queue.put_many(raw(sent[:30]))
-    work = diskq.FifoWork(queue)
+    work = diskq.QueueWork(queue)
     leases = work.get_many(20)
     work.ack(leases[1:12:2])
     queue.sync()
