@@ -52,6 +52,11 @@ def test_the_spool_example_runs_and_runs_again(tmp_path):
         ]
 
 
+def test_the_example_of_a_stream_reader_runs_and_runs_again(tmp_path):
+    for _ in range(2):
+        assert printed("stream_reader.py", tmp_path) == ["one", "two"]
+
+
 @pytest.mark.exhaustive
 def test_the_workers_example_does_each_job_once_and_runs_again(tmp_path):
     for _ in range(2):

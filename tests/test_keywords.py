@@ -31,6 +31,7 @@ CALLS = {
     "open_producer": ("StreamOptions", 'diskq.open_producer("d", {})'),
     "open_consumer": ("StreamConsumerOptions", 'diskq.open_consumer("d", {})'),
     "Stream": ("StreamOptions", 'diskq.Stream("d", {})'),
+    "StreamReader": ("StreamConsumerOptions", 'diskq.StreamReader("d", {})'),
     "open_journal": ("JournalOptions", 'diskq.open_journal("d", {})'),
     "JournalWriter.scan": ("JournalScannerOptions", "journal.scan({})"),
     "open_scanner": ("JournalScannerOptions", 'diskq.open_scanner("d", {})'),

@@ -54,9 +54,10 @@ TABLE = """
   diskq.channels.core.sleeping      diskq._native.core.sleep
   diskq.channels.core.gathering     diskq._native.core.send_batch
   diskq.channels.core.sync_pool     diskq._native.core.sync_queue
-  diskq.storage.file_watch          diskq._native.core.inotify
+  diskq.storage.file_watch          diskq._native.core.inotify select
   diskq.storage.forks               os.* diskq._native.core.thread_guard
   diskq.storage.budget              threading
+  diskq.engine.log.file_line        threading
   diskq.engine.log.shared_sync      threading
   diskq.engine.log.thread_line      threading time
   diskq.storage.checksums           crc32c

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import select
 from collections import defaultdict
 from typing import Protocol
 
@@ -27,6 +29,9 @@ class FileWatch(Protocol):
 
     def remove(self, path: str) -> None:
         """Stop reporting the path. Idempotent."""
+
+    def wait(self, seconds: float) -> None:
+        """Return when there are changes, or after so many seconds; infinity: no limit."""
 
     def drain(self) -> set[str]:
         """Return the paths that have changed since they were added. Never waits."""
@@ -73,6 +78,11 @@ class _Inotify:
         if not self._paths[watch]:
             del self._paths[watch]
             inotify.rm_watch(self._descriptor, watch)
+
+    def wait(self, seconds: float) -> None:
+        changes = select.poll()  # `select` has no descriptors above 1023
+        changes.register(self._descriptor, select.POLLIN)
+        changes.poll(None if seconds == math.inf else math.ceil(seconds * 1000))
 
     def drain(self) -> set[str]:
         changed: set[str] = set()

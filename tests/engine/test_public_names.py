@@ -11,6 +11,7 @@ from diskq.engine.journal.journal import Journal
 from diskq.engine.priority.store import PriorityStore
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
+from diskq.engine.stream.stream_reader import StreamReader
 from diskq.storage.closing import Closing
 from diskq.testing import CrashFS
 
@@ -22,6 +23,7 @@ CALLS = {
     " unsynced_bytes warnings",
     Stream: "accepted_bytes append append_many close commit flush next_offsets partition_count partition_of"
     " repairs sync unsynced_bytes vacuum",
+    StreamReader: "close commit committed has_ended lag losses partitions position read read_many seek sync",
     Journal: "accepted_bytes append append_encoded append_many close flush next_offset repairs sync"
     " synced_offset unsynced_bytes",
 }
@@ -31,19 +33,27 @@ FACTS = {
     Queue: "name options",
     PriorityStore: "files name options path",
     Stream: "files name options path settings",
+    StreamReader: "path",
     Journal: "files name options path",
 }
 """Attributes of an open one."""
 
 INSIDE = {"log", "steps", "guard"}
-"""Names for channels and the engine's own modules."""
+"""Names for channels and the engine's own modules; a reader has the guard alone."""
 
 MOST = 25
+
+
+def _reader(fs: CrashFS) -> StreamReader:
+    Stream("/q/stream", fs=fs).close()
+    return StreamReader("/q/stream", fs=fs)
+
 
 OPENED: dict[type[Closing], Callable[[CrashFS], Closing]] = {
     Queue: lambda fs: Queue("/q", "name", fs=fs),
     PriorityStore: lambda fs: PriorityStore("/q/store", fs=fs),
     Stream: lambda fs: Stream("/q/stream", fs=fs),
+    StreamReader: _reader,
     Journal: lambda fs: Journal("/q/journal", fs=fs),
 }
 
@@ -59,8 +69,9 @@ def test_a_class_shows_what_a_user_may_call_and_no_more(kind: type[Closing]) -> 
 
 
 @pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.__name__)
-def test_an_open_one_shows_what_it_is_and_three_objects_of_its_inside(kind: type[Closing]) -> None:
+def test_an_open_one_shows_what_it_is_and_few_objects_of_its_inside(kind: type[Closing]) -> None:
     fs = CrashFS()
     fs.make_directory_durably("/q")
+    inside = {"guard"} if kind is StreamReader else INSIDE
     with OPENED[kind](fs) as opened:
-        assert public(dir(opened)) - public(dir(kind)) == {*FACTS[kind].split(), *INSIDE}
+        assert public(dir(opened)) - public(dir(kind)) == {*FACTS[kind].split(), *inside}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -15,22 +15,12 @@ from trio.lowlevel import enable_ki_protection
 from diskq.channels.core.offset_loop import OffsetLoop
 from diskq.channels.core.receiving import TailReceiver
 from diskq.channels.core.tail import Tail, TailPart
-from diskq.engine.log.reader import Sized
+from diskq.engine.log.reader import MessagePlace, Sized
 from diskq.errors import OffsetOutOfRangeError, StorageFailedError
 
 __all__ = ["CommittingReceiver"]
 
 M = TypeVar("M", bound=Sized)
-
-
-class _Placed(Protocol):
-    """A message, or its place."""
-
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def offset(self) -> int: ...
 
 
 class CommittingReceiver(TailReceiver[M]):
@@ -56,7 +46,7 @@ class CommittingReceiver(TailReceiver[M]):
     # --- committing -------------------------------------------------------------------------------
 
     @enable_ki_protection
-    async def commit(self, *processed: _Placed) -> None:
+    async def commit(self, *processed: MessagePlace) -> None:
         """Commit all messages up to and including these, each in its partition or journal, as processed.
 
         The commit is the group's, or the named reader's. Without arguments it commits all that was received.

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -18,14 +18,13 @@ from diskq.channels.core.handle import MANY_BYTES, Handle, Iterated
 from diskq.channels.core.opening import Opening
 from diskq.channels.core.tail import Tail, TailPart, take_one
 from diskq.engine.log.reader import Sized, SkippedBytes
+from diskq.engine.log.start import End, checked_end
 from diskq.storage.callbacks import check_plain
 
 __all__ = ["End", "OpeningReceiver", "TailReceiver", "TakenMessages", "checked_end"]
 
 M = TypeVar("M", bound=Sized)
 R = TypeVar("R", bound="TailReceiver[Any]")
-
-End = Literal["wait", "close"] | int
 
 
 class TakenMessages(Generic[M]):
@@ -296,18 +295,6 @@ def _peek(part: TailPart) -> Any:
     message = part.ahead.peek()
     assert message is not None, "the tail found one"
     return message
-
-
-def checked_end(end: End) -> End:
-    """Return `end`. Raises TypeError, or ValueError for an unknown word or a negative offset."""
-    if isinstance(end, str):
-        if end not in ("wait", "close"):
-            raise ValueError(f'end is "wait", "close" or an offset, got {end!r}')
-    elif isinstance(end, bool) or not isinstance(end, int):
-        raise TypeError(f"end is a word or an offset, not {type(end).__name__}")
-    elif end < 0:
-        raise ValueError(f"an offset is 0 or more, got {end}")
-    return end
 
 
 def _refuse(*_: object) -> None:

@@ -24,14 +24,12 @@ from diskq.channels.core.own_thread import OwnThread
 from diskq.channels.core.slices import share_clock
 from diskq.channels.core.waiting_line import Line
 from diskq.channels.core.watch import Listener, listen
+from diskq.engine.log.gaps import report_gap, unreached_end
 from diskq.engine.log.reader import LiveEnd, SkippedBytes
 from diskq.errors import DiskqError, StorageFailedError
 from diskq.storage.fs import FileSystem
-from diskq.storage.log_events import Log
 
 __all__ = ["Tail", "TailPart", "TailReader", "take_one"]
-
-log = Log("reading")
 
 T = TypeVar("T")
 
@@ -302,16 +300,9 @@ class Tail:
 
     def _give_up_rest(self, part: TailPart) -> None:
         """End a partition that cannot be read up to its limit, although all of that was there at the open."""
-        part.reader.losses.append(
-            SkippedBytes(
-                path=part.directory if part.reader.base is None else part.growing(part.reader.base),
-                start=part.ahead.position,
-                end=part.ahead.position,
-                offset=part.position,
-                count=int(part.limit) - part.position,
-                reason="the end that there was at the open cannot be reached",
-            )
-        )
+        path = part.directory if part.reader.base is None else part.growing(part.reader.base)
+        gap = unreached_end(path, part.ahead.position, part.position, int(part.limit))
+        part.reader.losses.append(gap)
         self._note_losses(part)
         part.limit = part.position
 
@@ -352,16 +343,7 @@ class Tail:
 
     def _note_losses(self, part: TailPart) -> None:
         for gap in part.reader.losses:
-            log.report(
-                "gap",
-                "%s",
-                gap,
-                path=gap.path,
-                offset=gap.offset,
-                count=gap.count,
-                dropped_bytes=gap.end - gap.start,
-                reason=gap.reason,
-            )
+            report_gap(gap)
             part.lost += gap.count
         self.losses += part.reader.losses
         part.reader.losses.clear()

@@ -5,10 +5,8 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Unpack
 
@@ -17,15 +15,12 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.committing import CommittingReceiver
 from diskq.channels.core.notifier import notifier_of
-from diskq.channels.core.receiving import End, OpeningReceiver, checked_end
+from diskq.channels.core.receiving import End, OpeningReceiver
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.tail import Tail, TailPart
 from diskq.channels.stream.group_loop import GroupLoop
 from diskq.engine.log.start import Start, checked_start
-from diskq.engine.stream.committed_offset import GroupOffset
-from diskq.engine.stream.groups import ConsumerGroup
-from diskq.engine.stream.membership import Membership
-from diskq.engine.stream.reader import ReadableStream
+from diskq.engine.stream.subscription import OpenPartition, Subscription
 from diskq.errors import DiskqError
 from diskq.keywords import StreamConsumerKeywords
 from diskq.messages import Message
@@ -70,11 +65,9 @@ class StreamConsumer(CommittingReceiver[Message]):
     _closed_text = "this consumer was closed"
     _no_commits = "this consumer is in no group: open it with group=..."
 
-    def __init__(
-        self, stream: ReadableStream, tail: Tail, group: GroupLoop | None, options: StreamConsumerOptions
-    ) -> None:
-        self._stream = stream
-        super().__init__(tail, group, autocommit=options.autocommit)
+    def __init__(self, wanted: Subscription, tail: Tail, group: GroupLoop | None) -> None:
+        self._subscription = wanted
+        super().__init__(tail, group, autocommit=wanted.options.autocommit)
 
     def _value_to_commit(self, next_offset: int) -> int | None:
         return next_offset - 1 if next_offset else None  # the last one that was processed
@@ -102,7 +95,7 @@ class StreamConsumer(CommittingReceiver[Message]):
             if index not in self._tail.parts:
                 raise ValueError(f"partition {index} is not read by this consumer")
         for index, each in starts.items():
-            await self._go(self._tail.parts[index], each, partial(_offset_of, self._stream, index, each))
+            await self._go(self._tail.parts[index], each, partial(self._subscription.offset_of, index, each))
         self._tail.look()
 
     @property
@@ -128,12 +121,6 @@ class StreamConsumer(CommittingReceiver[Message]):
         for part in tuple(self._tail.parts.values()):
             part.look()
         return self.statistics()
-
-
-def _offset_of(stream: ReadableStream, partition: int, start: Start) -> int:
-    with stream.open(partition) as reader:
-        stream.seek(reader, partition, start)
-        return reader.position
 
 
 class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used as a function)
@@ -183,114 +170,49 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         fs: FileSystem | None = None,
         **changes: Unpack[StreamConsumerKeywords],
     ) -> None:
-        self._path = path
-        self._partitions = None if partitions is None else tuple(dict.fromkeys(partitions))
-        self._group = group
-        self._starts: dict[int, Start] = {}
-        self._start: Start = "oldest"
-        if isinstance(start, Mapping):
-            self._starts = {index: checked_start(each) for index, each in start.items()}
-        else:
-            self._start = checked_start(start)
-        self._end = checked_end(end)
-        self._options = chosen_options(open_consumer, options, StreamConsumerOptions, changes)
-        if self._options.autocommit and group is None:
-            raise ValueError("autocommit is for a group: open it with group=...")
+        chosen = chosen_options(open_consumer, options, StreamConsumerOptions, changes)
         self._fs = fs or OsFileSystem()
-        self._stream: ReadableStream
-        self._membership: Membership | None = None
-        self._there_at_open: set[int] = set()
+        self._subscription = Subscription(path, partitions, group, start, end, chosen, self._fs)
 
     async def _open(self) -> tuple[GroupLoop | None, StreamConsumer]:
-        clock = trio.lowlevel.current_clock()
-        stream, parts = await trio.to_thread.run_sync(self._open_files, clock.current_time)
-        self._stream = stream
+        wanted = self._subscription
+        open_files = partial(
+            wanted.open,
+            time_slice=wanted.options.checkpoint_slice,
+            clock=trio.lowlevel.current_clock().current_time,
+        )
+        parts = await trio.to_thread.run_sync(open_files)
+        stream = wanted.stream
         with contextlib.ExitStack() as opened:  # everything is closed again if a step fails
-            opened.callback(self._abandon, parts)
+            opened.callback(wanted.abandon, parts)
             notifier = notifier_of(self._fs, stream.path)
             tail = self._tail = Tail(
-                self._fs, stream.gate, notifier, "consumer", self._options.checkpoint_slice
+                self._fs, stream.gate, notifier, "consumer", wanted.options.checkpoint_slice
             )
             opened.callback(tail.close)
             for part in parts:
-                tail.add(part)
-            tail.ends_at_limits = self._end == "close"
-            if self._end == "wait":
+                tail.add(_tail_part(part))
+            tail.ends_at_limits = wanted.end == "close"
+            if wanted.end == "wait":
                 tail.is_open_ended = True
-                if self._partitions is None:
+                if wanted.partitions is None:
                     tail.on_new_partitions = self._add_more
                     tail.watch_for_partitions(stream.files.parts)
             loop = None
-            if self._membership is not None:
+            if wanted.membership is not None:
                 executor = SyncExecutor(self._fs, stream.path)
-                loop = GroupLoop(self._membership, executor, stream.path, self._try_to_add_more)
-            consumer = StreamConsumer(stream, tail, loop, self._options)
+                loop = GroupLoop(wanted.membership, executor, stream.path, self._try_to_add_more)
+            consumer = StreamConsumer(wanted, tail, loop)
             opened.pop_all()
         return loop, consumer
 
-    def _open_files(self, clock: Callable[[], float]) -> tuple[ReadableStream, list[TailPart]]:
-        stream = ReadableStream(self._path, fs=self._fs, time_slice=self._options.checkpoint_slice)
-        parts: list[TailPart] = []
-        try:
-            if self._group is not None:
-                group = ConsumerGroup(self._fs, stream.files, self._group)
-                self._membership = Membership(group, self._options, clock)
-            wanted = stream.partitions() if self._partitions is None else self._partitions
-            self._there_at_open.update(wanted)
-            for index in wanted:
-                if (part := self._open_part(stream, index)) is not None:
-                    parts.append(part)
-        except BaseException:
-            self._abandon(parts)
-            raise
-        return stream, parts
-
-    def _open_part(self, stream: ReadableStream, index: int) -> TailPart | None:
-        """Return the opened partition; None: another member of the group has it."""
-        reader = stream.open(index)
-        committed_offset: GroupOffset | None = None
-        if self._membership is not None and (committed_offset := self._membership.claim(index)) is None:
-            return None
-        limit: float = math.inf
-        try:
-            if committed_offset is not None and committed_offset.next_offset is not None:
-                # Whether it still exists is found out when it is received: other partitions stay readable.
-                reader.ahead.next_offset = committed_offset.next_offset
-            else:
-                stream.seek(reader, index, self._start_of(index))
-            if isinstance(self._end, int):
-                limit = self._end + 1
-            elif self._end == "close":
-                limit = reader.next_offset()
-        except BaseException:
-            reader.close()
-            raise
-        files = stream.files.partition(index)
-        return TailPart(index, files.directory, files.index_of, reader, limit)
-
-    def _start_of(self, index: int) -> Start:
-        if index in self._starts:
-            return self._starts[index]
-        if index in self._there_at_open or isinstance(self._start, datetime):
-            return self._start
-        return "oldest"  # it was made since: nothing in it is older than this consumer
-
-    def _abandon(self, parts: list[TailPart]) -> None:
-        with contextlib.ExitStack() as stack:
-            if self._membership is not None:
-                stack.callback(self._membership.close)
-            for part in parts:
-                stack.callback(part.reader.close)
-
     def _add_more(self) -> None:
         """Add new partitions, and those that another member released. Raises DiskqError, OSError."""
-        stream, tail = self._stream, self._tail
-        for index in stream.partitions() if self._partitions is None else self._partitions:
-            if index not in tail.parts and (part := self._open_part(stream, index)) is not None:
-                tail.add(part)
+        for part in self._subscription.more(self._tail.parts):
+            self._tail.add(_tail_part(part))
 
     def _try_to_add_more(self) -> None:
-        if self._end != "wait":
+        if self._subscription.end != "wait":
             return
         try:
             self._add_more()
@@ -298,3 +220,8 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
             self._tail.fail(failure)
         else:
             self._tail.look()
+
+
+def _tail_part(part: OpenPartition) -> TailPart:
+    files = part.files
+    return TailPart(files.index, files.directory, files.index_of, part.reader, part.limit)

@@ -9,7 +9,9 @@ from typing import NoReturn, Self
 
 from diskq.engine.log.committed_offset import CommittedOffset, joint_barrier
 from diskq.engine.log.sync import Sync
-from diskq.errors import StorageFailedError
+from diskq.errors import DiskFullError, StorageFailedError
+from diskq.storage.barrier import NO_ROOM
+from diskq.storage.fs import FileSystem
 
 __all__ = ["CommittedOffsets"]
 
@@ -69,6 +71,22 @@ class CommittedOffsets:
         """Note that the sync was executed."""
         for offset, own in sync.state:
             offset.complete(own, is_replaced)
+
+    def sync(self, fs: FileSystem) -> None:
+        """Return when all commits so far are on stable storage, in a synchronous program.
+
+        Raises DiskFullError if there is no space: they are still pending. Raises StorageFailedError.
+        """
+        sync = self.prepare(full=True)
+        if not sync.state:
+            return
+        try:
+            is_replaced = sync.barrier.execute(fs)
+        except BaseException as failure:
+            self.fail(failure)
+        self.complete(sync, is_replaced)
+        if not is_replaced:
+            raise DiskFullError(self.name, f"{NO_ROOM}: commits are not durable")
 
     def fail(self, failure: BaseException) -> NoReturn:
         """Refuse all further calls: the disk broke a promise."""

@@ -26,7 +26,7 @@ from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["LiveEnd", "LogReader", "OpenSegment", "Sized", "SkippedBytes"]
+__all__ = ["LiveEnd", "LogReader", "MessagePlace", "OpenSegment", "Sized", "SkippedBytes"]
 
 # Up to this many bytes that a producer in this thread has just written are read before they have a checksum.
 _JUST_WRITTEN = 64 * 1024
@@ -75,6 +75,16 @@ class Sized(Protocol):
 
     @property
     def value(self) -> bytes: ...
+
+
+class MessagePlace(Protocol):
+    """A message, or its place."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
 
 
 M = TypeVar("M", bound=Sized)

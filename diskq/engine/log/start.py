@@ -8,10 +8,11 @@ from typing import Literal
 
 from diskq.engine.log.timestamps import as_timestamp
 
-__all__ = ["STARTS", "Start", "StartWord", "checked_start"]
+__all__ = ["STARTS", "End", "Start", "StartWord", "checked_end", "checked_start"]
 
 StartWord = Literal["oldest", "newest", "active"]
 Start = StartWord | int | datetime
+End = Literal["wait", "close"] | int
 
 STARTS: tuple[StartWord, ...] = ("oldest", "newest", "active")
 
@@ -28,3 +29,15 @@ def checked_start(start: Start, words: Sequence[str] = STARTS) -> Start:
     elif start < 0:
         raise ValueError(f"an offset is 0 or more, got {start}")
     return start
+
+
+def checked_end(end: End) -> End:
+    """Return `end`. Raises TypeError, or ValueError for an unknown word or a negative offset."""
+    if isinstance(end, str):
+        if end not in ("wait", "close"):
+            raise ValueError(f'end is "wait", "close" or an offset, got {end!r}')
+    elif isinstance(end, bool) or not isinstance(end, int):
+        raise TypeError(f"end is a word or an offset, not {type(end).__name__}")
+    elif end < 0:
+        raise ValueError(f"an offset is 0 or more, got {end}")
+    return end

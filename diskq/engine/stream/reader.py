@@ -9,6 +9,7 @@ import itertools
 from datetime import datetime
 
 from diskq._native.core.gate import Gate
+from diskq._native.core.thread_guard import ThreadGuard
 from diskq._native.stream.codec import StreamColumns, TripletFraming
 from diskq.engine.log.start import Start
 from diskq.engine.log.tail import LogTail
@@ -57,11 +58,17 @@ class ReadableStream:
     """A stream open for reading. Makes readers of its partitions, whose fast paths share one gate."""
 
     def __init__(
-        self, path: AnyPath, *, fs: FileSystem | None = None, time_slice: float | None = None
+        self,
+        path: AnyPath,
+        *,
+        fs: FileSystem | None = None,
+        time_slice: float | None = None,
+        guard: ThreadGuard | None = None,
     ) -> None:
         """Open the stream. Raises StreamNotFoundError, UnsupportedFormatError, OSError.
 
-        `time_slice` (seconds) closes the fast paths periodically: for a channel, which opens them.
+        `time_slice` (seconds) closes the fast paths periodically: for a channel, which opens them. `guard` is
+        that of the threads that share its readers.
         """
         self.path = as_path(path)
         self.fs = stream_as_replayed(fs or OsFileSystem(), self.path)
@@ -69,7 +76,7 @@ class ReadableStream:
         self.files.partitions()
         settings = read_settings(self.fs, self.files)
         self._framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
-        self.gate = Gate(time_slice or 0.0)
+        self.gate = Gate(time_slice or 0.0, guard)
         if time_slice is None:
             self.gate.left = UNBOUNDED
 
