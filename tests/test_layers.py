@@ -51,6 +51,7 @@ TABLE = """
   diskq.spark.arrow                 diskq.tables.arrow
   diskq.storage.fs                  os.* fcntl mmap socket threading time portalocker.*
   diskq.channels.core.cancellation  diskq._native.core.cancellation
+  diskq.channels.core.event_loops.seam  diskq._native.core.cancellation sniffio
   diskq.channels.core.sleeping      diskq._native.core.sleep
   diskq.channels.core.gathering     diskq._native.core.send_batch
   diskq.channels.core.sync_pool     diskq._native.core.sync_queue
