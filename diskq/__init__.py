@@ -2,8 +2,8 @@
 
 `open_queue` opens a Trio channel on NSQ's files; `Queue` is the same queue for synchronous programs.
 `open_spool` keeps the messages sent to it until it has delivered them to their destination.
-`open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` and `StreamReader` are
-the same for synchronous programs. `Journal`, `JournalReader` and `JournalReaderOffset` are sej's journals.
+`open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` and `StreamReader`
+do so in synchronous programs. `Journal`, `JournalReader` and `JournalReaderOffset` are sej's journals.
 `open_priority_store` keeps queues that deliver the smallest priority first, in TaskFlux's files;
 `PriorityStore` is the same for synchronous programs. `open_table` keeps a stream or a journal as Parquet
 files, and `read_arrow` reads it by column. Engines and channels are imported when they are first used.
