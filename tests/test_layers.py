@@ -669,3 +669,36 @@ def test_an_innocent_use_of_a_sentence_is_not_flagged(innocent):
 def test_an_innocent_call_is_not_flagged():
     innocent = "fs.open(path)\nname.replace('a', 'b')\nitems.remove(3)\nbarrier.pay(fs)"
     assert call_violations("diskq.engine.queue.fifo_queue", ast.parse(innocent)) == []
+
+
+# What channels use of Trio besides the seam between them and the event loop: names that have no loop.
+TRIO_WITHOUT_A_LOOP = {
+    "trio.abc",
+    *(f"trio.{name}Error" for name in ("BrokenResource", "BusyResource", "ClosedResource", "TooSlow")),
+    *("trio.EndOfChannel", "trio.WouldBlock", "trio.MemoryReceiveChannel"),
+    *("trio.lowlevel.enable_ki_protection", "trio.lowlevel.disable_ki_protection"),
+}
+# Trio's side of the seam, and racing's way with Trio's own channels.
+OF_TRIO = {
+    "diskq.channels.core.cancellation",
+    "diskq.channels.core.event_loops.on_trio",
+    "diskq.channels.core.event_loops.seam",
+    "diskq.channels.core.racing",
+    "diskq.channels.core.sleeping",
+}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in OF_PYTHON if matches(module_name(path), {"diskq.channels.*"})], ids=module_name
+)
+def test_channels_use_an_event_loop_through_the_seam_alone(path: Path) -> None:
+    used = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("trio."):
+            used.add(ast.unparse(node))
+        elif isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "trio":
+            used |= {f"{node.module}.{alias.name}" for alias in node.names}
+    if module_name(path) not in OF_TRIO:
+        assert {
+            name for name in used if not matches(name, {f"{each}.*" for each in TRIO_WITHOUT_A_LOOP})
+        } == set()

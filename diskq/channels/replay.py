@@ -17,6 +17,7 @@ from typing import Literal
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.channels.core.handle import Slice
 from diskq.channels.core.leaving import Leaving
 from diskq.channels.core.opening import Opening
@@ -61,7 +62,7 @@ class ReplayStatistics:
 
 
 class _Schedule:
-    """Computes when each message is due, on Trio's clock."""
+    """Computes when each message is due, on the loop's clock."""
 
     def __init__(self, speed: float | None, max_gap: float | None, late: Late) -> None:
         self._speed = speed
@@ -110,8 +111,9 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
     def __init__(self, order: TimeOrder[AnyMessage], schedule: _Schedule) -> None:
         self._order = order
         self._schedule = schedule
-        self._lock = trio.StrictFIFOLock()  # held by the task that waits for the next message
-        self._sleep = trio.CancelScope()
+        self._event_loop = running_event_loop()
+        self._lock = self._event_loop.lock()  # held by the task that waits for the next message
+        self._sleep = self._event_loop.scope()
         self._is_closed = False
         self._own_thread = OwnThread("this replay")
         self._slice = Slice()
@@ -119,7 +121,6 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         self._timestamp: int | None = None
         self._began: float | None = None
         self._next_due = math.inf  # as far as is known
-        self._clock = trio.lowlevel.current_clock()
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -146,7 +147,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
             await self._until_due()
             messages = [self._take()]
             size = _size(messages[0])
-            now = trio.current_time()
+            now = self._event_loop.clock()
             # A message that cannot be read raises in the next call: these are already taken.
             with contextlib.suppress(DiskqError, OSError):
                 while len(messages) < max_items and size < max_bytes and self._is_due(now):
@@ -162,7 +163,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         if self._lock.locked():
             raise trio.WouldBlock
         self._ask()
-        now = trio.current_time()
+        now = self._event_loop.clock()
         if not self._is_due(now):
             raise trio.WouldBlock
         message = self._take()
@@ -176,7 +177,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         next_time = self._order.peek()
         if next_time is None:
             raise trio.EndOfChannel
-        now = trio.current_time()
+        now = self._event_loop.clock()
         if self._began is None:
             self._began = now
         self._schedule.asked(next_time, now)
@@ -184,9 +185,9 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
 
     async def _until_due(self) -> None:
         due = self._schedule.due(self._ask())
-        while trio.current_time() < due:
-            with trio.CancelScope() as self._sleep:
-                await trio.sleep_until(due)
+        while self._event_loop.clock() < due:
+            with self._event_loop.scope() as self._sleep:
+                await self._event_loop.sleep_until(due)
             self._check()
 
     def _is_due(self, now: float) -> bool:
@@ -222,7 +223,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
 
     def statistics(self) -> ReplayStatistics:
         """Return figures of the replay as it is now. Cheap; may be called from any thread."""
-        now, due, began = self._clock.current_time(), self._next_due, self._began
+        now, due, began = self._event_loop.clock(), self._next_due, self._began
         seconds = 0.0 if began is None else now - began
         return ReplayStatistics(
             position=self.position,
@@ -309,7 +310,7 @@ class replay(Opening[Replay]):  # noqa: N801 (it is used as a function)
         self._fs = fs or OsFileSystem()
 
     async def _open(self) -> tuple[None, Replay]:
-        lanes = await trio.to_thread.run_sync(self._open_files)
+        lanes = await self._event_loop.run_in_thread(self._open_files)
         return None, Replay(TimeOrder(lanes, most_back=self._schedule.max_gap), self._schedule)
 
     def _open_files(self) -> list[Lane[AnyMessage]]:

@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import trio
-
+from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.channels.core.waiting_line import Line
 from diskq.storage.budget import BudgetShare
 from diskq.storage.status_file import DiskBound
@@ -31,17 +30,12 @@ class BudgetPlace:
     __slots__ = ("_is_taken", "_is_wanted", "_share")
 
     def __init__(self, share: BudgetShare, on_news: Callable[[], None]) -> None:
-        """`on_news` is called in this Trio run when space was freed, or when other loops want some."""
+        """`on_news` is called in this run when space was freed, or when other loops want some."""
         self._share = share
         self._is_wanted = False  # the last refusal came from the budget
         self._is_taken = False
-        token = trio.lowlevel.current_trio_token()
-
-        def notify() -> None:
-            with contextlib.suppress(trio.RunFinishedError):  # then it is closed, or is being closed
-                token.run_sync_soon(on_news, idempotent=True)
-
-        share.notify = notify
+        # If the run has ended, the loop is closed.
+        share.notify = partial(running_event_loop().call_soon, on_news, idempotent=True)
 
     def note(self, obstacle: str | None) -> None:
         """Note what keeps the first sender waiting: `stand_for` goes by it. None: it need not wait."""

@@ -1,11 +1,11 @@
-# Closing files from a Trio task. Law: they are closed, whatever the system refuses.
+# Closing files from a task. Law: they are closed, whatever the system refuses.
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import trio
+from diskq.channels.core.event_loops.seam import running_event_loop
 
 __all__ = ["in_a_thread"]
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def in_a_thread(act: Callable[..., T], *args: Any) -> T:
-    """Run `act`, which closes files, in a worker thread; if none can be started, in Trio's own thread.
+    """Run `act`, which closes files, in a worker thread; if none can be started, in the loop's own thread.
 
     The files must not stay open. Cancellable only before `act` begins.
     """
@@ -25,7 +25,7 @@ async def in_a_thread(act: Callable[..., T], *args: Any) -> T:
         return act(*args)
 
     try:
-        return await trio.to_thread.run_sync(begin)
+        return await running_event_loop().run_in_thread(begin)
     except RuntimeError:
         if has_begun:
             raise

@@ -5,7 +5,7 @@
 #   needSync                          the engine forces the next sync
 #   exitChan                          `begin_to_close`: `run` completes the last sync, and ends
 #
-# Law: the state is touched by Trio's thread only; syncs are prepared and completed there, and a thread
+# Law: the state is touched by the loop's thread only; syncs are prepared and completed there, and a thread
 # executes them; a task that waits for one is woken once it is complete, or has failed. A subclass defines
 # what is written, and what else tasks wait for.
 #
@@ -34,11 +34,13 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import outcome
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.closing import in_a_thread
+from diskq.channels.core.event_loops.seam import Task, running_event_loop
 from diskq.channels.core.loop_task import NO_TASK, LoopTask, OwnTask, SharedTask
 from diskq.channels.core.own_thread import OwnThread, OwnThreadGuard
-from diskq.channels.core.sleeping import return_at_once, wake_tasks
+from diskq.channels.core.sleeping import return_at_once
 from diskq.channels.core.slices import TimedGate, share_clock
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import NOTHING, Line
@@ -97,7 +99,7 @@ class Writer(Protocol):
         """Count the records that passed the gates, and open them again. True: a barrier is due."""
 
     def deadline(self) -> float:
-        """Return when a barrier is due at the latest, on Trio's clock; infinity while nothing is pending."""
+        """Return when a barrier is due at the latest, on the loop's clock; infinity if nothing is pending."""
 
     def flush(self) -> None:
         """Write what was accepted and is not written yet. Raises DiskFullError, StorageFailedError."""
@@ -181,6 +183,7 @@ class CommitLoop(ABC, Generic[E]):
         "_writer",
         "due_at",
         "engine",
+        "event_loop",
         "is_closing",
         "is_strict",
         "lets_join",
@@ -193,6 +196,7 @@ class CommitLoop(ABC, Generic[E]):
 
     def __init__(self, engine: E, executor: SyncExecutor, lines: Iterable[Line[Any]] = ()) -> None:
         self.engine = engine
+        self.event_loop = running_event_loop()
         self._writer: Writer = engine.log
         self.is_strict = engine.options.checkpoint_slice == 0
         self.open_handles = 0
@@ -200,14 +204,14 @@ class CommitLoop(ABC, Generic[E]):
         self._executor = executor
         self._log = Log(self.subject)
         self._gates = tuple(engine.log.gates)
-        self._clock = share_clock(self._gates)
+        self._clock = share_clock(self.event_loop, self._gates)
         title = f"{self.kind} {engine.name!r}"
         self.own_thread = OwnThread(title, self._gates[0].guard if self._gates else None)
         self._own_lines = tuple(lines)
         self._unsynced: Line[int] = Line()  # each waits for the sync of this number, for its messages
         self._syncing: Line[int] = Line()  # the same, for all messages
         # Of each batch whose first sender is in line for a sync, the sync's number, and the other senders.
-        self._followers: list[tuple[int, list[trio.lowlevel.Task]]] = []
+        self._followers: list[tuple[int, list[Task]]] = []
         self.syncs_prepared = 0
         """The number of syncs, of both lanes, and the number of the last one."""
         self._wants_barrier = False
@@ -286,7 +290,7 @@ class CommitLoop(ABC, Generic[E]):
         would find nothing new.
         """
         if self._gates and self._gates[0].is_slice_over:  # that of the others is over then, too
-            await trio.lowlevel.checkpoint()
+            await self.event_loop.checkpoint()
             self._clock.restart()
 
     # --- requests to the loop ---------------------------------------------------------------------
@@ -355,7 +359,7 @@ class CommitLoop(ABC, Generic[E]):
         self.task.ring(self)
 
     def _set_alarm(self, at: float) -> None:
-        """Call `_after` at that time (Trio's clock), which replaces any time set before."""
+        """Call `_after` at that time (the loop's clock), which replaces any time set before."""
         if at < self._alarm_at:
             self.task.ring(self)
         self._alarm_at = at
@@ -363,7 +367,7 @@ class CommitLoop(ABC, Generic[E]):
     def _note_held(self, seconds: float) -> None:
         """If something waits in memory, write it after `seconds` at the latest."""
         if not self._writer.is_flushed and self._flush_at == math.inf:
-            self._flush_at = trio.current_time() + seconds
+            self._flush_at = self.event_loop.clock() + seconds
             self.task.ring(self)
 
     def _open_gates(self) -> None:
@@ -395,10 +399,10 @@ class CommitLoop(ABC, Generic[E]):
         """Do what is due. Never raises: any failure breaks the channel."""
         if self._failure is None:
             try:
-                if self._wants_flush or trio.current_time() >= self._flush_at:
+                if self._wants_flush or self.event_loop.clock() >= self._flush_at:
                     self._flush_held()
                 self._begin_syncs()
-                if trio.current_time() >= self._alarm_at:
+                if self.event_loop.clock() >= self._alarm_at:
                     self._alarm_at = math.inf
                     self._after()
                 self._open_gates()
@@ -415,25 +419,27 @@ class CommitLoop(ABC, Generic[E]):
         if self._unsynced and self._log_in_flight and self._failure is None:
             self._executor.spin()
 
-    @trio.lowlevel.enable_ki_protection
+    @enable_ki_protection
     async def run(self) -> None:
         """Prepare syncs when due and have them executed, until `begin_to_close`; then close the engine.
 
         Never raises: any failure breaks the channel, and its users get the error.
         """
         self.task.leave(self)
-        self.task = task = OwnTask()
-        with trio.CancelScope(shield=True):
+        self.task = task = OwnTask(self.event_loop)
+        with self.event_loop.scope(shield=True):
             try:
                 while not self._is_done:
-                    with trio.CancelScope() as task.scope:  # one for many turns: it costs more than a turn
+                    with (
+                        self.event_loop.scope() as task.scope
+                    ):  # one for many turns: it costs more than a turn
                         while True:
                             self.take_turn()
                             if self._is_done:
                                 break
                             await task.wait()
                             if self.lets_join:
-                                await trio.lowlevel.cancel_shielded_checkpoint()
+                                await self.event_loop.cancel_shielded_checkpoint()
                                 self.lets_join = False
             except BaseException as failure:
                 self._break(failure)
@@ -477,7 +483,7 @@ class CommitLoop(ABC, Generic[E]):
         deadline = self._writer.deadline()
         if self._in_flight:
             self._has_deadline = True
-            if deadline <= trio.current_time():
+            if deadline <= self.event_loop.clock():
                 deadline = math.inf  # it waits for the end of this one
         else:
             self._has_deadline = min(deadline, self._flush_at) < math.inf
@@ -523,7 +529,7 @@ class CommitLoop(ABC, Generic[E]):
     def _complete(self, sync: Sync, executed: outcome.Outcome[bool]) -> None:
         """Complete a sync of either lane, wake those that it covers, and begin the syncs that are due now.
 
-        Called in Trio's thread, after its execution; not in the loop's task. Never raises: any failure
+        Called in the loop's thread, after its execution; not in the loop's task. Never raises: any failure
         breaks the channel.
         """
         if sync.is_of_log:
@@ -549,7 +555,7 @@ class CommitLoop(ABC, Generic[E]):
                     _, followers = self._followers.pop(0)
                     if followers:
                         self._is_lone = False
-                        wake_tasks(followers)
+                        self.event_loop.wake_all(followers)
                         self._clock.restart()
                 if not sync.is_of_log:
                     self._wake_syncing(number, sync, is_replaced)
@@ -596,7 +602,7 @@ class CommitLoop(ABC, Generic[E]):
             self._log.report("disk_full", "%s", full, path=full.path)
         self._wants_flush = False
         self._is_full = full is not None
-        self._flush_at = trio.current_time() + _RETRY if full is not None else math.inf
+        self._flush_at = self.event_loop.clock() + _RETRY if full is not None else math.inf
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -608,7 +614,7 @@ class CommitLoop(ABC, Generic[E]):
             line.wake_all(lambda: outcome.Error(trio.ClosedResourceError(f"the {self.kind} was closed")))
         self.task.ring(self)
 
-    def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
+    def dismiss(self, tasks: Iterable[Task], why: str) -> None:
         """Wake those of `tasks` that wait: their handle was closed. What was accepted stays in."""
         for line in self._lines:
             line.dismiss(tasks, why)
@@ -676,4 +682,4 @@ class CommitLoop(ABC, Generic[E]):
             line.wake_all(lambda: outcome.Error(self._broken()))
         while self._followers:
             for task in self._followers.pop()[1]:
-                trio.lowlevel.reschedule(task, outcome.Error(self._broken()))
+                self.event_loop.wake(task, outcome.Error(self._broken()))

@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.offset_loop import OffsetLoop
@@ -119,7 +118,7 @@ class CommittingReceiver(TailReceiver[M]):
     async def _go(self, part: TailPart, start: object, find: Callable[[], int]) -> None:
         """Continue at `start`, which `find` looks up in a thread. The commit moves there as well."""
         while True:
-            offset = await trio.to_thread.run_sync(find)
+            offset = await self._tail.event_loop.run_in_thread(find)
             self._check()
             try:
                 part.reader.seek(offset)

@@ -1,8 +1,8 @@
-# A bridge from threads into a channel. Law: a thread leaves its message and continues; Trio is woken once for
-# many messages.
+# A bridge from threads into a channel. Law: a thread leaves its message and continues; the loop is woken once
+# for many messages.
 #
-#   any thread:   put -> [ bridge, bounded ] -> run_sync_soon, if Trio's side sleeps
-#   Trio's:                    `run`: send_many, up to _BATCH; accepted messages leave the bridge
+#   any thread:   put -> [ bridge, bounded ] -> call_soon, if the loop's side sleeps
+#   the loop's:                 `run`: send_many, up to _BATCH; accepted messages leave the bridge
 #
 # A message stays in the bridge until the channel has accepted it: after any interruption it is tried again.
 # Until then it is only in memory.
@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.channels.core.opening import Opening
 from diskq.errors import DiskFullError
 from diskq.storage.log_events import Log
@@ -55,10 +56,10 @@ class ThreadSender(Generic[T_contra]):
         self._messages: deque[Any] = deque()
         # Its lock is reentrant: a signal handler or finalizer that runs during a put may put as well.
         self._has_room = threading.Condition()
-        self._trio = trio.lowlevel.current_trio_token()
-        self._trio_thread = threading.get_ident()
-        self._news = trio.Event()
-        self._is_notified = False  # Trio's side is awake, and looks again before it sleeps
+        self._event_loop = running_event_loop()
+        self._loop_thread = threading.get_ident()
+        self._news = self._event_loop.event()
+        self._is_notified = False  # the loop's side is awake, and looks again before it sleeps
         self._refusal: Exception | None = None
 
     def put(self, message: T_contra, block: bool = True, timeout: float | None = None) -> None:
@@ -66,7 +67,8 @@ class ThreadSender(Generic[T_contra]):
 
         The message is in memory: it is lost if the process is killed before the channel has accepted it.
         Raises queue.Full if there is no space, trio.ClosedResourceError after the `from_threads` block was
-        left, trio.BrokenResourceError after the channel failed, RuntimeError if Trio's own thread would wait.
+        left, trio.BrokenResourceError after the channel failed, RuntimeError if the loop's own thread would
+        wait.
         """
         with self._has_room:
             if self._refusal is None and len(self._messages) >= self._max_items:
@@ -74,7 +76,7 @@ class ThreadSender(Generic[T_contra]):
             if self._refusal is not None:
                 raise type(self._refusal)(*self._refusal.args) from self._refusal.__cause__
             if not self._is_notified:
-                self._trio.run_sync_soon(self._notify)
+                self._event_loop.call_soon(self._notify)
                 self._is_notified = True
             self._messages.append(message)
 
@@ -89,9 +91,9 @@ class ThreadSender(Generic[T_contra]):
     def _wait_for_room(self, block: bool, timeout: float | None) -> None:
         if not block:
             raise Full
-        if threading.get_ident() == self._trio_thread:
+        if threading.get_ident() == self._loop_thread:
             raise RuntimeError(
-                "the bridge is full, and Trio's own thread must not wait for it: use put_nowait"
+                "the bridge is full, and the loop's own thread must not wait for it: use put_nowait"
             )
         if not self._has_room.wait_for(self._is_worth_trying, timeout):
             raise Full
@@ -108,7 +110,7 @@ class ThreadSender(Generic[T_contra]):
             self._refusal = self._refusal or why
             self._has_room.notify_all()
 
-    # --- on Trio's side ---------------------------------------------------------------------------
+    # --- on the loop's side ---------------------------------------------------------------------------
 
     def _notify(self) -> None:
         self._news.set()
@@ -119,7 +121,7 @@ class ThreadSender(Generic[T_contra]):
             messages = list(islice(self._messages, count))
             if not messages:
                 self._is_notified = False
-                self._news = trio.Event()
+                self._news = self._event_loop.event()
             return messages
 
     def _replace_first(self, count: int, rest: Iterable[Any] = ()) -> None:
@@ -138,7 +140,8 @@ class _Bridge(Generic[T]):
         self._sender = sender
         self._channel = channel
         self._flush_timeout = flush_timeout
-        self._shield = trio.CancelScope(shield=True)
+        self._event_loop = running_event_loop()
+        self._shield = self._event_loop.scope(shield=True)
         self._is_closing = False
         self._is_full = False
         self._failure: Exception | None = None
@@ -161,8 +164,8 @@ class _Bridge(Generic[T]):
             with self._shield:
                 try:
                     await self._forward()
-                except trio.Cancelled:  # the task that leaves the block is cancelled
-                    with trio.move_on_after(self._flush_timeout, shield=True):
+                except self._event_loop.cancelled:  # the task that leaves the block is cancelled
+                    with self._event_loop.move_on_after(self._flush_timeout, shield=True):
                         await self._forward()
         except Exception as failure:
             self._failure = failure
@@ -208,7 +211,7 @@ class _Bridge(Generic[T]):
             if not self._is_full:
                 log.report("disk_full", "messages from threads wait in memory: %s", full, path=full.path)
             self._is_full = True
-            await trio.sleep(_RETRY)
+            await self._event_loop.sleep_for(_RETRY)
             return 1
         self._is_full = False
         self._sender._replace_first(len(messages))
@@ -228,7 +231,7 @@ class from_threads(Opening[ThreadSender[T]]):  # noqa: N801 (it is used as a fun
     """Let threads send into a channel: an async context manager that gives a `ThreadSender`.
 
     `channel` is a disk queue, a stream's producer, or anything with the same `send_many`. At most `max_items`
-    messages wait in memory; Trio is woken once for all messages that come while it is busy. Messages also
+    messages wait in memory; the loop is woken once for all messages that come while it is busy. Messages also
     wait while the disk is full.
 
     Leaving the block waits until the channel has accepted all messages. If it is cancelled, it waits up to
@@ -236,6 +239,8 @@ class from_threads(Opening[ThreadSender[T]]):  # noqa: N801 (it is used as a fun
     error of `send_many`, after which messages are refused, and DiskFullError if there was no space until
     the end.
     """
+
+    _runs_callers_code = True
 
     def __init__(self, channel: SendsMany[T], *, max_items: int = 10_000, flush_timeout: float = 5.0) -> None:
         self._channel = channel

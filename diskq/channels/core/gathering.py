@@ -12,9 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-import trio
-
 from diskq._native.core.send_batch import SendBatch
+from diskq.channels.core.event_loops.seam import Task
 from diskq.errors import DiskqError, StorageFailedError
 
 __all__ = [
@@ -41,7 +40,7 @@ NOT_GATHERED = -1
 FIRST = 0
 """The number of the message whose sender waits for the sync of its batch; the others sleep meanwhile."""
 
-Refused = list[tuple[trio.lowlevel.Task, Exception]]
+Refused = list[tuple[Task, Exception]]
 """Senders whose messages are not in, each with the error that kept its message out."""
 
 
@@ -87,7 +86,7 @@ class Gathered(SendBatch, ABC, Generic[P]):
 
 
 def write_together(
-    tasks: list[trio.lowlevel.Task],
+    tasks: list[Task],
     write_all: Callable[[], object],
     is_in: Callable[[int], object],
     write_one: Callable[[int], object],

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 import trio
-from trio.lowlevel import checkpoint, checkpoint_if_cancelled, current_task
 
-from diskq.channels.core.cancellation import always, cancellation_test
+from diskq.channels.core.cancellation import always
+from diskq.channels.core.event_loops.seam import EventLoop, Task, running_event_loop
 from diskq.channels.core.leaving import Leaving
 from diskq.channels.core.own_thread import OwnThread
 from diskq.channels.core.sender_line import AdmittingLoop
@@ -52,6 +52,9 @@ class Channel(Protocol):
         """True if every call passes a full checkpoint: the options' `checkpoint_slice` is 0."""
 
     @property
+    def event_loop(self) -> EventLoop: ...
+
+    @property
     def own_thread(self) -> OwnThread: ...
 
     async def schedule_point(self) -> None:
@@ -60,7 +63,7 @@ class Channel(Protocol):
     def check(self) -> None:
         """Raise if the channel cannot be used; BusyError in any thread but its own."""
 
-    def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
+    def dismiss(self, tasks: Iterable[Task], why: str) -> None:
         """Wake those of `tasks` that wait, with a ClosedResourceError that says why."""
 
     def broke(self, failure: StorageFailedError) -> NoReturn:
@@ -71,13 +74,17 @@ class Calls:
     """The first steps of every call on a channel, and the handling of storage failures."""
 
     # Handles have slots: a call then looks at the handle alone, and not at a dict elsewhere in memory.
-    __slots__ = ("_channel", "_first_point", "_needs_point")
+    __slots__ = ("_channel", "_first_point", "_needs_point", "_sleep")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         # In strict mode every call passes a full checkpoint; then one cancellation point is enough.
-        self._first_point = checkpoint if channel.is_strict else checkpoint_if_cancelled
-        self._needs_point: Callable[[], bool] = always if channel.is_strict else cancellation_test()
+        event_loop = channel.event_loop
+        self._first_point = event_loop.checkpoint if channel.is_strict else event_loop.checkpoint_if_cancelled
+        self._needs_point: Callable[[], bool] = (
+            always if channel.is_strict else event_loop.cancellation_test()
+        )
+        self._sleep = event_loop.sleep
 
     async def _begin(self) -> None:
         """Pass the points and checks of every call that is not written for speed. Raises if a check fails."""
@@ -109,7 +116,7 @@ class Handle(Calls, Leaving, Closing):
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
         self._is_closed = False
-        self._tasks: set[trio.lowlevel.Task] | None = None  # those that may be waiting, on this handle
+        self._tasks: set[Task] | None = None  # those that may be waiting, on this handle
 
     def _check(self) -> None:
         if self._is_closed:
@@ -118,7 +125,7 @@ class Handle(Calls, Leaving, Closing):
 
     async def _waiting(self, call: Awaitable[T]) -> T:
         """Await a call that may wait, so that closing this handle ends it. Check the handle first."""
-        task = current_task()
+        task = self._channel.event_loop.current_task()
         tasks = self._tasks
         if tasks is None:
             tasks = self._tasks = set()
@@ -203,13 +210,16 @@ class Slice:
 
     def __init__(self) -> None:
         self._end = 0.0
+        self._event_loop: EventLoop | None = None  # that of the first call
 
     async def point(self) -> None:
         """Pass a cancellation point, and a schedule point once per slice."""
+        if self._event_loop is None:
+            self._event_loop = running_event_loop()
         if time.perf_counter() < self._end:
-            await checkpoint_if_cancelled()
+            await self._event_loop.checkpoint_if_cancelled()
         else:
-            await checkpoint()
+            await self._event_loop.checkpoint()
             self._end = time.perf_counter() + _SLICE
 
 

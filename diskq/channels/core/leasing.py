@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Awaitable
 from typing import TypeVar
 
-import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.handle import MANY_BYTES, Handle, Iterated
@@ -65,7 +64,7 @@ class LeasingHandle(Handle, Iterated[R]):
         """Add messages to `taken` as they come. After an exception all are given back."""
         size = sum(map(self._size_of, taken))
         try:
-            with trio.move_on_after(seconds):
+            with self._channel.event_loop.move_on_after(seconds):
                 while len(taken) < max_items and size < max_bytes:
                     self._check()
                     more = await self._take(max_items - len(taken), max_bytes - size)

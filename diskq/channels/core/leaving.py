@@ -9,6 +9,8 @@ from types import TracebackType
 
 import trio
 
+from diskq.channels.core.event_loops.seam import running_event_loop
+
 __all__ = ["Leaving"]
 
 
@@ -23,7 +25,7 @@ class Leaving(trio.abc.AsyncResource):
     async def aclose(self) -> None:
         """Do what `close` does, then pass a checkpoint. `Cancelled` means: it is closed."""
         self.close()
-        await trio.lowlevel.checkpoint()
+        await running_event_loop().checkpoint()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

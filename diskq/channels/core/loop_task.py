@@ -1,4 +1,4 @@
-# The tasks in which loops take their turns. Law: the loops of all open stores of a Trio run share one task; a
+# The tasks in which loops take their turns. Law: the loops of all open stores of a run share one task; a
 # loop that is being closed has one of its own, which ends when the store is closed.
 #
 # A task and a nursery for each store took a quarter of its memory, and a deadline for each a scope to cancel.
@@ -10,12 +10,14 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Protocol
 
-import trio
+from diskq.channels.core.event_loops.seam import LEFT, EventLoop, Left, Task, running_event_loop
 
 __all__ = ["NO_TASK", "Loop", "LoopTask", "OwnTask", "SharedTask"]
 
 # The turns after which other tasks may run.
 _MANY_TURNS = 64
+
+_SHARED = "loops"
 
 
 class LoopTask(Protocol):
@@ -25,7 +27,7 @@ class LoopTask(Protocol):
         """Give the loop a turn soon."""
 
     def wake_at(self, loop: Loop, at: float, /) -> None:
-        """Give the loop a turn at that time (Trio's clock) as well, which replaces any time set before."""
+        """Give it a turn at that time (the event loop's clock) as well, instead of any time set before."""
 
     def leave(self, loop: Loop, /) -> None:
         """Give the loop no more turns."""
@@ -50,26 +52,27 @@ class Loop(Protocol):
 
 
 class SharedTask:
-    """The task of all loops of a Trio run that are not being closed. It ends with the last of them."""
+    """The task of all loops of a run that are not being closed. It ends with the last of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, event_loop: EventLoop) -> None:
+        self._event_loop = event_loop
         self._loops = 0
         self._rung: dict[Loop, None] = {}
         # Of each loop that is due at some time one entry, and entries that are not valid any more.
         self._listed: list[tuple[float, int, Loop]] = []
         self._numbers = count()
-        self._sleeper: trio.lowlevel.Task | None = None
-        self._scope = trio.CancelScope()
+        self._sleeper: Task | None = None
+        self._scope = event_loop.scope()
         self._has_ended = False
 
     @classmethod
     def join(cls, loop: Loop) -> SharedTask:
-        """Give the loop its turns in the task of this Trio run; the first one soon."""
-        task = _of_run.get()
+        """Give the loop its turns in the task of this run; the first one soon."""
+        event_loop = running_event_loop()
+        task: SharedTask | None = event_loop.local.get(_SHARED)
         if task is None or task._has_ended:
-            task = cls()
-            _of_run.set(task)
-            trio.lowlevel.spawn_system_task(task._run, name="io_loop of this run's stores")
+            task = event_loop.local[_SHARED] = cls(event_loop)
+            event_loop.spawn(task._run, name="io_loop of this run's stores")
         task._loops += 1
         task.ring(loop)
         return task
@@ -93,7 +96,7 @@ class SharedTask:
         self._loops -= 1
         if not self._loops:
             self._has_ended = True
-            _of_run.set(None)
+            del self._event_loop.local[_SHARED]
             if self._sleeper is not None:
                 self._wake()
 
@@ -127,14 +130,14 @@ class SharedTask:
     async def _run(self) -> None:
         try:
             while not self._has_ended:
-                with trio.CancelScope() as self._scope:  # one for many turns: it costs more than a turn
+                with self._event_loop.scope() as self._scope:  # one for many turns: it costs more than a turn
                     self._set_deadline()
                     while not self._has_ended:
                         if not self._rung:
-                            self._sleeper = trio.lowlevel.current_task()
-                            await trio.lowlevel.wait_task_rescheduled(self._stop_sleeping)
+                            self._sleeper = self._event_loop.current_task()
+                            await self._event_loop.wait(self._stop_sleeping)
                         await self._give_turns()
-                self._unlist_passed(trio.current_time())
+                self._unlist_passed(self._event_loop.clock())
         finally:
             self._has_ended = True
 
@@ -147,9 +150,9 @@ class SharedTask:
             elif loop.task is self:
                 loop.take_turn()
             if number % _MANY_TURNS == 0:
-                await trio.lowlevel.cancel_shielded_checkpoint()
+                await self._event_loop.cancel_shielded_checkpoint()
         if joined:
-            await trio.lowlevel.cancel_shielded_checkpoint()
+            await self._event_loop.cancel_shielded_checkpoint()
             for loop in joined:
                 if loop.task is self:
                     loop.lets_join = False
@@ -159,33 +162,31 @@ class SharedTask:
             if loop.task is self:
                 loop.stay_awake()
 
-    def _stop_sleeping(self, _: object) -> trio.lowlevel.Abort:
+    def _stop_sleeping(self, _: object) -> Left:
         self._sleeper = None
-        return trio.lowlevel.Abort.SUCCEEDED
+        return LEFT
 
     def _wake(self) -> None:
         sleeper, self._sleeper = self._sleeper, None
         assert sleeper is not None
-        trio.lowlevel.reschedule(sleeper)
-
-
-_of_run: trio.lowlevel.RunVar[SharedTask | None] = trio.lowlevel.RunVar("diskq loops", None)
+        self._event_loop.wake(sleeper)
 
 
 class OwnTask:
     """The task of one loop, which sleeps in `scope`. A ring while it does not wait ends the next `wait`."""
 
-    __slots__ = ("_listener", "_was_rung", "scope")
+    __slots__ = ("_event_loop", "_listener", "_was_rung", "scope")
 
-    def __init__(self) -> None:
-        self.scope = trio.CancelScope()
+    def __init__(self, event_loop: EventLoop) -> None:
+        self._event_loop = event_loop
+        self.scope = event_loop.scope()
         self._was_rung = False
-        self._listener: trio.lowlevel.Task | None = None
+        self._listener: Task | None = None
 
     def ring(self, loop: Loop) -> None:
         if self._listener is not None:
             task, self._listener = self._listener, None
-            trio.lowlevel.reschedule(task)
+            self._event_loop.wake(task)
         else:
             self._was_rung = True
 
@@ -201,13 +202,13 @@ class OwnTask:
         if self._was_rung:
             self._was_rung = False
             return
-        self._listener = trio.lowlevel.current_task()
+        self._listener = self._event_loop.current_task()
 
-        def stop_listening(_: object) -> trio.lowlevel.Abort:
+        def stop_listening(_: object) -> Left:
             self._listener = None
-            return trio.lowlevel.Abort.SUCCEEDED
+            return LEFT
 
-        await trio.lowlevel.wait_task_rescheduled(stop_listening)
+        await self._event_loop.wait(stop_listening)
 
 
 class _NoTask:

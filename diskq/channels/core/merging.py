@@ -14,6 +14,7 @@ import outcome
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.channels.core.handle import Slice
 from diskq.channels.core.leaving import Leaving
 from diskq.channels.core.own_thread import OwnThread
@@ -50,9 +51,11 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
         self._left = _TURN
         self._make: Callable[[Receiver[Any], Any], Any] = _pair if with_source else _message
         self._held: deque[outcome.Outcome[Any]] = deque()
-        self._lock = trio.StrictFIFOLock()  # held by the task that waits
+        self._lock: Any = (
+            None  # held by the task that waits; made by the first receive: any thread may make a merge
+        )
         self._race: Race | None = None
-        self._own_thread: OwnThread | None = None  # that of the first receive: any thread may make a merge
+        self._own_thread: OwnThread | None = None  # that of the first receive, too
         self._is_closed = False
         self._slice = Slice()
 
@@ -106,6 +109,7 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
     def _check_thread(self) -> None:
         if self._own_thread is None:
             self._own_thread = OwnThread("this merge")
+            self._lock = running_event_loop().lock()
         self._own_thread.check()
 
     def _take(self) -> T_co:

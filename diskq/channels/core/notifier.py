@@ -1,5 +1,5 @@
-# The in-process notifier: the writer and the readers of one stream or journal in one Trio run notify each
-# other without the file system.
+# The in-process notifier: the writer and the readers of one stream or journal in one run of an event loop
+# notify each other without the file system.
 #
 # Law: a waiting reader is called before the writer's `send` returns; the message is in the page cache then.
 
@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any, Protocol
 
-import trio
-
+from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.storage.fs import FileSystem
 
 __all__ = [
@@ -133,17 +132,9 @@ class Notifier:
 
 
 def notifier_of(fs: FileSystem, path: str) -> Notifier:
-    """Return the notifier of the existing store at `path`. Call this in a Trio task. Raises OSError."""
+    """Return the notifier of the existing store at `path`. Call this in a task. Raises OSError."""
     place = fs.place_of(path)
-    all_of_run = _notifier.get(None)
-    if all_of_run is None:
-        all_of_run = {}
-        _notifier.set(all_of_run)
+    all_of_run: dict[Hashable, Notifier] = running_event_loop().local.setdefault("notifiers", {})
     if place not in all_of_run:
         all_of_run[place] = Notifier(place, all_of_run)
     return all_of_run[place]
-
-
-_notifier: trio.lowlevel.RunVar[dict[Hashable, Notifier] | None] = trio.lowlevel.RunVar(
-    "diskq notifiers", None
-)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
-import trio
 from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.core.event_loops.seam import EventLoop, Nursery, running_event_loop
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FileSystem, os_file_system
 
@@ -51,13 +51,17 @@ E = TypeVar("E", bound=Closing)
 class Opening(ABC, Generic[H]):
     """The async context manager. A subclass makes the loop and the handle in `_open`."""
 
+    _runs_callers_code = False
+    """True if the loop calls what the caller gave it."""
+
     @abstractmethod
     async def _open(self) -> tuple[_Loop | None, H]:
         """Return the loop and the first handle. The loop is None if there is nothing to run."""
 
     @enable_ki_protection
     async def __aenter__(self) -> H:
-        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._event_loop: EventLoop = running_event_loop()
+        self._nursery_manager: AbstractAsyncContextManager[Nursery] | None = None
         self._is_running = False
         self._loop, self._handle = await self._open()
         if self._loop is not None and not self._loop.begin():
@@ -67,18 +71,22 @@ class Opening(ABC, Generic[H]):
     async def _run_loop(self) -> None:
         assert self._loop is not None
         self._is_running = True
-        await self._start_task(self._loop.run, name=f"io_loop of {self._loop.title}")
+        await self._open_nursery()
+        name = f"io_loop of {self._loop.title}"
+        if self._runs_callers_code:
+            self._nursery.start_soon(self._loop.run, name=name)
+        else:
+            self._event_loop.start(self._nursery, self._loop.run, name=name)
 
-    async def _start_task(self, call: Callable[..., Awaitable[object]], *args: object, name: str) -> None:
-        """Start a task, which never raises: it ends when the block does.
+    async def _open_nursery(self) -> None:
+        """Open the nursery of the block's tasks, which never raise, and end when the block does.
 
         So the nursery never has an exception of its own: an exception of the block leaves it unchanged, not
         wrapped in a group. Not a checkpoint.
         """
         if self._nursery_manager is None:
-            self._nursery_manager = trio.open_nursery()
+            self._nursery_manager = self._event_loop.open_nursery()
             self._nursery = await self._nursery_manager.__aenter__()
-        self._nursery.start_soon(call, *args, name=name)
 
     @enable_ki_protection
     async def __aexit__(
@@ -106,7 +114,7 @@ class Opening(ABC, Generic[H]):
 class OpeningEngine(Opening[H], Generic[H, E]):
     """The async context manager of a channel on one engine.
 
-    `engine` opens the engine, given `fs`, `clock` (Trio's) and `time_slice` (seconds).
+    `engine` opens the engine, given `fs`, `clock` (the loop's) and `time_slice` (seconds).
     """
 
     def __init__(self, engine: Callable[..., E], time_slice: float, fs: FileSystem | None) -> None:
@@ -119,8 +127,8 @@ class OpeningEngine(Opening[H], Generic[H, E]):
         """Return the loop of the open engine, and the first handle on it."""
 
     async def _open(self) -> tuple[_Loop, H]:
-        clock = trio.lowlevel.current_clock().current_time
-        engine = await trio.to_thread.run_sync(
+        clock = self._event_loop.clock
+        engine = await self._event_loop.run_in_thread(
             lambda: self._open_engine(fs=self._fs, clock=clock, time_slice=self._time_slice)
         )
         with contextlib.ExitStack() as opened:  # the engine is closed again if the next step fails

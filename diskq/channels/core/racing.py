@@ -18,7 +18,9 @@ from typing import Any, Protocol, TypeVar
 
 import outcome
 import trio
-from trio.lowlevel import Task, checkpoint_if_cancelled, current_task, enable_ki_protection
+from trio.lowlevel import Task, current_task, enable_ki_protection
+
+from diskq.channels.core.event_loops.seam import running_event_loop
 
 __all__ = ["Race", "Receiver", "Taken", "keeps_its_own"]
 
@@ -48,7 +50,8 @@ class Race:
         self._receivers = list(receivers)
         self._taken: list[Taken] = []
         self._is_decided = False
-        self._scope = trio.CancelScope()
+        self._event_loop = running_event_loop()
+        self._scope = self._event_loop.scope()
         self._parked: list[trio.CancelScope] = []  # those of the tasks that wait on memory channels
 
     @enable_ki_protection
@@ -60,11 +63,11 @@ class Race:
         the cancellation, it is returned instead.
         """
         with self._scope:
-            async with trio.open_nursery() as nursery:
+            async with self._event_loop.open_nursery() as nursery:
                 for receiver in self._receivers:
                     nursery.start_soon(self._wait_for, receiver)
         if not self._taken:
-            await checkpoint_if_cancelled()
+            await self._event_loop.checkpoint_if_cancelled()
         return self._taken
 
     def stop(self) -> None:
@@ -92,7 +95,7 @@ class Race:
             self._taken += [(receiver, outcome.Value(message)) for message in await wait(receiver)]
         except trio.EndOfChannel:
             return  # the others go on
-        except trio.Cancelled:
+        except self._event_loop.cancelled:
             return  # from outside, too: another one may have a message, and `run` is to return it
         except Exception as failure:
             self._taken.append((receiver, outcome.Error(failure)))

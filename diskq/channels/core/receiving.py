@@ -226,7 +226,7 @@ class TailReceiver(Handle, Iterated[M]):
 
         await self._waiting(self._tail.take(begin))
         try:
-            with trio.move_on_after(linger):
+            with self._tail.event_loop.move_on_after(linger):
                 while linger and batch.has_room:
                     await self._waiting(self._tail.take_leased(batch.fetch))
         except trio.EndOfChannel:

@@ -12,8 +12,9 @@ from weakref import WeakKeyDictionary
 
 import outcome
 import trio
-from trio.lowlevel import checkpoint, enable_ki_protection
+from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.channels.core.racing import Race, Receiver, Taken, keeps_its_own
 from diskq.storage.log_events import Log
 
@@ -46,7 +47,7 @@ async def select(*receivers: Receiver[T]) -> tuple[Receiver[T], T]:
                 f"{receiver!r} cannot be stopped from handing over a message when another receiver has won: "
                 "select diskq.merge(it), which keeps it"
             )
-    await checkpoint()
+    await running_event_loop().checkpoint()
     while True:
         try:
             return select_nowait(*receivers)

@@ -16,7 +16,6 @@ from trio.lowlevel import enable_ki_protection
 from diskq.channels.core.gathering import FIRST, NOT_GATHERED, Gathered
 from diskq.channels.core.handle import SendingHandle
 from diskq.channels.core.sending_loop import SendingLoop
-from diskq.channels.core.sleeping import SLEEP
 from diskq.options import Durability
 from diskq.storage.durations import Durations
 from diskq.storage.repairs import Repair
@@ -89,7 +88,7 @@ class Sender(SendingHandle, Generic[P]):
                 number = self._loop.gather(*message)  # another task may have begun a batch
         if number != NOT_GATHERED:
             batch: Gathered[P] = self._gathering.batch
-            await (self._loop.barrier(with_metadata=False) if number == FIRST else SLEEP)
+            await (self._loop.barrier(with_metadata=False) if number == FIRST else self._sleep)
             return batch.places[number]  # type: ignore[return-value]
         if self._is_written and (durability is None or durability == self._durability):
             try:

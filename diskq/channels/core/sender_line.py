@@ -16,6 +16,7 @@ import trio
 
 from diskq.channels.core.budget_place import BudgetPlace
 from diskq.channels.core.commit_loop import CommitLoop, Engine
+from diskq.channels.core.event_loops.seam import Task
 from diskq.channels.core.gathering import NOT_GATHERED, Refused
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
@@ -50,7 +51,7 @@ class OpenBatch(Protocol):
     """Messages that are not written yet."""
 
     @property
-    def tasks(self) -> list[trio.lowlevel.Task]:
+    def tasks(self) -> list[Task]:
         """Their senders, in order."""
 
 
@@ -225,14 +226,14 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
         for task, failure in refused:
             if task is not tasks[0]:
                 followers.remove(task)
-                trio.lowlevel.reschedule(task, outcome.Error(failure))
+                self.event_loop.wake(task, outcome.Error(failure))
             else:
                 self._refuse_gathered(task, failure)
                 if followers:
                     self._ask_for_barrier()  # for them: this was the one that waited for it
         self._written()
 
-    def _refuse_gathered(self, task: trio.lowlevel.Task, failure: Exception) -> None:
+    def _refuse_gathered(self, task: Task, failure: Exception) -> None:
         """Wake the first sender, whose message is not in, or the running task once it waits for a barrier."""
         if task in self._unsynced:
             self._unsynced.wake(task, outcome.Error(failure))

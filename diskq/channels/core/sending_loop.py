@@ -10,9 +10,8 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-import trio
-
 from diskq.channels.core.commit_loop import Engine
+from diskq.channels.core.event_loops.seam import Task, running_event_loop
 from diskq.channels.core.gathering import LARGEST_GATHERED, Gathered, Refused
 from diskq.channels.core.notifier import Notifier, WrittenPartitions
 from diskq.channels.core.sender_line import AdmittingLoop, Sending, SendingOptions
@@ -64,7 +63,7 @@ class FastAppend(Protocol):
 
     def appender(self, mode: Mode, admission: Admission) -> Appender[Any]: ...
 
-    def gathering(self, current_task: Callable[[], trio.lowlevel.Task], largest: int) -> Gatherer:
+    def gathering(self, current_task: Callable[[], Task], largest: int) -> Gatherer:
         """Return what adds the running task's messages to a batch."""
 
     @property
@@ -108,7 +107,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         self._has_written = False  # something was written; or the slice before asked the loop for the rest
         self._has_asked = False  # the loop was asked to write the rest
         # While there is a batch, no message passes a gate.
-        self.gathering = fast_append.gathering(trio.lowlevel.current_task, LARGEST_GATHERED)
+        self.gathering = fast_append.gathering(running_event_loop().current_task, LARGEST_GATHERED)
         super().__init__(engine, executor, (self._senders,), (), share)
         notifier.writer_comes(self)
 

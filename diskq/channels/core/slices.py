@@ -1,12 +1,13 @@
-# Time slices. Law: a Trio run has one slice clock, whatever number of stores is open in it. It measures the
-# slice of the running task, and a task that sends to a thousand queues in turn has one, not a thousand.
+# Time slices. Law: a run of an event loop has one slice clock, whatever number of stores is open in it. It
+# measures the slice of the running task, and a task that sends to a thousand queues in turn has one, not a
+# thousand.
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-import trio
+from diskq.channels.core.event_loops.seam import EventLoop
 
 __all__ = ["RunningSlice", "TimedGate", "share_clock"]
 
@@ -36,12 +37,12 @@ class TimedGate(Protocol):
         """Begin a new slice on its clock."""
 
 
-def share_clock(gates: Iterable[TimedGate]) -> RunningSlice:
-    """Make these gates go by the clock of the Trio run, and return it. It is that of the run's first gate."""
+def share_clock(event_loop: EventLoop, gates: Iterable[TimedGate]) -> RunningSlice:
+    """Make these gates go by the clock of this run, and return it. It is that of the run's first gate."""
     for gate in gates:
-        gate.follow(_clock.get(gate.clock))
-        _clock.set(gate.clock)
-    clock: RunningSlice = _clock.get(_NO_CLOCK)
+        gate.follow(event_loop.local.get(_CLOCK, gate.clock))
+        event_loop.local[_CLOCK] = gate.clock
+    clock: RunningSlice = event_loop.local.get(_CLOCK, _NO_CLOCK)
     return clock
 
 
@@ -55,4 +56,4 @@ class _NoClock:
 
 
 _NO_CLOCK = _NoClock()
-_clock: trio.lowlevel.RunVar[Any] = trio.lowlevel.RunVar("diskq slice clock")
+_CLOCK = "slice clock"

@@ -1,5 +1,5 @@
 # What executes the syncs of one store. Law: they are executed in threads, which the store shares with the
-# others of its Trio run on the same disk (sync_pool.py); those of one lane one after the other.
+# others of its run on the same disk (sync_pool.py); those of one lane one after the other.
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 import outcome
-import trio
 
+from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.channels.core.sync_pool import SyncPool
 from diskq.engine.log.sync import Sync
 from diskq.storage.barrier import Barrier
@@ -34,7 +34,7 @@ _CAN_SPIN = len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() 
 
 
 class SyncExecutor:
-    """Executes syncs, one of the files at a time. Made in a Trio task, used by its run."""
+    """Executes syncs, one of the files at a time. Made in a task, used by its run."""
 
     def __init__(self, fs: FileSystem, path: str, status: str | None = None) -> None:
         """`path` is the store's directory; `status` the status file for other processes
@@ -42,6 +42,7 @@ class SyncExecutor:
 
         Raises RuntimeError if the system can start no thread, and OSError.
         """
+        self._event_loop = running_event_loop()
         self._fs = fs
         self._is_native = syncs_natively(fs)
         self.board = None if status is None else StatusBoard(fs, status)
@@ -56,7 +57,7 @@ class SyncExecutor:
     def begin(self, sync: Sync, on_executed: OnExecuted, bound: Callable[[], DiskBound]) -> None:
         """Begin to execute a sync: one of the redo log at the same time as one of the files.
 
-        At its end `on_executed` is called in Trio's thread with the sync, and with what `Barrier.execute`
+        At its end `on_executed` is called in the loop's thread with the sync, and with what `Barrier.execute`
         returned or raised. `bound` is asked if a note of the status file follows the sync.
         """
         lane = self._log if sync.is_of_log else self._files
@@ -82,7 +83,7 @@ class SyncExecutor:
     def spin(self) -> None:
         """Wait a short time for the sync of the redo log, without sleeping. It may be completed then.
 
-        For a task that has nothing else to wait for, and not if Trio has others to run; those of the same
+        For a task that has nothing else to wait for, and not if the loop has others to run; those of the same
         pass of its loop, and input and output, wait as long. After a sync that took longer it is not tried
         again for a while, twice as long each time.
         """
@@ -90,7 +91,7 @@ class SyncExecutor:
             return
         if self._spins_left_out:
             self._spins_left_out -= 1
-        elif trio.lowlevel.current_statistics().tasks_runnable:
+        elif self._event_loop.has_runnable_tasks():
             pass
         elif self._pool.spin(_LONGEST_SPIN):
             self._misses = 0
@@ -99,7 +100,7 @@ class SyncExecutor:
             self._spins_left_out = 1 << self._misses
 
     def do(self, job: Callable[[], Any], on_done: OnDone) -> None:
-        """Run `job` after all earlier work, and call `on_done` in Trio's thread with its outcome."""
+        """Run `job` after all earlier work, and call `on_done` in the loop's thread with its outcome."""
         self._files.run(job, on_done, is_long=True)
 
     def stop(self) -> None:
@@ -128,7 +129,7 @@ class SyncExecutor:
 
 
 class _Lane:
-    """Work that is done one after the other. All but `wait` is for Trio's thread."""
+    """Work that is done one after the other. All but `wait` is for the loop's thread."""
 
     __slots__ = ("_count", "_is_working", "_pool", "_unreported", "_waiting", "syncing")
 
@@ -158,7 +159,7 @@ class _Lane:
             on_executed(sync, outcome.Error(failure))
 
     def run(self, job: Callable[[], Any], on_done: OnDone, *, is_long: bool = False) -> None:
-        """Run `job` in a thread, and call `on_done` in Trio's with its outcome."""
+        """Run `job` in a thread, and call `on_done` in the loop's with its outcome."""
         with self._pool.changed:
             self._unreported += 1
             self._waiting.append((job, on_done))

@@ -1,8 +1,8 @@
-# The threads that wait for the disk, so that the event loop never does. Law: a Trio run has few of them for
-# each disk, however many stores are open on it; they are started when needed, and end with its last store, or
-# with the run, if a store was not closed. A disk that does not answer holds its own threads, and no others.
+# The threads that wait for the disk, so that the event loop never does. Law: a run of a loop has few of them
+# for each disk, however many stores are open on it; they are started when needed, and end with its last
+# store, or with the run, if a store was not closed. A disk that does not answer holds its own threads only.
 #
-# Syncs of open files are executed without the interpreter's lock, and one task listens for their ends
+# Syncs of open files are executed without the interpreter's lock, and the loop listens for their ends
 # (_native/core/sync_queue.pyx). All other work is Python.
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Protocol
-
-import trio
+from typing import Any, Protocol
 
 from diskq._native.core.sync_queue import SyncQueue
+from diskq.channels.core.event_loops.seam import EventLoop, running_event_loop
 from diskq.storage.forks import notify_on_fork
 
 __all__ = ["MOST_THREADS", "Executed", "SyncPool", "Work"]
@@ -24,34 +23,34 @@ Work = Callable[[], Callable[[], None]]
 """Called in a thread; what it returns is called when the thread is free again. Neither raises."""
 
 MOST_THREADS = 8
-"""The most threads of a Trio run for one disk."""
+"""The most threads of a run for one disk."""
 # So many of them at most do work that may take seconds, such as writing a snapshot: syncs go on beside it.
 _MOST_LONG = MOST_THREADS // 2
 
-_pools: trio.lowlevel.RunVar[dict[Hashable, SyncPool] | None] = trio.lowlevel.RunVar("diskq sync pools", None)
+_POOLS = "sync pools"
 
 
 class Executed(Protocol):
     """Gets the report of a sync."""
 
     def executed(self, failure: OSError | None, nanoseconds: int, /) -> None:
-        """Called in Trio's thread. Never raises."""
+        """Called in the loop's thread. Never raises."""
 
 
 class SyncPool:
-    """The threads of one Trio run for one disk. `join` it, and `leave` it."""
+    """The threads of one run for one disk. `join` it, and `leave` it."""
 
-    def __init__(self, device: Hashable) -> None:
+    def __init__(self, event_loop: EventLoop, device: Hashable) -> None:
+        self._event_loop = event_loop
         self._device = device
         self._queue = SyncQueue()
-        self._token = trio.lowlevel.current_trio_token()
         self._threads: list[threading.Thread] = []
         self.changed = threading.Condition(threading.Lock())
         """For what the stores that use it share with its threads. Held for a moment."""
         self._lock = threading.Lock()  # a user may leave in any thread
         self._users = 0
-        self._listening: trio.CancelScope | None = None
-        self._in_use = trio.CancelScope()
+        self._listening: Any = None  # it has a `cancel`
+        self._in_use = event_loop.scope()
         self._is_left = False  # this is a child of the process that made it
         self._has_ended = False
         self._long: deque[Work] = deque()
@@ -62,21 +61,19 @@ class SyncPool:
 
     @classmethod
     def join(cls, device: Hashable = None) -> SyncPool:
-        """Return this Trio run's pool for a disk, which is `FileSystem.device_of` a store's path.
+        """Return this run's pool for a disk, which is `FileSystem.device_of` a store's path.
 
         Raises RuntimeError if the system can start no thread.
         """
-        pools = _pools.get()
-        if pools is None:
-            pools = {}
-            _pools.set(pools)
+        event_loop = running_event_loop()
+        pools: dict[Hashable, SyncPool] = event_loop.local.setdefault(_POOLS, {})
         pool = pools.get(device)
         if pool is None or not pool._enter():
-            pool = cls(device)
+            pool = cls(event_loop, device)
             pool._start_thread()
             pool._users = 1
             pools[device] = pool
-            trio.lowlevel.spawn_system_task(pool._end_with_run, name="diskq threads")
+            event_loop.spawn(pool._end_with_run, name="diskq threads")
         return pool
 
     def _enter(self) -> bool:
@@ -108,7 +105,7 @@ class SyncPool:
     def sync(self, handles: tuple[int, ...], owner: Executed) -> bool:
         """Sync the bytes and sizes of files, and report to `owner`. Handles are file descriptors.
 
-        For Trio's thread. False: it cannot be done so, and nothing was begun.
+        For the loop's thread. False: it cannot be done so, and nothing was begun.
         """
         if self._listening is None and not self._listen():
             return False
@@ -119,7 +116,7 @@ class SyncPool:
     def spin(self, nanoseconds: int) -> bool:
         """Wait up to so long for the end of a sync, without sleeping; and report it. False: there was none.
 
-        For Trio's thread.
+        For the loop's thread.
         """
         executed = self._queue.spin(nanoseconds)
         for owner, failure, took in executed:
@@ -141,9 +138,8 @@ class SyncPool:
         self.run(self._run_long)
 
     def report(self, act: Callable[..., object], *args: object) -> None:
-        """Call `act` in Trio's thread; if the run has ended, not at all."""
-        with contextlib.suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(act, *args)
+        """Call `act` in the loop's thread; if the run has ended, not at all."""
+        self._event_loop.call_soon(act, *args)
 
     # --- threads ----------------------------------------------------------------------------------
 
@@ -186,32 +182,30 @@ class SyncPool:
             descriptor = self._queue.open()
         except OSError:
             return False
-        self._listening = trio.CancelScope()
-        trio.lowlevel.spawn_system_task(self._report_all, descriptor, self._listening, name="diskq syncs")
+        self._listening = self._event_loop.on_readable(
+            descriptor, self._report_all, self._end_listening, name="diskq syncs"
+        )
         return True
 
-    async def _report_all(self, descriptor: int, scope: trio.CancelScope) -> None:
-        try:
-            with scope:
-                while True:
-                    await trio.lowlevel.wait_readable(descriptor)
-                    for owner, failure, took in self._queue.executed():
-                        owner.executed(failure, took)
-        finally:
-            if self._has_ended:
-                self._queue.close()
+    def _report_all(self) -> None:
+        for owner, failure, took in self._queue.executed():
+            owner.executed(failure, took)
+
+    def _end_listening(self) -> None:
+        if self._has_ended:
+            self._queue.close()
 
     async def _end_with_run(self) -> None:
         """A store that was dropped unclosed never leaves: the threads end all the same."""
         try:
             with self._in_use:
-                await trio.sleep_forever()
+                await self._event_loop.sleep_forever()
         finally:
             self._queue.end()
 
     def _forget(self) -> None:
-        pools = _pools.get()
-        if pools is not None and pools.get(self._device) is self:
+        pools = self._event_loop.local[_POOLS]
+        if pools.get(self._device) is self:
             del pools[self._device]
         self._in_use.cancel()
         if self._listening is not None:

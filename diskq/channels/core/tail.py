@@ -19,6 +19,7 @@ import outcome
 import trio
 
 from diskq.channels.core.commit_loop import EngineGate
+from diskq.channels.core.event_loops.seam import Task, running_event_loop
 from diskq.channels.core.notifier import NotifyingWriter, ReaderNotifier, WrittenPartitions
 from diskq.channels.core.own_thread import OwnThread
 from diskq.channels.core.slices import share_clock
@@ -123,7 +124,7 @@ class TailPart:
 
 
 class Tail:
-    """The partitions of one open consumer. Its state is touched by Trio's thread only."""
+    """The partitions of one open consumer. Its state is touched by the loop's thread only."""
 
     def __init__(
         self, fs: FileSystem, gate: EngineGate, notifier: ReaderNotifier, kind: str, checkpoint_slice: float
@@ -132,8 +133,9 @@ class Tail:
         self.is_strict = checkpoint_slice == 0
         self.parts: dict[int, TailPart] = {}
         self.losses: list[SkippedBytes] = []
+        self.event_loop = running_event_loop()
         self.gate = gate
-        self._clock = share_clock((gate,))
+        self._clock = share_clock(self.event_loop, (gate,))
         self.on_turn: Callable[[TailPart], None] = _do_nothing
         """Called with the partition whose turn begins: its fast path is open."""
         self.on_new_partitions: Callable[[], None] | None = None
@@ -207,7 +209,7 @@ class Tail:
     async def schedule_point(self) -> None:
         """Let others run if the running task's slice is over."""
         if self.gate.is_slice_over:
-            await trio.lowlevel.checkpoint()
+            await self.event_loop.checkpoint()
             self._clock.restart()
 
     def check(self) -> None:
@@ -525,7 +527,7 @@ class Tail:
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
+    def dismiss(self, tasks: Iterable[Task], why: str) -> None:
         """Wake those of `tasks` that wait: their handle was closed."""
         for line in (self._receivers, self._lessee):
             line.dismiss(tasks, why)

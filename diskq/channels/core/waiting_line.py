@@ -1,6 +1,6 @@
 # Tasks that wait in order of arrival, each for a result.
 #
-# Trio's ParkingLot wakes tasks without a result. Here the waker takes what the task waits for on its
+# Parking lots wake tasks without a result. Here the waker takes what the task waits for on its
 # behalf, before it wakes the task, so that a task that arrives later cannot take it first.
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import outcome
 import trio
 
-from diskq.channels.core.sleeping import sleep_and
+from diskq.channels.core.event_loops.seam import LEFT, Left, Task, running_event_loop
 
 __all__ = ["NOTHING", "Line"]
 
@@ -21,8 +21,14 @@ Tag = TypeVar("Tag")
 NOTHING: outcome.Outcome[Any] = outcome.Value(None)
 
 
-class Line(OrderedDict[trio.lowlevel.Task, Tag]):
-    """A line of waiting tasks. Each has a tag that says what it waits for."""
+class Line(OrderedDict[Task, Tag]):
+    """A line of waiting tasks. Each has a tag that says what it waits for. Made in a task."""
+
+    __slots__ = ("_event_loop",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._event_loop = running_event_loop()
 
     async def wait(
         self,
@@ -36,18 +42,18 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
         `on_arrival` is called when the task is in line, before it sleeps. `Cancelled` means: the task left
         the line without a result; `on_leave` is then called.
         """
-        task = trio.lowlevel.current_task()
+        task = self._event_loop.current_task()
         self[task] = tag
         if on_arrival is not None:
             on_arrival()
 
-        def leave(_: object) -> trio.lowlevel.Abort:
+        def leave(_: object) -> Left:
             del self[task]
             if on_leave is not None:
                 on_leave()
-            return trio.lowlevel.Abort.SUCCEEDED
+            return LEFT
 
-        return await trio.lowlevel.wait_task_rescheduled(leave)
+        return await self._event_loop.wait(leave)
 
     def wait_to_the_end(self, tag: Tag, on_wake: Callable[[], object]) -> Awaitable[Any]:
         """Put the task in line; it has to await what this returns at once, and sleeps until it is woken.
@@ -55,31 +61,31 @@ class Line(OrderedDict[trio.lowlevel.Task, Tag]):
         Not cancellable: what it waits for cannot be undone. `on_wake`, which does not raise, is called when
         it runs again.
         """
-        self[trio.lowlevel.current_task()] = tag
-        return sleep_and(on_wake)
+        self[self._event_loop.current_task()] = tag
+        return self._event_loop.sleep_and(on_wake)
 
     @property
     def first(self) -> Tag:
         """The tag of the first task in line."""
         return next(iter(self.values()))
 
-    def wake(self, task: trio.lowlevel.Task, result: outcome.Outcome[Any]) -> None:
+    def wake(self, task: Task, result: outcome.Outcome[Any]) -> None:
         del self[task]
-        trio.lowlevel.reschedule(task, result)
+        self._event_loop.wake(task, result)
 
     def wake_first(self, result: outcome.Outcome[Any] = NOTHING) -> None:
         task, _ = self.popitem(last=False)
         if result is NOTHING:
-            trio.lowlevel.reschedule(task)  # an outcome serves once: Trio has its own for this
+            self._event_loop.wake(task)  # an outcome serves once: Trio has its own for this
         else:
-            trio.lowlevel.reschedule(task, result)
+            self._event_loop.wake(task, result)
 
     def wake_until(self, most: Tag) -> None:
         """Wake tasks from the front as long as their tags are at most `most`."""
         while self and next(iter(self.values())) <= most:  # type: ignore[operator]
-            trio.lowlevel.reschedule(self.popitem(last=False)[0])
+            self._event_loop.wake(self.popitem(last=False)[0])
 
-    def dismiss(self, tasks: Iterable[trio.lowlevel.Task], why: str) -> None:
+    def dismiss(self, tasks: Iterable[Task], why: str) -> None:
         """Wake those of `tasks` that are in line with ClosedResourceError: their handle was closed."""
         for task in tasks:
             if task in self:

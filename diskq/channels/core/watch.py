@@ -1,7 +1,7 @@
 # Calls listeners when files change. Law: a call is only a hint, and the listener looks itself; a listener
 # that adds a path first and looks at it afterwards misses no change.
 #
-# One system task for each Trio run and file system. If the kernel reports changes (inotify, through
+# One task for each run of an event loop and file system. If the kernel reports changes (inotify, through
 # `wait_readable`: no thread), the task sleeps until it does, and costs nothing while nothing happens.
 # Otherwise, and if the kernel has no more watches to give, waiting listeners are polled: every 10 ms at
 # first, and less often, down to every 250 ms, while nothing comes.
@@ -13,8 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
-import trio
-
+from diskq.channels.core.event_loops.seam import EventLoop, running_event_loop
 from diskq.storage.fs import FileSystem, OsFileSystem
 
 __all__ = ["Listener", "listen"]
@@ -30,15 +29,13 @@ It runs in a system task: it must not raise or take long.
 
 
 def listen(fs: FileSystem, notice: Notice) -> Listener:
-    """Return a listener whose `notice` is called when a path it added changes. Call this in a Trio task."""
-    watchers = _watchers.get(None)
-    if watchers is None:
-        watchers = {}
-        _watchers.set(watchers)
+    """Return a listener whose `notice` is called when a path it added changes. Call this in a task."""
+    event_loop = running_event_loop()
+    watchers: dict[object, _Watcher] = event_loop.local.setdefault("watchers", {})
     key = OsFileSystem if isinstance(fs, OsFileSystem) else fs
     watcher = watchers.get(key)
     if watcher is None:
-        watcher = watchers[key] = _Watcher(fs, partial(watchers.pop, key))
+        watcher = watchers[key] = _Watcher(event_loop, fs, partial(watchers.pop, key))
     return Listener(watcher, notice)
 
 
@@ -103,14 +100,15 @@ class Listener:
 class _Watcher:
     """The task that waits for the kernel or polls, and calls the listeners. Ends with the last of them."""
 
-    def __init__(self, fs: FileSystem, on_end: Callable[[], object]) -> None:
+    def __init__(self, event_loop: EventLoop, fs: FileSystem, on_end: Callable[[], object]) -> None:
+        self._event_loop = event_loop
         self.listeners: set[Listener] = set()
         self.by_path: defaultdict[str, set[Listener]] = defaultdict(set)
         self._on_end = on_end
         self._watch = fs.open_watch()
         self._interval = _SOON
-        self._sleep = trio.CancelScope()
-        trio.lowlevel.spawn_system_task(self._run, name="diskq watches files")
+        self._sleep = event_loop.scope()
+        event_loop.spawn(self._run, name="diskq watches files")
 
     @property
     def has_kernel_watch(self) -> bool:
@@ -139,12 +137,12 @@ class _Watcher:
 
     def look_soon(self) -> None:
         self._interval = _SOON
-        self._sleep.deadline = min(self._sleep.deadline, trio.current_time() + _SOON)
+        self._sleep.deadline = min(self._sleep.deadline, self._event_loop.clock() + _SOON)
 
     async def _run(self) -> None:
         try:
             while self.listeners:
-                with trio.CancelScope() as self._sleep:  # one for many turns: it costs more than a turn
+                with self._event_loop.scope() as self._sleep:  # one for many turns: it costs more than a turn
                     await self._take_turns()
                 self._look()
         finally:
@@ -155,12 +153,13 @@ class _Watcher:
     async def _take_turns(self) -> None:
         """Call the listeners of changed paths until it is time to poll, or no listener is left."""
         looks = any(listener.is_waiting and listener.is_polled for listener in self.listeners)
-        self._sleep.deadline = trio.current_time() + self._interval if looks else math.inf
+        self._sleep.deadline = self._event_loop.clock() + self._interval if looks else math.inf
         if self._watch is None:
-            await trio.sleep_forever()
+            await self._event_loop.sleep_forever()
+            return
         watch = self._watch
         while self.listeners:
-            await trio.lowlevel.wait_readable(watch.fileno())
+            await self._event_loop.wait_readable(watch.fileno())
             for path in watch.drain():
                 for listener in list(self.by_path.get(path, ())):
                     listener.notice(path)
@@ -171,6 +170,3 @@ class _Watcher:
             if listener.is_waiting and listener.is_polled:
                 has_found |= listener.notice(None)
         self._interval = _SOON if has_found else min(2 * self._interval, _SELDOM)
-
-
-_watchers: trio.lowlevel.RunVar[dict[object, _Watcher] | None] = trio.lowlevel.RunVar("diskq watchers", None)

@@ -9,6 +9,7 @@ import outcome
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.channels.core.leaving import Leaving
 from diskq.channels.core.own_thread import OwnThread
 from diskq.channels.core.waiting_line import Line
@@ -24,7 +25,7 @@ def watch_root(root: AnyPath, *, fs: FileSystem | None = None) -> JournalRootWat
     """Watch for journals at `root` and directly below it: gives the paths of present and of later ones.
 
     A receive channel that never ends: `async with watch_root("journals") as found: async for path in found:`.
-    The root need not exist yet. Call this in a Trio task. Raises OSError.
+    The root need not exist yet. Call this in a task. Raises OSError.
     """
     return JournalRootWatch(fs or OsFileSystem(), as_path(root))
 
@@ -53,7 +54,7 @@ class JournalRootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
     @enable_ki_protection
     async def receive(self) -> str:
         """Return the next path; waits for one. `Cancelled` means: nothing was received. Raises OSError."""
-        await trio.lowlevel.checkpoint()
+        await running_event_loop().checkpoint()
         self._own_thread.check()
         if not self._waiting and (self._found or self._failure is not None or self._is_closed):
             return self._take()

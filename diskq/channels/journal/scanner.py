@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, Unpack
 
-import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.committing import CommittingReceiver
@@ -250,8 +249,7 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
         self._path = path
 
     async def _open(self) -> tuple[ScannerLoop | None, JournalScanner]:
-        clock = trio.lowlevel.current_clock()
-        reader, limit = await trio.to_thread.run_sync(self._open_files, clock.current_time)
+        reader, limit = await self._event_loop.run_in_thread(self._open_files, self._event_loop.clock)
         with contextlib.ExitStack() as opened:  # everything is closed again if a step fails
             opened.callback(self._close_offsets)
             opened.callback(reader.close)

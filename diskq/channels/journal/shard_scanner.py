@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Callable
 from typing import Unpack
 
-import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.notifier import notifier_of
@@ -100,8 +99,7 @@ class scan_shards(OpeningScanner[JournalShardScanner]):  # noqa: N801 (it is use
         self._there_at_open: set[int] = set()
 
     async def _open(self) -> tuple[ScannerLoop | None, JournalShardScanner]:
-        clock = trio.lowlevel.current_clock()
-        found = await trio.to_thread.run_sync(self._open_files, clock.current_time)
+        found = await self._event_loop.run_in_thread(self._open_files, self._event_loop.clock)
         self._notifier = Notifiers()
         with contextlib.ExitStack() as opened:  # everything is closed again if a step fails
             opened.callback(self._abandon, found)

@@ -14,8 +14,10 @@ from typing import Unpack
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.core.event_loops.seam import EventLoop, running_event_loop
 from diskq.channels.core.opening import Opening
 from diskq.channels.core.own_thread import OwnThread
+from diskq.channels.core.waiting_line import NOTHING, Line
 from diskq.channels.journal.writer import JournalWriter, JournalWriterStatistics, open_journal
 from diskq.engine.journal.journal import Item, Key, Value, When
 from diskq.engine.journal.shards import ShardSet, key_hash
@@ -34,10 +36,10 @@ log = Log("journal")
 class _ShardPlace:
     """One journal that is being opened, is open, or is being closed."""
 
-    def __init__(self) -> None:
-        self.is_open = trio.Event()
-        self.is_left = trio.Event()  # it is to be closed
-        self.is_over = trio.Event()
+    def __init__(self, event_loop: EventLoop) -> None:
+        self.is_open = event_loop.event()
+        self.is_left = event_loop.event()  # it is to be closed
+        self.is_over = event_loop.event()
         self.users = 0
         self.writer: JournalWriter | None = None
         self.failure: Exception | None = None  # why it could not be opened
@@ -97,12 +99,15 @@ class JournalShardWriter:
             key = item[0] if isinstance(item, tuple) else None
             groups.setdefault(self.shard_of(key), []).append(item)
         offsets: dict[int, range] = {}
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._loop.event_loop.checkpoint_if_cancelled()
         for index, group in sorted(groups.items()):
-            with trio.CancelScope(shield=bool(offsets)):
-                async with self._using(index) as (_, writer):
-                    offsets[index] = await writer.send_many(group, durability=durability)
+            send = partial(self._send_group, index, group, durability)
+            offsets[index] = await (self._loop.event_loop.shielded(send) if offsets else send())
         return offsets
+
+    async def _send_group(self, index: int, group: list[Item], durability: Durability | None) -> range:
+        async with self._using(index) as (_, writer):
+            return await writer.send_many(group, durability=durability)
 
     async def sync(self) -> None:
         """Return when all messages sent are on stable storage.
@@ -111,7 +116,7 @@ class JournalShardWriter:
         closed meanwhile. `Cancelled` means: some journals may not be synced; the messages stay in.
         """
         self._check()
-        await trio.lowlevel.checkpoint()
+        await self._loop.event_loop.checkpoint()
         for index in list(self._places):
             if index in self._places:
                 async with self._using(index) as (_, writer):
@@ -138,7 +143,7 @@ class JournalShardWriter:
         finally:
             place.users -= 1
             if not place.users:
-                self._loop.room.unpark_all()
+                self._loop.wake_waiting()
 
     async def _find(self, index: int) -> _ShardPlace:
         while True:
@@ -163,7 +168,7 @@ class JournalShardWriter:
             idle[0].is_left.set()
             await idle[0].is_over.wait()
         else:
-            await self._loop.room.park()
+            await self._loop.room.wait(None)
 
     def _check(self) -> None:
         self._own_thread.check()
@@ -174,7 +179,7 @@ class JournalShardWriter:
         """Refuse further messages. The journals are closed when the block is left."""
         self._own_thread.check()
         self._is_closed = True
-        self._loop.room.unpark_all()
+        self._loop.wake_waiting()
 
 
 class ShardLoop:
@@ -185,19 +190,20 @@ class ShardLoop:
     def __init__(self, shards: ShardSet, opened: Callable[[str], open_journal]) -> None:
         self.title = f"shards below {shards.root}"
         self.places: OrderedDict[int, _ShardPlace] = OrderedDict()  # least recently used first
-        self.room = trio.lowlevel.ParkingLot()
+        self.room: Line[None] = Line()
         """The tasks that wait for a journal without senders."""
         self.failures: list[Exception] = []
         """The errors of journals that were closed meanwhile."""
         self.is_closing = False
         self._shards = shards
         self._opened = opened
-        self._asked = trio.Event()  # something is to be opened, or all is to be closed
+        self.event_loop = running_event_loop()
+        self._asked = self.event_loop.event()  # something is to be opened, or all is to be closed
         self._wanted: list[int] = []
 
     def open(self, index: int) -> _ShardPlace:
         """Begin to open a journal."""
-        place = self.places[index] = _ShardPlace()
+        place = self.places[index] = _ShardPlace(self.event_loop)
         self._wanted.append(index)
         self._asked.set()
         return place
@@ -209,14 +215,19 @@ class ShardLoop:
     @enable_ki_protection
     async def run(self) -> None:
         """Open the wanted journals until `begin_to_close`; then sync and close all. Never raises."""
-        with trio.CancelScope(shield=True):
-            async with trio.open_nursery() as nursery:
+        with self.event_loop.scope(shield=True):
+            async with self.event_loop.open_nursery() as nursery:
                 while not self.is_closing:
                     await self._asked.wait()
-                    self._asked = trio.Event()
+                    self._asked = self.event_loop.event()
                     while self._wanted:
                         index = self._wanted.pop()
-                        nursery.start_soon(self._hold, index, self.places[index])
+                        place = self.places[index]
+                        self.event_loop.start(nursery, self._hold, index, place, name=f"shard {index}")
+
+    def wake_waiting(self) -> None:
+        """Wake the tasks that wait for room: each looks again."""
+        self.room.wake_all(lambda: NOTHING)
 
     async def _hold(self, index: int, place: _ShardPlace) -> None:
         try:
@@ -242,13 +253,13 @@ class ShardLoop:
             place.is_left.set()
             place.is_open.set()
             place.is_over.set()
-            self.room.unpark_all()
+            self.wake_waiting()
 
     def begin_to_close(self) -> None:
         self.is_closing = True
         for place in self.places.values():
             place.is_left.set()
-        self.room.unpark_all()
+        self.wake_waiting()
         self._asked.set()
 
     def check_end(self) -> None:

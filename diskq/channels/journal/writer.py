@@ -20,7 +20,6 @@ from diskq.channels.core.receiving import End
 from diskq.channels.core.sender import Sender, SenderStatistics
 from diskq.channels.core.sender_line import Sending
 from diskq.channels.core.sending_loop import SendingLoop
-from diskq.channels.core.sleeping import SLEEP
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.journal.scanner import open_scanner
 from diskq.engine.journal.journal import Item, Journal, Key, Value, When
@@ -150,7 +149,7 @@ class JournalWriter(Sender[int]):
             number := self._gather(value, key, timestamp, type)
         ) > FIRST:
             batch = self._gathering.batch
-            await SLEEP  # it is woken with the first sender of the batch
+            await self._sleep  # it is woken with the first sender of the batch
             return batch.places[number]  # type: ignore[no-any-return]
         return await self._send((value, key, timestamp, type), durability)
 

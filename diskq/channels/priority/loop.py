@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import outcome
 import trio
 
-from diskq.channels.core.cancellation import running_task
+from diskq.channels.core.event_loops.seam import EventLoop
 from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED, Refused, write_together
 from diskq.channels.core.sender_line import AdmittingLoop, Sending
 from diskq.channels.core.sync_executor import SyncExecutor
@@ -45,13 +45,13 @@ class RecordSending(Sending):
 class QueueLines:
     """The tasks that wait for one queue."""
 
-    def __init__(self, queue: StoredQueue, calls: QueueCalls) -> None:
+    def __init__(self, queue: StoredQueue, calls: QueueCalls, event_loop: EventLoop) -> None:
         self.queue = queue
         self.calls = calls
         self.senders: Line[RecordSending] = Line()
         self.receivers: Line[Want] = Line()  # each is handed what this returns
         calls.senders, calls.receivers = self.senders, self.receivers
-        calls.running = running_task()
+        calls.running = event_loop.compiled_test()
 
 
 class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
@@ -81,7 +81,9 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
     def lines_of(self, queue: StoredQueue) -> QueueLines:
         lines = self._queues.get(queue)
         if lines is None:
-            lines = self._queues[queue] = QueueLines(queue, self.engine.calls(queue, LARGEST_GATHERED))
+            lines = self._queues[queue] = QueueLines(
+                queue, self.engine.calls(queue, LARGEST_GATHERED), self.event_loop
+            )
         return lines
 
     @property
@@ -122,9 +124,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def gather_first(
-        self, lines: QueueLines, payload: object, key: object, task: trio.lowlevel.Task
-    ) -> AddBatch | None:
+    def gather_first(self, lines: QueueLines, payload: object, key: object) -> AddBatch | None:
         """Begin a batch with a synced message, whose sender then waits for a `barrier` at once.
 
         The senders of the batch's other messages sleep, and are woken with it. None: the message is not
@@ -137,7 +137,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
             return None
         if self._buffer.batch is None:
             self._buffer.batch = AddBatch(min(room, MOST_GATHERED))
-        return lines.calls.gather(payload, key, task)
+        return lines.calls.gather(payload, key, self.event_loop.current_task())
 
     def _write(self, batch: AddBatch) -> Refused:
         engine = self.engine

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import trio
-from trio.lowlevel import current_task, enable_ki_protection
+from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.gathering import FIRST
 from diskq.channels.core.handle import SendingHandle, chosen_durability
 from diskq.channels.core.leasing import LeasingHandle
-from diskq.channels.core.sleeping import SLEEP
 from diskq.channels.priority.loop import PriorityLoop, QueueLines, Want
 from diskq.engine.priority.store import Payload, PriorityQueueInfo, PriorityRecord
 from diskq.errors import DiskqError, QueueNotFoundError
@@ -97,13 +96,13 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
                 except OSError as failure:
                     self._write_failed(failure)
             if is_synced and not self._is_closed:
-                batch = self._doing(self._loop.gather_first, self._lines, payload, priority, current_task())
+                batch = self._doing(self._loop.gather_first, self._lines, payload, priority)
         if batch is not None:
             number = len(batch) - 1
             if number == FIRST:
                 await self._loop.barrier(with_metadata=False)
             else:
-                await SLEEP  # it is woken with the first one
+                await self._sleep  # it is woken with the first one
             return batch.id_of(number)
         await self._loop.schedule_point()
         self._check()

@@ -23,6 +23,7 @@ import outcome
 import trio
 
 from diskq.channels.core.budget_place import shared_bound
+from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.channels.core.gathering import LARGEST_GATHERED, Gathered, Refused
 from diskq.channels.core.sender_line import AdmittingLoop, Sending
 from diskq.channels.core.sync_executor import SyncExecutor
@@ -103,7 +104,7 @@ class QueueLoop(AdmittingLoop[QueueSteps, Sending]):
         self.take_one = Fetch(engine, 1, sys.maxsize)
         self.on_empty: Callable[[], None] | None = None
         """Called when a task looked for a message and found none."""
-        self.gathering = engine.tail.gathering(trio.lowlevel.current_task, LARGEST_GATHERED)
+        self.gathering = engine.tail.gathering(running_event_loop().current_task, LARGEST_GATHERED)
         others = self._receivers, self._lingering
         super().__init__(engine, executor, (self._senders,), others, engine.quota.share)
 
@@ -263,7 +264,7 @@ class QueueLoop(AdmittingLoop[QueueSteps, Sending]):
     async def linger(self, items: int, seconds: float) -> None:
         """Return when `items` messages are there, or after `seconds`. `Cancelled` changes nothing."""
         if self.engine.head.depth < items:
-            with trio.move_on_after(seconds):
+            with self.event_loop.move_on_after(seconds):
                 await self._lingering.wait(items, on_arrival=self._narrow_gates)
             self.new_slice()
 

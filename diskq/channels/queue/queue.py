@@ -18,7 +18,6 @@ from trio.lowlevel import enable_ki_protection
 from diskq.channels.core.gathering import FIRST, NOT_GATHERED
 from diskq.channels.core.handle import MANY_BYTES, Iterated, SendingHandle
 from diskq.channels.core.opening import OpeningEngine
-from diskq.channels.core.sleeping import SLEEP
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.queue.fast_path import CLOSED, FastPath, fast_path
 from diskq.channels.queue.io_loop import Fetch, QueueLoop
@@ -130,7 +129,7 @@ class QueueChannel(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         elif number == FIRST:
             await self._loop.barrier(with_metadata=False)
         else:
-            await SLEEP
+            await self._sleep
 
     @enable_ki_protection
     async def send_many(self, bodies: Iterable[Body], *, durability: Durability | None = None) -> None:

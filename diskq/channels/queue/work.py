@@ -1,4 +1,4 @@
-# Several workers on one disk queue: leases for the tasks of a Trio run.
+# Several workers on one disk queue: leases for the tasks of a run.
 #
 # A handle on the same `QueueLoop` as the queue's: waiting tasks stand in the same line, in order of arrival,
 # and are woken with their leases; acknowledgements become durable with the same barriers. The life of a lease
@@ -92,7 +92,7 @@ class QueueWorkChannel(LeasingHandle[Lease]):
             yield lease
         except BaseException as failure:
             if self._engine.holds(lease):
-                if _is_only_cancelled(failure):
+                if _is_only(self._loop.event_loop.cancelled, failure):
                     self.release(lease)
                 else:
                     self.nack(lease)
@@ -170,7 +170,7 @@ class QueueWorkChannel(LeasingHandle[Lease]):
             raise trio.ClosedResourceError(self._closed_text)
 
 
-def _is_only_cancelled(failure: BaseException) -> bool:
+def _is_only(kind: type[BaseException], failure: BaseException) -> bool:
     if isinstance(failure, BaseExceptionGroup):
-        return failure.split(trio.Cancelled)[1] is None
-    return isinstance(failure, trio.Cancelled)
+        return failure.split(kind)[1] is None
+    return isinstance(failure, kind)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import trio
 
+from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.engine.spool.dead_letters import DeadLetter, DeadLetterList, DeadLetters
 from diskq.errors import StorageFailedError
 from diskq.storage.repairs import Repair
@@ -26,7 +27,8 @@ class SpoolDeadLetters:
     ) -> None:
         self._engine = engine
         self._put_back = put_back
-        self._lock = trio.Lock()
+        self._event_loop = running_event_loop()
+        self._lock = self._event_loop.lock()
 
     def __len__(self) -> int:
         """Return the number of dead letters; a crash may have left some twice."""
@@ -82,6 +84,6 @@ class SpoolDeadLetters:
 
     async def _run(self, call: Callable[[Unpack[Args]], T], *args: *Args) -> T:
         try:
-            return await trio.to_thread.run_sync(call, *args)
+            return await self._event_loop.run_in_thread(call, *args)
         except StorageFailedError as failure:
             raise trio.BrokenResourceError(f"dead letters: {failure}") from failure

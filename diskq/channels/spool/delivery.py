@@ -15,6 +15,7 @@ import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from diskq.channels.core.backoff import backoff
+from diskq.channels.core.event_loops.seam import Task
 from diskq.channels.queue.io_loop import QueueLoop
 from diskq.channels.spool.dead_letters import SpoolDeadLetters
 from diskq.channels.spool.pacing import Pacing
@@ -76,7 +77,7 @@ class Delivery:
         self._retry_on = options.retry_on if isinstance(options.retry_on, tuple) else (options.retry_on,)
         self._complaint: tuple[type[BaseException], str] | None = None  # what was logged last
         self.pacing = Pacing(options)
-        self._task: trio.lowlevel.Task | None = None
+        self._task: Task | None = None
         self._mistake: RuntimeError | None = None  # raised in `deliver` by `refuse_inside`
         self.delivered = self.buried = self.failed_tries = 0
         self.last_error: str | None = None
@@ -88,8 +89,9 @@ class Delivery:
         `Cancelled` means: the batch stays in the queue, and its interrupted try is not counted.
         """
         loop, cursor, options = self._loop, self._cursor, self._options
-        self._task = trio.lowlevel.current_task()
-        point = trio.lowlevel.checkpoint if loop.is_strict else trio.lowlevel.checkpoint_if_cancelled
+        event_loop = loop.event_loop
+        self._task = event_loop.current_task()
+        point = event_loop.checkpoint if loop.is_strict else event_loop.checkpoint_if_cancelled
         while True:
             await point()
             await loop.schedule_point()
@@ -101,7 +103,7 @@ class Delivery:
             except OSError as failure:
                 # For example, too many open files: the messages are still there.
                 self._complain(failure)
-                await self.pacing.sleep(trio.sleep, _READ_AGAIN)
+                await self.pacing.sleep(_READ_AGAIN)
                 continue
             if not bodies:
                 loop.release(0)  # the messages were given up meanwhile, to free space
@@ -121,16 +123,12 @@ class Delivery:
 
     def refuse_inside(self, call: str) -> None:
         """Raise RuntimeError inside `deliver`, and in its child tasks: `call` would wait for it to end."""
-        task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
-        while task is not None:
-            if task is self._task:
-                self._mistake = RuntimeError(
-                    f"deliver of {self._name} called {call}, which waits until deliver has returned: "
-                    "call it in another task"
-                )
-                raise self._mistake
-            nursery = task.parent_nursery
-            task = None if nursery is None else nursery.parent_task
+        if self._loop.event_loop.is_inside(self._task):
+            self._mistake = RuntimeError(
+                f"deliver of {self._name} called {call}, which waits until deliver has returned: "
+                "call it in another task"
+            )
+            raise self._mistake
 
     async def _wait_for_messages(self) -> None:
         """Return when there is a message; with `linger`, when there is a full batch or time is up."""
@@ -166,9 +164,9 @@ class Delivery:
             except Again as again:
                 failures += 1
                 after = backoff(failures, self._options) if again.after is None else again.after
-            self.pacing.next_try_at = trio.current_time() + after
+            self.pacing.next_try_at = self._loop.event_loop.clock() + after
             self._on_change()
-            await self.pacing.sleep(trio.sleep, after)
+            await self.pacing.sleep(after)
 
     # --- one try ----------------------------------------------------------------------------------
 
@@ -182,7 +180,7 @@ class Delivery:
                 return
             batch = cursor.begin_try()
             try:
-                with trio.move_on_after(self._options.deliver_timeout or math.inf) as limit:
+                with self._loop.event_loop.move_on_after(self._options.deliver_timeout or math.inf) as limit:
                     await self._call(batch)
                 if limit.cancelled_caught:
                     raise trio.TooSlowError(f"not delivered within {self._options.deliver_timeout} seconds")
@@ -280,8 +278,9 @@ class Delivery:
     async def _bury(self, batch: Batch, items: Sequence[int], reason: str) -> None:
         """Make dead letters of these items. Raises Again if there is no space for dead letters."""
         try:
-            with trio.CancelScope(shield=True):  # short, and must not be left half done
-                await self._dead_letters.add(self._cursor.dead_letters(batch, items, reason))
+            dead_letters = self._cursor.dead_letters(batch, items, reason)
+            # Short, and must not be left half done.
+            await self._loop.event_loop.shielded(self._dead_letters.add, dead_letters)
         except DiskFullError as full:
             self._complain(full)
             raise Again(self.pacing.failed()) from full

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
 
-import trio
-
+from diskq.channels.core.event_loops.seam import Scope, running_event_loop
 from diskq.options import SpoolOptions
 
 __all__ = ["Pacing"]
@@ -19,14 +17,15 @@ _SPREAD = 0.1
 
 
 class Pacing:
-    """The pacing of one spool. Times are on Trio's clock."""
+    """The pacing of one spool. Times are on the loop's clock."""
 
     def __init__(self, options: SpoolOptions) -> None:
         self._options = options
         self._is_held = False  # paused by hand
         self._is_open = False  # paused by the circuit
-        self._resumed = trio.Event()
-        self._sleep: trio.CancelScope | None = None
+        self._event_loop = running_event_loop()
+        self._resumed = self._event_loop.event()
+        self._sleep: Scope | None = None
         self._free_at = -float("inf")  # when the rate allows the next batch
         self.failures = 0
         """The number of failures in a row."""
@@ -45,7 +44,7 @@ class Pacing:
         """End every pause and wait: try now."""
         self._is_held = self._is_open = False
         self._resumed.set()
-        self._resumed = trio.Event()
+        self._resumed = self._event_loop.event()
         if self._sleep is not None:
             self._sleep.cancel()
 
@@ -57,11 +56,11 @@ class Pacing:
         while True:
             while self._is_held:
                 await self._resumed.wait()
-            now = trio.current_time()
+            now = self._event_loop.clock()
             if rate is None or now >= self._free_at:
                 break
             self.next_try_at = self._free_at
-            if not await self.sleep(trio.sleep_until, self._free_at):
+            if not await self.sleep_until(self._free_at):
                 break
         self.next_try_at = None
         if rate is not None:
@@ -78,9 +77,13 @@ class Pacing:
         self._is_open = limit is not None and self.failures >= limit
         return self._options.pause * random.uniform(1, 1 + _SPREAD) if self._is_open else None
 
-    async def sleep(self, call: Callable[..., Awaitable[object]], *args: object) -> bool:
-        """Await a call that sleeps. False: `resume` ended it."""
-        with trio.CancelScope() as self._sleep:
-            await call(*args)
+    async def sleep(self, seconds: float) -> bool:
+        """Sleep so long. False: `resume` ended it."""
+        return await self.sleep_until(self._event_loop.clock() + seconds)
+
+    async def sleep_until(self, at: float) -> bool:
+        """Sleep until then. False: `resume` ended it."""
+        with self._event_loop.scope() as self._sleep:
+            await self._event_loop.sleep_until(at)
         was_resumed, self._sleep = self._sleep.cancelled_caught, None
         return not was_resumed

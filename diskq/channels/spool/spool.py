@@ -114,9 +114,11 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
         self._cursor = cursor
         self._fs = fs
         self._is_over = False  # delivery has ended
+        self._draining = 0  # tasks that wait in `drained`
         self._samples: deque[tuple[float, int, int]] = deque(maxlen=_RATED)  # (time, accepted, delivered)
-        self._progress = trio.Event()
-        self._news = trio.Event()
+        self._event_loop = loop.event_loop
+        self._progress = self._event_loop.event()
+        self._news = self._event_loop.event()
         self._news.set()
         self._dead_letters = SpoolDeadLetters(dead_letters, self._put_back)
         self._delivery = Delivery(loop, cursor, self._dead_letters, deliver, options, self._notify)
@@ -166,7 +168,7 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
         `Cancelled` changes nothing. Raises trio.BrokenResourceError or trio.ClosedResourceError if that
         cannot happen any more, and RuntimeError inside `deliver`, because it waits for `deliver` to end.
         """
-        await trio.lowlevel.checkpoint()
+        await self._event_loop.checkpoint()
         self._loop.own_thread.check()
         self._delivery.refuse_inside("drained()")
         tail = self._engine.tail.position
@@ -174,7 +176,11 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
             self._loop.check()
             if self._is_over:
                 raise trio.ClosedResourceError("the spool was closed")
-            await self._progress.wait()
+            self._draining += 1
+            try:
+                await self._progress.wait()
+            finally:
+                self._draining -= 1
 
     def pause(self) -> None:
         """Begin no further try until `resume`. A try under way is completed."""
@@ -261,12 +267,12 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
     def _notify(self) -> None:
         """Wake the tasks that wait for a change."""
         self._progress.set()
-        self._progress = trio.Event()
+        self._progress = self._event_loop.event()
         self._news.set()
 
     def _note_empty(self) -> None:
         """Note that nothing is left to deliver: delivered, or damaged and given up."""
-        if self._progress.statistics().tasks_waiting:
+        if self._draining:
             self._notify()
 
     def _end(self) -> None:
@@ -283,14 +289,16 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
         while True:
             if not self._engine.head.depth:
                 await self._news.wait()
-            self._news = trio.Event()
+            self._news = self._event_loop.event()
             self._cursor.ages.add(self._engine.tail.position, self._fs.wall_clock())
-            self._samples.append((trio.current_time(), self._engine.accepted_total, self._delivery.delivered))
+            self._samples.append(
+                (self._event_loop.clock(), self._engine.accepted_total, self._delivery.delivered)
+            )
             status = self._status()
             current = dataclasses.replace(status, written_at=0.0), self._engine.tail.position
             if current != written:
                 written = current if await self._write(status) else None
-            await trio.sleep(_TICK)
+            await self._event_loop.sleep_for(_TICK)
 
     async def _write(self, status: SpoolStatus, *, is_open: bool = True) -> bool:
         """Write the status to stable storage. False: the disk is full, and the old status stays."""
@@ -371,8 +379,8 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
         self._fs = fs or OsFileSystem()
 
     async def _open(self) -> tuple[QueueLoop, SpoolChannel]:
-        clock = trio.lowlevel.current_clock().current_time
-        parts = await trio.to_thread.run_sync(_open_files, self._fs, self._path, self._options, clock)
+        clock = self._event_loop.clock
+        parts = await self._event_loop.run_in_thread(_open_files, self._fs, self._path, self._options, clock)
         engine, self._dead_letter_files, self._cursor = parts
         with ExitStack() as opened:  # everything is closed again if a step fails
             for part in parts:
@@ -388,11 +396,12 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
     @enable_ki_protection
     async def __aenter__(self) -> SpoolChannel:
         spool = await super().__aenter__()
-        self._work = trio.CancelScope(shield=True)  # it ends when the block does, and not before
-        self._is_idle = trio.Event()
+        self._work = self._event_loop.scope(shield=True)  # it ends when the block does, and not before
+        self._is_idle = self._event_loop.event()
         self._failure: BaseException | None = None
-        self._block = trio.CancelScope()
-        await self._start_task(self._run, spool, name=f"delivery of spool {self._path}")
+        self._block = self._event_loop.scope()
+        await self._open_nursery()
+        self._nursery.start_soon(self._run, spool, name=f"delivery of spool {self._path}")
         self._block.__enter__()
         return spool
 
@@ -401,7 +410,7 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
         """Deliver until the block ends; if delivery fails for good, end the block."""
         try:
             with self._work:
-                async with trio.open_nursery() as nursery:
+                async with self._event_loop.open_nursery() as nursery:
                     nursery.start_soon(spool._keep_status)
                     nursery.start_soon(spool._delivery.run)
         except BaseException as failure:
@@ -433,15 +442,12 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
             own = rest
         try:
             if own is None and self._failure is None and self._options.drain_timeout:
-                with trio.move_on_after(self._options.drain_timeout):
+                with self._event_loop.move_on_after(self._options.drain_timeout):
                     await self._handle.drained()
         except BaseException as interruption:
             own = interruption
         try:
-            with trio.CancelScope(shield=True):
-                self._work.cancel()
-                await self._is_idle.wait()
-                await self._finish()
+            await self._event_loop.shielded(self._finish)
         except BaseException as failure:
             own = own or self._failure or failure
         error = own or self._failure
@@ -451,7 +457,9 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
         return error is None
 
     async def _finish(self) -> None:
-        """Write the last status, and close all files but the queue's."""
+        """End delivery, write the last status, and close all files but the queue's."""
+        self._work.cancel()
+        await self._is_idle.wait()
         try:
             if not self._loop_is_broken:
                 await self._handle._write(self._handle._status(), is_open=False)

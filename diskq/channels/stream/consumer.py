@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Unpack
 
-import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.committing import CommittingReceiver
@@ -179,9 +178,9 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         open_files = partial(
             wanted.open,
             time_slice=wanted.options.checkpoint_slice,
-            clock=trio.lowlevel.current_clock().current_time,
+            clock=self._event_loop.clock,
         )
-        parts = await trio.to_thread.run_sync(open_files)
+        parts = await self._event_loop.run_in_thread(open_files)
         stream = wanted.stream
         with contextlib.ExitStack() as opened:  # everything is closed again if a step fails
             opened.callback(wanted.abandon, parts)

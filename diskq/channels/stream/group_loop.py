@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import trio
+from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.offset_loop import OffsetLoop
 from diskq.channels.core.sync_executor import SyncExecutor
@@ -32,20 +32,20 @@ class GroupLoop(OffsetLoop[Membership]):
         """Return False: this loop runs as a task, which claims partitions, from the beginning."""
         return False
 
-    @trio.lowlevel.enable_ki_protection
+    @enable_ki_protection
     async def run(self) -> None:
         """Sync commits as the base class does, and try to claim more partitions in every `claim_interval`."""
         # Shielded: under cancellation the nursery must have no exception of its own, which would replace that
         # of the block; and a block that is shielded itself goes on to claim.
-        with trio.CancelScope(shield=True):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._claim_now_and_then)
+        with self.event_loop.scope(shield=True):
+            async with self.event_loop.open_nursery() as nursery:
+                self.event_loop.start(nursery, self._claim_now_and_then, name=f"claims of {self.title}")
                 await super().run()
                 nursery.cancel_scope.cancel()
 
     async def _claim_now_and_then(self) -> None:
         while True:
-            await trio.sleep(self.engine.options.claim_interval)
+            await self.event_loop.sleep_for(self.engine.options.claim_interval)
             if self._failure is None and not self.is_closing:
                 try:
                     self._claim_more()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
 
-import trio
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.gathering import FIRST
@@ -17,7 +16,6 @@ from diskq.channels.core.handle import chosen_durability
 from diskq.channels.core.notifier import notifier_of
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.sender import Sender, SenderStatistics
-from diskq.channels.core.sleeping import SLEEP
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.stream.loop import StreamLoop
 from diskq.engine.log.append_mode import Admission, Mode
@@ -93,7 +91,7 @@ class StreamProducer(Sender[Position]):
             number := self._gather(value, key, timestamp)
         ) > FIRST:
             batch = self._gathering.batch
-            await SLEEP  # it is woken with the first sender of the batch
+            await self._sleep  # it is woken with the first sender of the batch
             return batch.places[number]  # type: ignore[no-any-return]
         return await self._send((value, key, timestamp), durability)
 
@@ -144,7 +142,7 @@ class StreamProducer(Sender[Position]):
         a segment open read it to its end. Raises OSError.
         """
         await self._begin()
-        report = await trio.to_thread.run_sync(self._engine.remove_old)
+        report = await self._loop.event_loop.run_in_thread(self._engine.remove_old)
         self._engine.forget_removed(report)
         return report
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import trio
-
+from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.redo_source import stream_as_replayed
@@ -41,10 +40,11 @@ async def offset_at_or_after(
 
 
 async def _first_from(path: AnyPath, partition: int, bound: int, fs: FileSystem | None) -> int | None:
-    await trio.lowlevel.checkpoint()
+    event_loop = running_event_loop()
+    await event_loop.checkpoint()
     fs = stream_as_replayed(fs or OsFileSystem(), as_path(path))
     files = StreamFiles(fs, as_path(path)).partition(partition)
     with TimeLookup(fs, files) as lookup:
         if lookup.is_quick:
             return lookup.offset_at_or_after(bound)
-        return await trio.to_thread.run_sync(lookup.offset_at_or_after, bound)
+        return await event_loop.run_in_thread(lookup.offset_at_or_after, bound)
