@@ -31,7 +31,7 @@ async def steady(directory: str, *, count: int, batch: int = 0, **queue: Any) ->
     """One task sends, one by one or `batch` at once, until the last is delivered."""
     body, destination = body_of(100), Destination()
     async with open_spool(
-        f"{directory}/spool", deliver=destination.take, max_items=BATCH, queue=QueueOptions(**queue)
+        f"{directory}/spool", deliver=destination.take, max_messages=BATCH, queue=QueueOptions(**queue)
     ) as spool:
         watch = Stopwatch()
         if batch:
@@ -54,7 +54,7 @@ async def drain(directory: str, *, count: int) -> Reading:
         await is_there.wait()
         await destination.take(batch)
 
-    async with open_spool(f"{directory}/spool", deliver=deliver, max_items=BATCH) as spool:
+    async with open_spool(f"{directory}/spool", deliver=deliver, max_messages=BATCH) as spool:
         for _ in range(count // 1000):
             await spool.send_many([body] * 1000)
         await spool.sync()

@@ -526,16 +526,18 @@ class Retry(Exception):
 class Permanent(Exception):
     """Says that messages of the batch can never be delivered: they become dead letters.
 
-    `items` are their places in the batch, from 0, or one; None: all. The others are tried again at once. If
-    one of them is no place in the batch, no message becomes a dead letter, and the batch is tried again as
+    `messages` are their places in the batch, from 0, or one; None: all. The others are tried again at once.
+    If one of them is no place in the batch, no message becomes a dead letter, and the batch is tried again as
     after a `Retry`: the log and `statistics().last_error` say why.
     """
 
-    def __init__(self, reason: object, items: Iterable[int] | int | None = None) -> None:
+    def __init__(self, reason: object, messages: Iterable[int] | int | None = None) -> None:
         # Programs pass the exception they caught, or nothing: the dead letter needs a text in any case.
         self.reason = _text_of(reason)
         super().__init__(self.reason)
-        self.items = None if items is None else tuple(items) if isinstance(items, Iterable) else (items,)
+        self.messages = (
+            None if messages is None else tuple(messages) if isinstance(messages, Iterable) else (messages,)
+        )
 
 
 def _text_of(reason: object) -> str:

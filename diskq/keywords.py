@@ -191,7 +191,7 @@ class StreamConsumerKeywords(TypedDict, total=False):
 class SpoolKeywords(TypedDict, total=False):
     """The options of `SpoolOptions`."""
 
-    max_items: int
+    max_messages: int
     """Default: `100`. A batch has at most this many messages."""
     max_bytes: int
     """Default: `1024 * 1024`. A batch has at most this many bytes of messages; a single larger message is a
@@ -385,7 +385,7 @@ class HubKeywords(TypedDict, total=False):
 class ReplicationKeywords(TypedDict, total=False):
     """The options of `ReplicationOptions`."""
 
-    max_items: int
+    max_messages: int
     """Default: `10_000`. A batch, which the hub syncs, has at most this many messages."""
     max_bytes: int
     """Default: `1024 * 1024`. A batch has at most this many bytes of messages; a single larger message is a

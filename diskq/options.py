@@ -145,7 +145,7 @@ class _LoggedOptions(_WriterOptions):
 class _DeliveryOptions:
     """The options of everything that delivers messages in batches, with retries. Durations in seconds."""
 
-    max_items: int = 100
+    max_messages: int = 100
     """A batch has at most this many messages."""
     max_bytes: int = MIB
     """A batch has at most this many bytes of messages; a single larger message is a batch of its own."""
@@ -517,7 +517,7 @@ class HubOptions:
 class ReplicationOptions(_DeliveryOptions):
     """How messages are copied to a hub. Sizes in bytes, durations in seconds."""
 
-    max_items: int = 10_000
+    max_messages: int = 10_000
     """A batch, which the hub syncs, has at most this many messages."""
     linger: float = 0.0
     """From a queue or a stream: a batch that is not full waits this long for more messages."""
@@ -570,7 +570,7 @@ def _check_writer(options: _WriterOptions) -> None:
 
 
 def _check_delivery(options: _DeliveryOptions) -> None:
-    _at_least("max_items", options.max_items, 1)
+    _at_least("max_messages", options.max_messages, 1)
     _at_least("max_bytes", options.max_bytes, 1)
     _positive("backoff_initial", options.backoff_initial)
     _number_of_seconds("backoff_max", options.backoff_max)

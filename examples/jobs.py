@@ -7,10 +7,10 @@ async def work(mail: diskq.PriorityQueueChannel, failures: set[bytes]) -> None:
     while mail.statistics().ready:
         try:
             async with mail.receiving() as record:  # leaving it cleanly is the acknowledgement
-                if record.payload in failures:
-                    failures.remove(record.payload)
+                if record.body in failures:
+                    failures.remove(record.body)
                     raise ConnectionError("the mail server hung up")
-                print(record.priority, record.payload.decode())
+                print(record.priority, record.body.decode())
         except ConnectionError as failure:
             print(failure, "- the job is back in its place")
 

@@ -12,7 +12,7 @@ async def main() -> None:
         await queue.send_many([b"one", b"two", b"three"])
 
         print(await queue.receive())
-        async with queue.receiving(max_items=500) as messages:
+        async with queue.receiving(max_messages=500) as messages:
             print(messages)  # an exception in this block leaves them in the queue
 
 

@@ -40,7 +40,7 @@ async def main() -> None:
                 headers = {"Idempotency-Key": f"{batch.ids[0]} {batch.ids[-1]}"}
                 response = await client.post("/events", content=b"\n".join(batch), headers=headers)
                 if response.status_code == 422:  # these will never be accepted
-                    raise diskq.Permanent("no JSON, says the server", items=response.json()["bad"])
+                    raise diskq.Permanent("no JSON, says the server", messages=response.json()["bad"])
                 if response.status_code == 503:
                     raise diskq.Retry("HTTP 503", after=float(response.headers["Retry-After"]))
                 response.raise_for_status()  # any other error: tried again later

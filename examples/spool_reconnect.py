@@ -27,7 +27,7 @@ import diskq
 READINGS = 1_000
 OPTIONS = diskq.SpoolOptions(
     retry_on=(OSError, trio.BrokenResourceError, trio.TooSlowError),
-    max_items=20,  # the most that may be unacknowledged at a time
+    max_messages=20,  # the most that may be unacknowledged at a time
     deliver_timeout=1.0,
     backoff_initial=0.01,
     backoff_max=0.1,

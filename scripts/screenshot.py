@@ -87,7 +87,7 @@ async def traffic(task_status: trio.TaskStatus[None]) -> None:
         diskq.open_consumer("clicks", group="search", start="oldest", sync_timeout=0.3) as search,
         diskq.open_journal("journal", sync_timeout=0.3) as journal,
         diskq.open_priority_store("jobs") as jobs,
-        diskq.open_spool("spool", deliver=deliver, max_items=20) as spool,
+        diskq.open_spool("spool", deliver=deliver, max_messages=20) as spool,
         trio.open_nursery() as nursery,
     ):
         mail = await jobs.create_queue("mail")
@@ -117,13 +117,13 @@ async def waves(send_many: object, most: int, size: int) -> None:
 
 async def taken(queue: diskq.QueueChannel, count: int) -> None:
     while True:
-        await queue.receive_many(max_items=count)
+        await queue.receive_many(max_messages=count)
         await trio.sleep(0.05)
 
 
 async def committed(consumer: diskq.StreamConsumer, count: int) -> None:
     while True:
-        messages = await consumer.receive_many(max_items=count)
+        messages = await consumer.receive_many(max_messages=count)
         await consumer.commit(*messages)
         await trio.sleep(0.05)
 

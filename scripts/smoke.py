@@ -33,7 +33,7 @@ async def main(directory: Path) -> None:
         await jobs.send(b"later", priority=2)
         await jobs.send(b"now", priority=1)
         async with jobs.receiving() as record:
-            assert record.payload == b"now"
+            assert record.body == b"now"
 
 
 if __name__ == "__main__":

@@ -134,14 +134,14 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         return (await self.receive_many(1))[0]
 
     @enable_ki_protection
-    async def receive_many(self, max_items: int, *, max_bytes: int = _MANY_BYTES) -> list[AnyMessage]:
+    async def receive_many(self, max_messages: int, *, max_bytes: int = _MANY_BYTES) -> list[AnyMessage]:
         """Return the next message and the later ones that are also due; waits until the first one is due.
 
-        At most `max_items` messages, with about `max_bytes` of keys and values in all. Raises as `receive`;
-        `Cancelled` means: nothing was received.
+        At most `max_messages` messages, with about `max_bytes` of keys and values in all. Raises as
+        `receive`; `Cancelled` means: nothing was received.
         """
-        if max_items < 1:
-            raise ValueError(f"max_items is at least 1, got {max_items}")
+        if max_messages < 1:
+            raise ValueError(f"max_messages is at least 1, got {max_messages}")
         await self._slice.point()
         async with self._lock:
             await self._until_due()
@@ -150,7 +150,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
             now = self._event_loop.clock()
             # A message that cannot be read raises in the next call: these are already taken.
             with contextlib.suppress(DiskqError, OSError):
-                while len(messages) < max_items and size < max_bytes and self._is_due(now):
+                while len(messages) < max_messages and size < max_bytes and self._is_due(now):
                     messages.append(self._take())
                     size += _size(messages[-1])
                 self._is_due(now)

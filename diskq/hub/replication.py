@@ -62,7 +62,7 @@ class Taking(Protocol):
     """A disk queue, a stream's consumer, or anything with the same `receiving`."""
 
     def receiving(
-        self, max_items: int, *, max_bytes: int, linger: float
+        self, max_messages: int, *, max_bytes: int, linger: float
     ) -> AbstractAsyncContextManager[list[Any]]: ...
 
 
@@ -110,7 +110,7 @@ async def replicate(
 
     Options (`ReplicationOptions`). Sizes in bytes, durations in seconds.
 
-    - `max_items=10_000`: A batch, which the hub syncs, has at most this many messages.
+    - `max_messages=10_000`: A batch, which the hub syncs, has at most this many messages.
     - `max_bytes=1024 * 1024`: A batch has at most this many bytes of messages; a single larger message is a
       batch of its own.
     - `backoff_initial=0.1`: The second try comes after this time; each later one waits twice as long as the
@@ -230,7 +230,7 @@ class _JournalCopy:
                     return
                 await changed.wait()
                 continue
-            columns = reader.ahead.take_columns(options.max_items, options.max_bytes)
+            columns = reader.ahead.take_columns(options.max_messages, options.max_bytes)
             if columns is None:
                 continue
             if columns.first_offset != offset:
@@ -345,7 +345,7 @@ async def _take_all(copy: _Copy, source: Taking, follow: bool) -> None:
     while follow or not _is_empty(source):
         try:
             async with source.receiving(
-                options.max_items, max_bytes=options.max_bytes, linger=options.linger
+                options.max_messages, max_bytes=options.max_bytes, linger=options.linger
             ) as messages:
                 now = time.time_ns()
                 data = journal_codec.encode([_converted(message, now) for message in messages], following)

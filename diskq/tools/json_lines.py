@@ -149,7 +149,7 @@ def priority_line(record: PriorityRecord) -> bytes:
         json.dumps(record.queue).encode(),
         record.id,
         record.priority,
-        b2a_base64(record.payload, newline=False),
+        b2a_base64(record.body, newline=False),
     )
 
 

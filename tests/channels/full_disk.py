@@ -97,7 +97,7 @@ async def fill_up(spool: diskq.SpoolChannel, start: int) -> list[int]:
 async def main(mount: str, on_full: Any, bound: int) -> dict[str, Any]:
     path, far_end = Path(mount, "spool"), Destination()
     options = diskq.SpoolOptions(
-        max_items=50,
+        max_messages=50,
         backoff_initial=0.005,
         backoff_max=0.02,
         backoff_jitter=0.0,

@@ -41,7 +41,7 @@ def add(path: Path, *messages: tuple[int, bytes], name: str = "mail") -> None:
 
 def held(path: Path, name: str = "mail") -> list[tuple[int, bytes]]:
     with PriorityStore(path) as store:
-        return [(each.priority, each.payload) for each in store.peek(store.queue(name), 10**6)]
+        return [(each.priority, each.body) for each in store.peek(store.queue(name), 10**6)]
 
 
 def files_of(path: Path) -> dict[str, bytes | None]:

@@ -84,5 +84,5 @@ async def test_a_journal_is_copied_to_a_hub_in_go(tmp_path, gohub):
     with gohub.serving(tmp_path / "root") as address:
         async with HubClient(address, "web1") as client:
             for _ in range(2):  # which passes over what it has
-                await replicate(tmp_path / "source", client, "log", follow=False, max_items=70)
+                await replicate(tmp_path / "source", client, "log", follow=False, max_messages=70)
     assert bytes_of(tmp_path / "root" / "web1.log") == bytes_of(tmp_path / "source")

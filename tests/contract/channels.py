@@ -70,7 +70,7 @@ def _left(fs: CrashFS, kind: str) -> list[bytes]:
             return queue.get_many(100)
     if kind == "priority":
         with diskq.PriorityStore("/jobs", fs=fs) as store:
-            return [bytes(record.payload) for record in store.get_many(store.queue(), 100)]
+            return [bytes(record.body) for record in store.get_many(store.queue(), 100)]
     if kind == "shards":
         return [body for path in SHARDS for body in ENGINES["journal"].read(path, fs=fs)]
     return ENGINES[kind].read({"stream": "/s", "journal": "/j", "spool": "/spool"}[kind], fs=fs)

@@ -267,7 +267,7 @@ class _Priority(Opened):
         if record is None:
             return None
         self.store.ack(self.of, record)
-        return bytes(record.payload)
+        return bytes(record.body)
 
     def accepted(self) -> int:
         return self.store.info(self.of).stored
@@ -420,7 +420,7 @@ class Kind:
             elif isinstance(store, _Queue):
                 found = store.queue.peek_many(ALL)
             elif isinstance(store, _Priority):
-                found = [bytes(each.payload) for each in store.store.peek(store.of, ALL)]
+                found = [bytes(each.body) for each in store.store.peek(store.of, ALL)]
             else:
                 found = []
         if isinstance(store, _Stream):
@@ -490,7 +490,7 @@ class Channel:
         if self.kind.name == "priority":
             message = await self.handle.receive()
             await self.handle.ack(message)
-            return bytes(message.payload)
+            return bytes(message.body)
         received: bytes = await self.handle.receive()
         return received
 

@@ -59,7 +59,7 @@ async def _leases(fs: FileSystem, **options: Any) -> AsyncIterator[Any]:
 
 
 def _delivering(fs: FileSystem, deliver: Any, **options: Any) -> Any:
-    options |= {"max_items": 2, "backoff_initial": 0.001, "backoff_jitter": 0.0}
+    options |= {"max_messages": 2, "backoff_initial": 0.001, "backoff_jitter": 0.0}
     return diskq.open_spool("/spool", deliver, fs=fs, **options)
 
 

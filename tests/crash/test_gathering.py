@@ -70,7 +70,7 @@ def check(told: Told, found: CrashFS) -> None:
 def _drained(store: diskq.PriorityStore, name: str) -> list[tuple[int, bytes, int]]:
     records = store.get_many(store.queue(name), 100)
     assert [(r.priority, r.id) for r in records] == sorted((r.priority, r.id) for r in records)
-    return [(record.priority, record.payload, record.id) for record in records]
+    return [(record.priority, record.body, record.id) for record in records]
 
 
 def fail_everywhere(plan: Plan, *, segment_size: int = 10_000) -> tuple[int, int]:

@@ -241,7 +241,7 @@ def found_in(store: PriorityStore) -> State:
             info.max_size,
             info.max_message_size,
             info.key_range,
-            {record.id: (record.priority, record.payload) for record in records},
+            {record.id: (record.priority, record.body) for record in records},
         )
     return state
 

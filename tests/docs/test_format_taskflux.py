@@ -24,7 +24,7 @@ def write_the_example(directory: Path) -> None:
         store.put(mail, b"now!", 1)
         record = store.get(mail)
         assert record is not None
-        assert record.payload == b"now!"
+        assert record.body == b"now!"
         store.ack(mail, record)
 
 
@@ -75,5 +75,5 @@ def test_what_is_in_the_document_is_opened(tmp_path: Path) -> None:
         (tmp_path / "data" / name).write_bytes(content)
     with PriorityStore(tmp_path) as store:
         (record,) = store.peek(store.queue("mail"), 9)
-        assert (record.id, record.priority, record.payload) == (1, 5, b"hello")
+        assert (record.id, record.priority, record.body) == (1, 5, b"hello")
         assert (store.repairs, store.warnings) == ((), {})

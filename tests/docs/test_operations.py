@@ -158,7 +158,7 @@ def content(kind: str, path: Path, fs: OsFileSystem) -> list[int]:
         case _:
             with diskq.PriorityStore(path, fs=fs) as store:
                 while (record := store.get(store.queue())) is not None:
-                    bodies.append(record.payload)
+                    bodies.append(record.body)
     return [int(found[:6]) for found in bodies]
 
 

@@ -172,7 +172,7 @@ class Jobs(Shared):
     def take(self, count: int) -> list[bytes]:
         records = self.engine.get_many(self.queue, count)
         self.engine.ack_many(self.queue, records)
-        return [record.payload for record in records]
+        return [record.body for record in records]
 
     def look(self) -> object:
         return self.engine.peek(self.queue, 3)

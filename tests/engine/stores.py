@@ -94,7 +94,7 @@ def written(
 
 
 def told(records: list[PriorityRecord]) -> list[tuple[int, int, bytes]]:
-    return [(record.priority, record.id, record.payload) for record in records]
+    return [(record.priority, record.id, record.body) for record in records]
 
 
 def drain(store: PriorityStore, name: str = "") -> list[tuple[int, int, bytes]]:

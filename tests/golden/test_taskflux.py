@@ -53,8 +53,7 @@ def described(store: PriorityStore) -> dict[str, Any]:
             "max_message_size": info.max_message_size,
             "key_range": list(info.key_range) if info.key_range else None,
             "records": [
-                {"id": record.id, "key": record.priority, "payload": record.payload.hex()}
-                for record in records
+                {"id": record.id, "key": record.priority, "payload": record.body.hex()} for record in records
             ],
         }
     return state

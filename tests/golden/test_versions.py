@@ -310,7 +310,7 @@ def test_a_store_has_its_messages_in_their_order(case: Path, left: Unpack) -> No
         for name, acknowledged in told["queues"].items():
             maybe = told["maybe"].get(name, [])
             records = store.get_many(store.queue(name), 1000)
-            found = [[record.priority, record.id, record.payload.decode()] for record in records]
+            found = [[record.priority, record.id, record.body.decode()] for record in records]
             ids = {record.id for record in records}
             assert found == [row for row in acknowledged if row[1] in ids]
             must = {row[1] for row in acknowledged} if it.is_sure else set(told["synced"][name])
@@ -332,7 +332,7 @@ async def test_a_spool_delivers_the_rest(case: Path, left: Unpack) -> None:
         attempts.append(batch.attempts)
         got.extend(body.decode() for body in batch)
 
-    async with diskq.open_spool(it.path, deliver, max_items=3, fs=it.fs) as spool:
+    async with diskq.open_spool(it.path, deliver, max_messages=3, fs=it.fs) as spool:
         it.check_repairs(spool.repairs)
         letters = [letter.body.decode() for letter in await spool.dead_letters.list()]
         assert letters == told["letters"]

@@ -42,7 +42,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 async def test_what_is_there_is_copied_byte_by_byte(source, copy):
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
-        told = await replicate(source, client, "log", follow=False, max_items=7)
+        told = await replicate(source, client, "log", follow=False, max_messages=7)
         assert (told.messages, told.next_offset, told.source_next) == (100, 100, 100)
         assert told.batches >= 100 // 7
         again = await replicate(source, client, "log", follow=False)
@@ -109,7 +109,7 @@ async def test_another_client_that_puts_the_same_is_harmless(source, copy):
         trio.open_nursery() as nursery,
     ):
         for _ in range(3):
-            nursery.start_soon(lambda: replicate(source, client, "log", follow=False, max_items=3))
+            nursery.start_soon(lambda: replicate(source, client, "log", follow=False, max_messages=3))
     assert bytes_of(copy) == bytes_of(source)
 
 
@@ -161,7 +161,7 @@ async def test_removed_messages_cannot_be_copied_and_raise(source, copy):
 async def test_a_copy_may_begin_with_the_oldest_there_is(source, copy):
     first = drop_first_segment(source)
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
-        told = await replicate(source, client, "log", follow=False, from_oldest=True, max_items=5)
+        told = await replicate(source, client, "log", follow=False, from_oldest=True, max_messages=5)
         assert told.messages == 100 - first
         assert await client.range("log") == Range(first, 100)
         assert await client.get("log", first) == messages(first, 100)
@@ -217,7 +217,7 @@ async def test_a_queue_is_emptied_into_a_journal(tmp_path, copy):
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
         async with diskq.open_queue(tmp_path, "events") as queue:
             await queue.send_many(bodies)
-            told = await replicate(queue, client, "log", follow=False, max_items=8)
+            told = await replicate(queue, client, "log", follow=False, max_messages=8)
             assert (queue.depth, told.messages) == (0, 50)
             await queue.send(b"more")
             await replicate(queue, client, "log", follow=False)
@@ -269,7 +269,7 @@ async def test_a_stream_is_copied_by_a_group_that_commits_what_the_hub_has(tmp_p
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
         for expected in (20, 0):
             async with diskq.open_consumer(path, group="copy", start="oldest", end="close") as consumer:
-                told = await replicate(consumer, client, "log", max_items=6)
+                told = await replicate(consumer, client, "log", max_messages=6)
                 assert told.messages == expected
         found = await client.get("log")
         assert [(each.key, each.value) for each in found] == [(b"k", b"value %d" % n) for n in range(20)]

@@ -49,7 +49,7 @@ def push(source: str, address: str, client_id: str, how: str) -> None:
                         client,
                         "log",
                         follow=how != "all",
-                        max_items=500,
+                        max_messages=500,
                         backoff_initial=0.02,
                         backoff_max=0.2,
                         backoff_jitter=0.1,

@@ -76,7 +76,7 @@ async def main(*arguments: str) -> None:
     logging.disable()  # it has much to complain of
     rng = random.Random(f"{run} {first}")
     options = diskq.SpoolOptions(
-        max_items=BATCH,
+        max_messages=BATCH,
         deliver_timeout=TIMEOUT,
         backoff_initial=0.005,
         backoff_max=0.05,

@@ -136,7 +136,7 @@ async def test_a_journal_a_store_and_a_spool(fs, tmp_path):
         diskq.open_priority_store(tmp_path / "p", fs=fs) as store,
         store.queue("mail").receiving() as record,
     ):
-        assert record.payload == b"now"
+        assert record.body == b"now"
     async with diskq.open_spool(tmp_path / "spool", deliver, fs=fs) as spool:
         for body in BODIES:
             await spool.send(body)

@@ -91,7 +91,7 @@ def messages_in(store: Store, fs: FileSystem | None = None) -> list[bytes]:
             return queue.peek_many(10 * COUNT)
     if store.kind == "jobs":
         with PriorityStore(store.path, fs=disk) as jobs:
-            return [record.payload for record in jobs.peek(jobs.queue(), 10 * COUNT)]
+            return [record.body for record in jobs.peek(jobs.queue(), 10 * COUNT)]
     if store.kind == "journal":
         with JournalReader(store.path, fs=disk) as reader:
             reader.seek_oldest()

@@ -126,7 +126,7 @@ async def _drained(kind: Kind, path: Path, fs: OsFileSystem, verdict: Verdict) -
                 async with diskq.open_priority_store(path, fs=fs) as store:
                     with contextlib.suppress(trio.WouldBlock):
                         while True:
-                            found.append(bytes(store.queue().receive_nowait().payload))
+                            found.append(bytes(store.queue().receive_nowait().body))
     if waiting.cancelled_caught:
         verdict.fault("endless", f"a scan has not ended after {len(found)} messages")
     return found

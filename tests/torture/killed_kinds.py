@@ -234,7 +234,7 @@ def _read_store(files: Path, how: Template, takes: bool) -> Seen:
             records = store.get_many(queue, _MANY) if takes else store.peek(queue, _MANY)
             for each in records:
                 own = each.priority
-                seen.add(each.payload, lambda number, own=own: own == number % 5)  # type: ignore[misc]
+                seen.add(each.body, lambda number, own=own: own == number % 5)  # type: ignore[misc]
             if takes:
                 store.ack_many(queue, records)
         seen.tell(store.repairs)

@@ -238,7 +238,7 @@ async def _store(life: _Life, how: Template) -> None:
         async def take() -> None:
             record = await queue.receive()
             await queue.ack(record)
-            life.consumed.append(number_of(bytes(record.payload)) or 0)
+            life.consumed.append(number_of(bytes(record.body)) or 0)
 
         await _live(life, how, lambda n: queue.send(message(n), n % 5), send_many, store.sync, take)
 
@@ -250,7 +250,7 @@ async def _spool(life: _Life, how: Template) -> None:
         await trio.lowlevel.checkpoint()
         life.consumed += [number_of(bytes(body)) or 0 for body in batch]
 
-    options = diskq.SpoolOptions(max_items=20, queue=diskq.QueueOptions(**how.options))
+    options = diskq.SpoolOptions(max_messages=20, queue=diskq.QueueOptions(**how.options))
     async with diskq.open_spool(life.files, deliver, options=options) as spool:
 
         async def send_many(numbers: list[int]) -> None:

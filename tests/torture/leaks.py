@@ -256,7 +256,7 @@ async def _spool(directory: str) -> AsyncIterator[Acts]:
         pass
 
     small = diskq.QueueOptions(max_bytes_per_file=SMALL)
-    async with diskq.open_spool(directory, deliver=deliver, queue=small, max_items=BATCH) as spool:
+    async with diskq.open_spool(directory, deliver=deliver, queue=small, max_messages=BATCH) as spool:
 
         async def step() -> None:
             await spool.send_many([BODY] * BATCH)

@@ -227,10 +227,10 @@ class _Jobs:
         if record is None:
             return None
         self.store.ack(queue, record)
-        return bytes(record.payload)
+        return bytes(record.body)
 
     def read_all(self) -> list[bytes]:
-        return [bytes(each.payload) for each in self.store.peek(self.store.queue(), 1 << 20)]
+        return [bytes(each.body) for each in self.store.peek(self.store.queue(), 1 << 20)]
 
     def close(self) -> None:
         self.store.close()

@@ -232,7 +232,7 @@ async def _jobs(path: str, chosen: random.Random, sent: set[int], due: set[int])
             if chosen.random() < 0.2 and queue.statistics().ready:
                 record = await queue.receive()
                 await queue.ack(record)
-                due.discard(number_of(record.payload) or 0)
+                due.discard(number_of(record.body) or 0)
         yield
 
 
@@ -249,7 +249,7 @@ async def _spool(path: str, chosen: random.Random, sent: set[int], due: set[int]
         due.difference_update(numbers)
 
     options = diskq.SpoolOptions(
-        max_items=3, queue=diskq.QueueOptions(max_bytes_per_file=chosen.choice((1500, 1_000_000)))
+        max_messages=3, queue=diskq.QueueOptions(max_bytes_per_file=chosen.choice((1500, 1_000_000)))
     )
     async with diskq.open_spool(path, deliver=deliver, options=options) as spool:
         for number, body in _bodies("spool", chosen):
@@ -451,7 +451,7 @@ def _read_jobs(path: str, read: Read) -> None:
     with PriorityStore(path) as store:
         read.told += map(str, store.repairs)
         for info in store.queues():
-            read.bodies += [each.payload for each in store.get_many(store.queue(info.name), MOST)]
+            read.bodies += [each.body for each in store.get_many(store.queue(info.name), MOST)]
 
 
 def read_all(path: str, kind: Kind) -> Read:

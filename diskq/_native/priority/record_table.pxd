@@ -33,7 +33,7 @@ cdef struct Loaded:
 cdef class PriorityRecord:
     cdef readonly uint64_t id
     cdef readonly int64_t priority
-    cdef readonly bytes payload
+    cdef readonly bytes body
     cdef RecordTable table
     cdef uint32_t slot
     cdef Hold hold

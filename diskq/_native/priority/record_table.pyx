@@ -50,7 +50,7 @@ cdef enum State:
 @cython.freelist(256)
 @cython.no_gc
 cdef class PriorityRecord:
-    """One message of a priority queue: its id there, its priority (the smallest comes first), its payload.
+    """One message of a priority queue: its id there, its priority (the smallest comes first), its body.
 
     A receiver gets it to acknowledge it or give it back, through its queue.
     """
@@ -69,7 +69,7 @@ cdef class PriorityRecord:
         return self.hold == SETTLED
 
     def __repr__(self):
-        return f"PriorityRecord(queue={self.queue!r}, id={self.id}, priority={self.priority}, {len(self.payload)} bytes)"
+        return f"PriorityRecord(queue={self.queue!r}, id={self.id}, priority={self.priority}, {len(self.body)} bytes)"
 
 
 cdef int _check_range(list items, Py_ssize_t start, Py_ssize_t stop) except -1:
@@ -407,7 +407,7 @@ cdef class RecordTable:
         cdef PriorityRecord record = PriorityRecord.__new__(PriorityRecord)
         record.id = slot.id
         record.priority = slot.key
-        record.payload = <bytes> slot.payload
+        record.body = <bytes> slot.payload
         record.table = self
         record.slot = index
         record.hold = hold

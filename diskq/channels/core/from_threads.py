@@ -49,10 +49,10 @@ class ThreadSender(Generic[T_contra]):
     Made by `from_threads`. Code that puts into such a queue can use it, for example logging's `QueueHandler`.
     """
 
-    def __init__(self, max_items: int) -> None:
-        if max_items < 1:
-            raise ValueError(f"max_items is at least 1, got {max_items}")
-        self._max_items = max_items
+    def __init__(self, max_messages: int) -> None:
+        if max_messages < 1:
+            raise ValueError(f"max_messages is at least 1, got {max_messages}")
+        self._max_messages = max_messages
         self._messages: deque[Any] = deque()
         # Its lock is reentrant: a signal handler or finalizer that runs during a put may put as well.
         self._has_room = threading.Condition()
@@ -71,7 +71,7 @@ class ThreadSender(Generic[T_contra]):
         wait.
         """
         with self._has_room:
-            if self._refusal is None and len(self._messages) >= self._max_items:
+            if self._refusal is None and len(self._messages) >= self._max_messages:
                 self._wait_for_room(block, timeout)
             if self._refusal is not None:
                 raise type(self._refusal)(*self._refusal.args) from self._refusal.__cause__
@@ -99,7 +99,7 @@ class ThreadSender(Generic[T_contra]):
             raise Full
 
     def _is_worth_trying(self) -> bool:
-        return self._refusal is not None or len(self._messages) < self._max_items
+        return self._refusal is not None or len(self._messages) < self._max_messages
 
     def close(self) -> None:
         """Refuse further messages. Those already put still go into the channel."""
@@ -230,9 +230,9 @@ class _Bridge(Generic[T]):
 class from_threads(Opening[ThreadSender[T]]):  # noqa: N801 (it is used as a function)
     """Let threads send into a channel: an async context manager that gives a `ThreadSender`.
 
-    `channel` is a disk queue, a stream's producer, or anything with the same `send_many`. At most `max_items`
-    messages wait in memory; the loop is woken once for all messages that come while it is busy. Messages also
-    wait while the disk is full.
+    `channel` is a disk queue, a stream's producer, or anything with the same `send_many`. At most
+    `max_messages` messages wait in memory; the loop is woken once for all messages that come while it is
+    busy. Messages also wait while the disk is full.
 
     Leaving the block waits until the channel has accepted all messages. If it is cancelled, it waits up to
     `flush_timeout` seconds more, and the number of messages lost after that is logged. Leaving raises the
@@ -242,11 +242,13 @@ class from_threads(Opening[ThreadSender[T]]):  # noqa: N801 (it is used as a fun
 
     _runs_callers_code = True
 
-    def __init__(self, channel: SendsMany[T], *, max_items: int = 10_000, flush_timeout: float = 5.0) -> None:
+    def __init__(
+        self, channel: SendsMany[T], *, max_messages: int = 10_000, flush_timeout: float = 5.0
+    ) -> None:
         self._channel = channel
-        self._max_items = max_items
+        self._max_messages = max_messages
         self._flush_timeout = flush_timeout
 
     async def _open(self) -> tuple[_Bridge[T], ThreadSender[T]]:
-        sender: ThreadSender[T] = ThreadSender(self._max_items)
+        sender: ThreadSender[T] = ThreadSender(self._max_messages)
         return _Bridge(sender, self._channel, self._flush_timeout), sender

@@ -22,7 +22,7 @@ class LeasingHandle(Handle, Iterated[R]):
     # --- for the subclass -------------------------------------------------------------------------
 
     @abstractmethod
-    def _take(self, max_items: int, max_bytes: int) -> Awaitable[list[R]]:
+    def _take(self, max_messages: int, max_bytes: int) -> Awaitable[list[R]]:
         """Take the next messages; waits for at least one. `Cancelled` means: nothing was taken.
 
         The caller has checked the handle.
@@ -44,30 +44,30 @@ class LeasingHandle(Handle, Iterated[R]):
 
     @enable_ki_protection
     async def receive_many(
-        self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
+        self, max_messages: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> list[R]:
         """Return the next messages; waits for at least one.
 
-        At most `max_items` messages with at most `max_bytes` in all; one message of any size is always
+        At most `max_messages` messages with at most `max_bytes` in all; one message of any size is always
         returned. It then waits up to `linger` seconds for more. Raises as `receive`; `Cancelled` means:
         nothing was taken.
         """
-        if max_items < 1:
-            raise ValueError(f"max_items is at least 1, got {max_items}")
+        if max_messages < 1:
+            raise ValueError(f"max_messages is at least 1, got {max_messages}")
         await self._begin()
-        taken = await self._take(max_items, max_bytes)
-        if linger and len(taken) < max_items:
-            await self._gather(taken, max_items, max_bytes, linger)
+        taken = await self._take(max_messages, max_bytes)
+        if linger and len(taken) < max_messages:
+            await self._gather(taken, max_messages, max_bytes, linger)
         return taken
 
-    async def _gather(self, taken: list[R], max_items: int, max_bytes: int, seconds: float) -> None:
+    async def _gather(self, taken: list[R], max_messages: int, max_bytes: int, seconds: float) -> None:
         """Add messages to `taken` as they come. After an exception all are given back."""
         size = sum(map(self._size_of, taken))
         try:
             with self._channel.event_loop.move_on_after(seconds):
-                while len(taken) < max_items and size < max_bytes:
+                while len(taken) < max_messages and size < max_bytes:
                     self._check()
-                    more = await self._take(max_items - len(taken), max_bytes - size)
+                    more = await self._take(max_messages - len(taken), max_bytes - size)
                     size += sum(map(self._size_of, more))
                     if size > max_bytes:
                         self._return(more)

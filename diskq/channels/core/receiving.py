@@ -30,11 +30,11 @@ R = TypeVar("R", bound="TailReceiver[Any]")
 class TakenMessages(Generic[M]):
     """Messages that were taken together, and their positions, so that they can be put back or committed."""
 
-    def __init__(self, tail: Tail, max_items: int, max_bytes: int) -> None:
+    def __init__(self, tail: Tail, max_messages: int, max_bytes: int) -> None:
         self.messages: list[M] = []
         self.starts: dict[TailPart, int] = {}
         self._tail = tail
-        self._max_items = max_items
+        self._max_messages = max_messages
         self._left = max_bytes
 
     def fetch(self, part: TailPart) -> Self:
@@ -46,7 +46,7 @@ class TakenMessages(Generic[M]):
                 self._left = 0
                 break
             self.starts.setdefault(turn, turn.position)
-            most = min(self._max_items - len(self.messages), self._tail.gate.left)
+            most = min(self._max_messages - len(self.messages), self._tail.gate.left)
             more = ahead.take_many(most, self._left)
             self._left -= sum(len(message.key) + len(message.value) for message in more)
             self.messages += more
@@ -56,7 +56,7 @@ class TakenMessages(Generic[M]):
 
     @property
     def has_room(self) -> bool:
-        return len(self.messages) < self._max_items and self._left > 0
+        return len(self.messages) < self._max_messages and self._left > 0
 
     def put_back(self) -> None:
         """Put all messages back, to be received again."""
@@ -138,28 +138,28 @@ class TailReceiver(Handle, Iterated[M]):
 
     @enable_ki_protection
     async def receive_many(
-        self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
+        self, max_messages: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> list[M]:
         """Return the next messages; waits for at least one.
 
-        At most `max_items` messages, with at most `max_bytes` of keys and values in all; one message of any
-        size is always returned. It then waits up to `linger` seconds until `max_items` are there; other
-        receivers wait meanwhile. Raises as `receive`; `Cancelled` means: nothing was received.
+        At most `max_messages` messages, with at most `max_bytes` of keys and values in all; one message of
+        any size is always returned. It then waits up to `linger` seconds until `max_messages` are there;
+        other receivers wait meanwhile. Raises as `receive`; `Cancelled` means: nothing was received.
         """
-        if linger == 0 and max_items > 0:
+        if linger == 0 and max_messages > 0:
             if self._needs_point():
                 await self._first_point()
-            if (messages := self._take_some(max_items, max_bytes)) is not None:
+            if (messages := self._take_some(max_messages, max_bytes)) is not None:
                 return messages
             self._tail.own_thread.check()
             await self._tail.schedule_point()
-            if (messages := self._take_some(max_items, max_bytes)) is not None:
+            if (messages := self._take_some(max_messages, max_bytes)) is not None:
                 return messages
             self._begin_to_take()
-            batch = TakenMessages[M](self._tail, max_items, max_bytes)
+            batch = TakenMessages[M](self._tail, max_messages, max_bytes)
             await self._waiting(self._tail.take(batch.fetch))
             return batch.messages
-        batch = await self._lease(max_items, max_bytes, linger)
+        batch = await self._lease(max_messages, max_bytes, linger)
         self._tail.release()
         return batch.messages
 
@@ -187,7 +187,7 @@ class TailReceiver(Handle, Iterated[M]):
     @asynccontextmanager
     @enable_ki_protection
     async def receiving(
-        self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
+        self, max_messages: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> AsyncIterator[list[M]]:
         """Receive the next messages for a block: an async context manager that gives a list of them.
 
@@ -195,7 +195,7 @@ class TailReceiver(Handle, Iterated[M]):
         is a group or a name to commit for. An exception, also `Cancelled`, puts them back, to be received
         again. Other receivers wait meanwhile.
         """
-        batch = await self._lease(max_items, max_bytes, linger)
+        batch = await self._lease(max_messages, max_bytes, linger)
         try:
             yield batch.messages
         except BaseException:
@@ -211,13 +211,13 @@ class TailReceiver(Handle, Iterated[M]):
             if not self._is_closed:
                 self._tail.release()
 
-    async def _lease(self, max_items: int, max_bytes: int, linger: float) -> TakenMessages[M]:
+    async def _lease(self, max_messages: int, max_bytes: int, linger: float) -> TakenMessages[M]:
         """Take a batch, and keep all other receivers from taking."""
         await self._begin()
-        if max_items < 1:
-            raise ValueError(f"max_items is at least 1, got {max_items}")
+        if max_messages < 1:
+            raise ValueError(f"max_messages is at least 1, got {max_messages}")
         self._begin_to_take()
-        batch = TakenMessages[M](self._tail, max_items, max_bytes)
+        batch = TakenMessages[M](self._tail, max_messages, max_bytes)
 
         def begin(part: TailPart) -> TakenMessages[M]:
             batch.fetch(part)

@@ -124,7 +124,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def gather_first(self, lines: QueueLines, payload: object, key: object) -> AddBatch | None:
+    def gather_first(self, lines: QueueLines, body: object, key: object) -> AddBatch | None:
         """Begin a batch with a synced message, whose sender then waits for a `barrier` at once.
 
         The senders of the batch's other messages sleep, and are woken with it. None: the message is not
@@ -137,14 +137,14 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
             return None
         if self._buffer.batch is None:
             self._buffer.batch = AddBatch(min(room, MOST_GATHERED))
-        return lines.calls.gather(payload, key, self.event_loop.current_task())
+        return lines.calls.gather(body, key, self.event_loop.current_task())
 
     def _write(self, batch: AddBatch) -> Refused:
         engine = self.engine
 
         def add(number: int) -> None:
-            queue, payload, key = batch.message(number)
-            batch.set_id(number, engine.add(queue, [payload], key, "synced")[0])
+            queue, body, key = batch.message(number)
+            batch.set_id(number, engine.add(queue, [body], key, "synced")[0])
 
         return write_together(batch.tasks, lambda: engine.add_batch(batch), batch.id_of, add)
 

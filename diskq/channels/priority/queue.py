@@ -19,7 +19,7 @@ from diskq.channels.core.gathering import FIRST
 from diskq.channels.core.handle import SendingHandle, chosen_durability
 from diskq.channels.core.leasing import LeasingHandle
 from diskq.channels.priority.loop import PriorityLoop, QueueLines, Want
-from diskq.engine.priority.store import Payload, PriorityQueueInfo, PriorityRecord
+from diskq.engine.priority.store import Body, PriorityQueueInfo, PriorityRecord
 from diskq.errors import DiskqError, QueueNotFoundError
 from diskq.options import Durability
 from diskq.storage.callbacks import check_plain
@@ -70,7 +70,7 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
     # --- sending ----------------------------------------------------------------------------------
 
     @enable_ki_protection
-    async def send(self, payload: Payload, priority: int = 0, *, durability: Durability | None = None) -> int:
+    async def send(self, body: Body, priority: int = 0, *, durability: Durability | None = None) -> int:
         """Add a message; the smallest `priority` is received first. Returns its id in the queue.
 
         Returns when it is as durable as `durability` (by default the options') says. A `synced` message can
@@ -85,18 +85,18 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
         in. Raises trio.ClosedResourceError.
         """
         is_synced = (durability or self._durability) == "synced"
-        batch = self._gather_own(payload, priority) if is_synced else None
+        batch = self._gather_own(body, priority) if is_synced else None
         if batch is None:
             if self._needs_point():
                 await self._first_point()
             if durability is None or durability == self._durability:
                 try:
-                    if (number := self._put(payload, priority)) is not None:
+                    if (number := self._put(body, priority)) is not None:
                         return number
                 except OSError as failure:
                     self._write_failed(failure)
             if is_synced and not self._is_closed:
-                batch = self._doing(self._loop.gather_first, self._lines, payload, priority)
+                batch = self._doing(self._loop.gather_first, self._lines, body, priority)
         if batch is not None:
             number = len(batch) - 1
             if number == FIRST:
@@ -107,35 +107,35 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
         await self._loop.schedule_point()
         self._check()
         level = chosen_durability(durability, self._durability) if durability else self._durability
-        payloads, keys = self._engine.checked(self._queue, (payload,), priority)
-        sending = self._loop.sending(self._lines, payloads, keys, level)
+        bodies, keys = self._engine.checked(self._queue, (body,), priority)
+        sending = self._loop.sending(self._lines, bodies, keys, level)
         ids: range = await self._waiting(self._loop.deliver(sending))
         return ids[0]
 
     @enable_ki_protection
     async def send_many(
         self,
-        messages: Iterable[Payload | tuple[int, Payload]],
+        messages: Iterable[Body | tuple[int, Body]],
         priority: int = 0,
         *,
         durability: Durability | None = None,
     ) -> range:
-        """Add messages with one write, each a payload, or (priority, payload). Returns their ids.
+        """Add messages with one write, each a body, or (priority, body). Returns their ids.
 
         `priority` is the default. Waits and raises as `send`. All messages are checked before the first is
         added; `Cancelled` means that none is in. It waits for space for all of them; raises QueueFullError
         if they can never fit. If the disk becomes full midway, `DiskFullError.accepted` is the number of
         messages that are in.
         """
-        payloads, keys = _parted(messages, priority)
+        bodies, keys = _parted(messages, priority)
         await self._begin()
         level = chosen_durability(durability, self._durability)
-        checked = self._engine.checked(self._queue, payloads, keys)
+        checked = self._engine.checked(self._queue, bodies, keys)
         ids: range = await self._waiting(self._loop.deliver(self._loop.sending(self._lines, *checked, level)))
         return ids
 
     @enable_ki_protection
-    def send_nowait(self, payload: Payload, priority: int = 0) -> int:
+    def send_nowait(self, body: Body, priority: int = 0) -> int:
         """Add a message without waiting for space or for a sync. Returns its id.
 
         The message is in the page cache (with `durability="memory"`: in memory). If the options say `synced`,
@@ -143,12 +143,12 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
         would wait for space; otherwise as `send`.
         """
         try:
-            if (number := self._put_now(payload, priority)) is not None:
+            if (number := self._put_now(body, priority)) is not None:
                 return number
         except OSError as failure:
             self._write_failed(failure)
         level = self._chosen_durability(None)
-        batch, keys = self._engine.checked(self._queue, (payload,), priority)
+        batch, keys = self._engine.checked(self._queue, (body,), priority)
         ids: range = self._doing(self._loop.deliver_now, self._loop.sending(self._lines, batch, keys, level))
         return ids[0]
 
@@ -220,11 +220,11 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
             self._return_quietly([record])
             raise
 
-    def _want(self, max_items: int, max_bytes: int) -> Want:
-        return lambda: self._engine.get_many(self._queue, max_items, max_bytes) or None
+    def _want(self, max_messages: int, max_bytes: int) -> Want:
+        return lambda: self._engine.get_many(self._queue, max_messages, max_bytes) or None
 
-    def _take(self, max_items: int, max_bytes: int) -> Awaitable[list[PriorityRecord]]:
-        return self._take_what(self._want(max_items, max_bytes))
+    def _take(self, max_messages: int, max_bytes: int) -> Awaitable[list[PriorityRecord]]:
+        return self._take_what(self._want(max_messages, max_bytes))
 
     def _take_what(self, want: Want) -> Awaitable[list[PriorityRecord]]:
         if self._queue.is_deleted:
@@ -284,7 +284,7 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
         return self._waiting(self._loop.acknowledge(self._lines, records, level))
 
     def _size_of(self, taken: PriorityRecord) -> int:
-        return len(taken.payload)
+        return len(taken.body)
 
     def _return(self, taken: list[PriorityRecord]) -> None:
         self._loop.give_back(self._lines, taken)
@@ -325,14 +325,14 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
         return QueueNotFoundError(self._engine.path, self._queue.name)
 
 
-def _parted(messages: Iterable[Payload | tuple[int, Payload]], priority: int) -> tuple[list[Any], list[int]]:
-    payloads: list[Any] = []
+def _parted(messages: Iterable[Body | tuple[int, Body]], priority: int) -> tuple[list[Any], list[int]]:
+    bodies: list[Any] = []
     keys: list[int] = []
     for message in messages:
-        key, payload = message if isinstance(message, tuple) else (priority, message)
-        payloads.append(payload)
+        key, body = message if isinstance(message, tuple) else (priority, message)
+        bodies.append(body)
         keys.append(key)
-    return payloads, keys
+    return bodies, keys
 
 
 def _refuse(*_: object) -> None:

@@ -45,11 +45,11 @@ class Fetch:
     """A receiver's request, which is called when it is the receiver's turn."""
 
     engine: QueueSteps
-    max_items: int
+    max_messages: int
     max_bytes: int
 
     def __call__(self) -> list[bytes]:
-        return self.engine.head.fetch(self.max_items, self.max_bytes)
+        return self.engine.head.fetch(self.max_messages, self.max_bytes)
 
 
 class GatheredBodies(Gathered[bool]):
@@ -144,7 +144,7 @@ class QueueLoop(AdmittingLoop[QueueSteps, Sending]):
         first = self._receivers.first
         if (
             not isinstance(first, Fetch)
-            or not 0 < len(bodies) <= first.max_items
+            or not 0 < len(bodies) <= first.max_messages
             or (len(bodies) > 1 and self.size_of(bodies) > first.max_bytes)
             or self._is_leased
             or self._senders
@@ -245,9 +245,9 @@ class QueueLoop(AdmittingLoop[QueueSteps, Sending]):
             self.on_empty()
         return has_message
 
-    def lease(self, max_items: int, max_bytes: int) -> list[bytes]:
+    def lease(self, max_messages: int, max_bytes: int) -> list[bytes]:
         """Peek at the head, and keep all other receivers from it until `release`."""
-        bodies = self.engine.head.peek_many(max_items, max_bytes)
+        bodies = self.engine.head.peek_many(max_messages, max_bytes)
         self._is_leased = True
         return bodies
 

@@ -132,14 +132,14 @@ class QueueChannel(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
             await self._sleep
 
     @enable_ki_protection
-    async def send_many(self, bodies: Iterable[Body], *, durability: Durability | None = None) -> None:
+    async def send_many(self, messages: Iterable[Body], *, durability: Durability | None = None) -> None:
         """Add messages next to each other, in order, with one system call if one file takes them all.
 
         Waits and raises as `send`. All messages are checked before the first is added; `Cancelled` means
         that none is in. If the disk becomes full midway, `DiskFullError.accepted` is the number of messages
         that are in.
         """
-        batch = list(bodies)
+        batch = list(messages)
         if self._needs_point():
             await self._first_point()
         try:
@@ -196,27 +196,27 @@ class QueueChannel(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 
     @enable_ki_protection
     async def receive_many(
-        self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
+        self, max_messages: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> list[bytes]:
         """Remove and return the first messages; waits for at least one.
 
-        At most `max_items` messages with at most `max_bytes` in all; one message of any size is always
-        returned. It first waits up to `linger` seconds until `max_items` are there. `Cancelled` means:
+        At most `max_messages` messages with at most `max_bytes` in all; one message of any size is always
+        returned. It first waits up to `linger` seconds until `max_messages` are there. `Cancelled` means:
         nothing was taken.
         """
-        if linger == 0 and max_items > 0:
+        if linger == 0 and max_messages > 0:
             if self._needs_point():
                 await self._first_point()
-            if (bodies := self._take_some(max_items, max_bytes)) is not None:
+            if (bodies := self._take_some(max_messages, max_bytes)) is not None:
                 return bodies
             await self._loop.schedule_point()
             self._loop.load_from_memory()
-            if (bodies := self._take_some(max_items, max_bytes)) is not None:
+            if (bodies := self._take_some(max_messages, max_bytes)) is not None:
                 return bodies
         else:
             await self._begin()
-        await self._linger(max_items, linger)
-        return await self._receive(Fetch(self._engine, max_items, max_bytes))
+        await self._linger(max_messages, linger)
+        return await self._receive(Fetch(self._engine, max_messages, max_bytes))
 
     @enable_ki_protection
     def receive_nowait(self) -> bytes:
@@ -247,7 +247,7 @@ class QueueChannel(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
     @asynccontextmanager
     @enable_ki_protection
     async def receiving(
-        self, max_items: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
+        self, max_messages: int, *, max_bytes: int = MANY_BYTES, linger: float = 0.0
     ) -> AsyncIterator[list[bytes]]:
         """Receive the first messages for a block: an async context manager that gives a list of them.
 
@@ -256,8 +256,8 @@ class QueueChannel(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         receivers wait meanwhile.
         """
         await self._begin()
-        await self._linger(max_items, linger)
-        bodies = await self._receive(lambda: self._loop.lease(max_items, max_bytes))
+        await self._linger(max_messages, linger)
+        bodies = await self._receive(lambda: self._loop.lease(max_messages, max_bytes))
         done = 0
         try:
             yield bodies
@@ -316,13 +316,13 @@ class QueueChannel(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         self._loop.check_unworked()
         return await self._waiting(self._loop.take(want))
 
-    async def _linger(self, max_items: int, linger: float) -> None:
-        if max_items < 1:
-            raise ValueError(f"max_items is at least 1, got {max_items}")
+    async def _linger(self, max_messages: int, linger: float) -> None:
+        if max_messages < 1:
+            raise ValueError(f"max_messages is at least 1, got {max_messages}")
         if linger:
             await self.peek()
             self._check()
-            await self._waiting(self._loop.linger(max_items, linger))
+            await self._waiting(self._loop.linger(max_messages, linger))
 
     # --- the queue as a whole ---------------------------------------------------------------------
 

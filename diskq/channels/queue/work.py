@@ -110,11 +110,11 @@ class QueueWorkChannel(LeasingHandle[Lease]):
         with contextlib.suppress(LeaseError):  # the work is over, and took them back
             self.release(taken)
 
-    def _take(self, max_items: int, max_bytes: int) -> Awaitable[list[Lease]]:
-        return self._waiting(self._loop.take(self._want(max_items, max_bytes)))
+    def _take(self, max_messages: int, max_bytes: int) -> Awaitable[list[Lease]]:
+        return self._waiting(self._loop.take(self._want(max_messages, max_bytes)))
 
-    def _want(self, max_items: int, max_bytes: int) -> Callable[[], list[Lease] | None]:
-        return lambda: self._engine.fetch(max_items, max_bytes) or None
+    def _want(self, max_messages: int, max_bytes: int) -> Callable[[], list[Lease] | None]:
+        return lambda: self._engine.fetch(max_messages, max_bytes) or None
 
     # --- ending leases ----------------------------------------------------------------------------
 

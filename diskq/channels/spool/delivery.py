@@ -97,7 +97,7 @@ class Delivery:
             await loop.schedule_point()
             try:
                 await self._wait_for_messages()
-                bodies = loop.lease(*cursor.limits(options.max_items, options.max_bytes))
+                bodies = loop.lease(*cursor.limits(options.max_messages, options.max_bytes))
             except StorageFailedError as failure:
                 loop.broke(failure)
             except OSError as failure:
@@ -139,7 +139,7 @@ class Delivery:
             self._cursor.note_arrival()
             self._on_change()
         if options.linger and not self._cursor.is_tried:
-            await loop.linger(options.max_items, options.linger)
+            await loop.linger(options.max_messages, options.linger)
 
     def _release(self, is_done: bool) -> None:
         loop, cursor = self._loop, self._cursor
@@ -215,9 +215,9 @@ class Delivery:
             raise raised.mistake
         if raised is self._mistake:
             raise raised
-        if isinstance(raised, Permanent) and raised.items != ():
+        if isinstance(raised, Permanent) and raised.messages != ():
             try:
-                items = range(len(batch)) if raised.items is None else _places(batch, raised.items)
+                items = range(len(batch)) if raised.messages is None else _places(batch, raised.messages)
             except (IndexError, TypeError) as mistake:
                 # No message can be given up for it, and the others are to be delivered.
                 raised = Retry(f"Permanent({raised.reason!r}): {mistake}")
@@ -310,8 +310,8 @@ def _places(batch: Batch, items: Iterable[int]) -> list[int]:
     places = set()
     for item in items:
         if isinstance(item, bool) or not hasattr(item, "__index__"):
-            raise TypeError(f"items are places in the batch, whole numbers from 0, got {item!r}")
+            raise TypeError(f"messages are places in the batch, whole numbers from 0, got {item!r}")
         if not 0 <= index(item) < len(batch):
-            raise IndexError(f"items names place {item}, and the batch has places 0 to {len(batch) - 1}")
+            raise IndexError(f"messages has place {item}, and the batch has places 0 to {len(batch) - 1}")
         places.add(index(item))
     return sorted(places)

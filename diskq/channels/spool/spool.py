@@ -136,10 +136,10 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
         return self._queue.send(body, durability=durability)
 
     def send_many(
-        self, bodies: Iterable[Body], *, durability: Durability | None = None
+        self, messages: Iterable[Body], *, durability: Durability | None = None
     ) -> Coroutine[Any, Any, None]:
         """Accept messages next to each other, in order. As `QueueChannel.send_many`."""
-        return self._queue.send_many(bodies, durability=durability)
+        return self._queue.send_many(messages, durability=durability)
 
     def send_nowait(self, body: Body) -> None:
         """Accept a message without waiting, or raise trio.WouldBlock. As `QueueChannel.send_nowait`."""
@@ -322,7 +322,7 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
 
     `path` is a directory of its own, made if it is missing. `deliver(batch)` is called with a
     `Batch`, in order, one at a time; when it returns, the batch is delivered. It may raise `Retry` and
-    `Permanent`. Options may be given as a `SpoolOptions`, or one by one: `max_items=500`.
+    `Permanent`. Options may be given as a `SpoolOptions`, or one by one: `max_messages=500`.
 
     Leaving the block without an exception waits up to `drain_timeout` for the remaining messages. It then
     cancels `deliver`, whose batch stays; syncs, and closes the files. Messages that were not delivered are
@@ -335,7 +335,7 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
     Options (`SpoolOptions`). Sizes in bytes, durations in seconds. No option is part of the format: a spool
     may be reopened with other options at any time.
 
-    - `max_items=100`: A batch has at most this many messages.
+    - `max_messages=100`: A batch has at most this many messages.
     - `max_bytes=1024 * 1024`: A batch has at most this many bytes of messages; a single larger message is a
       batch of its own.
     - `backoff_initial=0.1`: The second try comes after this time; each later one waits twice as long as the

@@ -86,7 +86,7 @@ async def _serve(opening: Any) -> None:
 
 def push(args: argparse.Namespace) -> None:
     journal = args.journal or os.path.basename(os.path.abspath(args.path))
-    changes = {} if args.batch is None else {"max_items": args.batch}
+    changes = {} if args.batch is None else {"max_messages": args.batch}
     run_async(_push, args, journal, _client(args), changes)
 
 

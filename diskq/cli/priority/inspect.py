@@ -78,7 +78,7 @@ def peek(args: argparse.Namespace) -> None:
         run_async(PriorityOutput(args.framing).write, records)
         return
     rows = [
-        (str(each.id), str(each.priority), units.show_size(len(each.payload)), preview(each.payload))
+        (str(each.id), str(each.priority), units.show_size(len(each.body)), preview(each.body))
         for each in records
     ]
     columns = ["id", "priority", "size", "message"]
@@ -163,7 +163,7 @@ def _commands(args: argparse.Namespace, report: StoreReport) -> list[LoggedComma
 
 
 def _command_row(each: LoggedCommand) -> tuple[str, ...]:
-    payload = each.payload
+    body = each.body
     return (
         str(each.lsn),
         str(each.offset),
@@ -172,8 +172,8 @@ def _command_row(each: LoggedCommand) -> tuple[str, ...]:
         each.queue or "''",
         "" if each.priority is None else str(each.priority),
         "" if each.id is None else str(each.id),
-        "" if payload is None else str(len(payload)),
-        "" if payload is None else preview(payload),
+        "" if body is None else str(len(body)),
+        "" if body is None else preview(body),
     )
 
 
@@ -193,9 +193,9 @@ def _as_json(
 
 def _command_as_json(each: LoggedCommand) -> dict[str, Any]:
     facts = dataclasses.asdict(each)
-    payload = facts.pop("payload")
-    facts["size"] = None if payload is None else len(payload)
-    facts["start"] = None if payload is None else preview(payload)
+    body = facts.pop("body")
+    facts["size"] = None if body is None else len(body)
+    facts["start"] = None if body is None else preview(body)
     return facts
 
 

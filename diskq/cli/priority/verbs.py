@@ -168,7 +168,7 @@ class PriorityOutput:
     async def write(self, records: Sequence[PriorityRecord]) -> None:
         """Return when they have left this process. `Cancelled`: some of them may have."""
         await self._output.write(
-            [priority_line(record) if self._is_json else record.payload for record in records]
+            [priority_line(record) if self._is_json else record.body for record in records]
         )
 
 

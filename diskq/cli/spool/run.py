@@ -35,7 +35,7 @@ _LONGEST_LINE = 200  # characters
 def run(args: argparse.Namespace) -> None:
     with usage_errors():
         options = SpoolOptions(
-            max_items=args.batch,
+            max_messages=args.batch,
             linger=args.linger,
             deliver_timeout=args.timeout,
             max_attempts=args.max_attempts,

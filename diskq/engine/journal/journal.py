@@ -124,7 +124,7 @@ class Journal(LogEngine):
         return given
 
     def append_many(
-        self, items: Iterable[Item], *, durability: Durability | None = None, offset: int | None = None
+        self, messages: Iterable[Item], *, durability: Durability | None = None, offset: int | None = None
     ) -> range:
         """Append messages, with as few system calls as possible. Returns their offsets.
 
@@ -133,7 +133,7 @@ class Journal(LogEngine):
         if the disk is full midway, the first `DiskFullError.accepted` are in the journal all the same.
         """
         word = self.log.durability(durability)
-        batch = self.steps.checked_many(items)
+        batch = self.steps.checked_many(messages)
         call = None
         with self.guard:
             while self.steps.obstacle(self.steps.buffer.size_of(batch)):

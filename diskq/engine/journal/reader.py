@@ -108,15 +108,15 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
 
     # --- backward ---------------------------------------------------------------------------------
 
-    def read_back(self, max_items: int) -> list[JournalMessage]:
-        """Return up to `max_items` messages before the position, the last one first, and move before them.
+    def read_back(self, max_messages: int) -> list[JournalMessage]:
+        """Return up to `max_messages` messages before the position, the last one first, and move before them.
 
         Empty if there are none. What cannot be read is added to `losses`. Raises as `fill`.
         """
         taken: list[JournalMessage] = []
         with self._another() as other:
-            while len(taken) < max_items:
-                wanted = max_items - len(taken)
+            while len(taken) < max_messages:
+                wanted = max_messages - len(taken)
                 place = self._step_back(other, wanted)
                 if place is None:
                     break

@@ -102,7 +102,7 @@ class Ahead(Protocol[M, C_co]):
 
     def take_now(self) -> M | None: ...
 
-    def take_many(self, max_items: int, max_bytes: int) -> list[M]: ...
+    def take_many(self, max_messages: int, max_bytes: int) -> list[M]: ...
 
     def take_columns(self, max_records: int, max_bytes: int) -> C_co | None: ...
 
@@ -321,18 +321,19 @@ class LogReader(Closing, Dropped, Generic[M, C_co, S]):
                 return None
         return message
 
-    def read_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[M]:
-        """Return up to `max_items` of the next messages, with keys and values of up to `max_bytes` together.
+    def read_many(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[M]:
+        """Return up to `max_messages` of the next messages.
 
-        The first one may be larger; the list is empty if there is none now. Raises as `fill`.
+        Their keys and values have up to `max_bytes` together; the first one may be larger; the list is empty
+        if there is none now. Raises as `fill`.
         """
         messages: list[M] = []
         left = max_bytes
         try:
-            while len(messages) < max_items and self.fill():
+            while len(messages) < max_messages and self.fill():
                 if messages and self._ahead.next_size > left:
                     break
-                more = self._ahead.take_many(max_items - len(messages), left)
+                more = self._ahead.take_many(max_messages - len(messages), left)
                 if max_bytes < UNBOUNDED:
                     left -= sum(len(message.key) + len(message.value) for message in more)
                 messages += more

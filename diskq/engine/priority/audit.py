@@ -261,7 +261,7 @@ class LoggedCommand:
     queue: str
     priority: int | None = None
     """Of an "add"."""
-    payload: bytes | None = None
+    body: bytes | None = None
     id: int | None = None
     """Of a "remove"."""
 
@@ -293,11 +293,11 @@ def read_commands(path: AnyPath, lsn: int, *, fs: FileSystem | None = None) -> I
 def _logged(lsn: int, offset: int, term: int, kind: int, name: bytes, *more: object) -> LoggedCommand:
     queue = name.decode("ascii")
     if kind == ADD:
-        priority, payload = more
+        priority, body = more
         assert isinstance(priority, int)
-        assert isinstance(payload, bytes)
+        assert isinstance(body, bytes)
         return LoggedCommand(
-            lsn=lsn, offset=offset, term=term, kind="add", queue=queue, priority=priority, payload=payload
+            lsn=lsn, offset=offset, term=term, kind="add", queue=queue, priority=priority, body=body
         )
     if kind in _KINDS:
         return LoggedCommand(lsn=lsn, offset=offset, term=term, kind=_KINDS[kind], queue=queue)

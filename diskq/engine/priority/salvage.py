@@ -25,7 +25,7 @@ class DamagedStretch(NamedTuple):
     has_added: bool
     """True if one of them may have added a message."""
     record: bytes = b""
-    """The only record, if its payload is whole, with its head made anew."""
+    """The only record, if its body is whole, with its head made anew."""
 
 
 def pass_over(data: bytes, at: int, end: int) -> DamagedStretch:

@@ -74,8 +74,8 @@ class StateSnapshot:
         self.path = ""
         self._is_stopped = False
         self._heads = [(_head(queue), queue.table) for queue in queues]
-        payloads = sum(table.payload_bytes + _RECORD_HEAD * table.stored for _, table in self._heads)
-        self.length = _COUNT + payloads + sum(len(head) for head, _ in self._heads)
+        bodies = sum(table.payload_bytes + _RECORD_HEAD * table.stored for _, table in self._heads)
+        self.length = _COUNT + bodies + sum(len(head) for head, _ in self._heads)
         """Bytes of the state."""
         if self.length > _LARGEST_STATE:
             raise UnsupportedFormatError(

@@ -46,8 +46,8 @@ from diskq.storage.write_ahead_logs import was_restarted
 
 __all__ = [
     "AddBatch",
+    "Body",
     "Implementation",
-    "Payload",
     "PriorityQueueInfo",
     "PrioritySteps",
     "PriorityStoreStatistics",
@@ -57,7 +57,7 @@ __all__ = [
 
 log = Log("priority")
 
-Payload = bytes | bytearray | memoryview
+Body = bytes | bytearray | memoryview
 Implementation = Literal["H4", "QA"]
 
 # How many complete segments may wait to be synced and closed: each has one handle.
@@ -379,14 +379,14 @@ class PrioritySteps(DirectorySteps):
     # --- messages ---------------------------------------------------------------------------------
 
     def checked(
-        self, queue: StoredQueue, payloads: Iterable[Payload], priorities: int | Sequence[int] = 0
+        self, queue: StoredQueue, bodies: Iterable[Body], priorities: int | Sequence[int] = 0
     ) -> tuple[list[bytes], int | list[int]]:
         """Return the messages as `add` takes them. Raises as `put`, before anything is written.
 
         Does not check whether the queue has space for them, which may come later.
         """
         self.check_there(queue)
-        batch = [payload if type(payload) is bytes else as_body(payload) for payload in payloads]
+        batch = [body if type(body) is bytes else as_body(body) for body in bodies]
         keys: int | list[int]
         if isinstance(priorities, int):
             keys, lowest, highest = priorities, priorities, priorities
@@ -483,24 +483,25 @@ class PrioritySteps(DirectorySteps):
             raise QueueNotFoundError(self.path, queue.name)
 
     def get_many(
-        self, queue: StoredQueue, max_items: int, max_bytes: int | None = None
+        self, queue: StoredQueue, max_messages: int, max_bytes: int | None = None
     ) -> list[PriorityRecord]:
-        """Return the next messages, up to `max_items`, and `max_bytes` together unless the first is larger.
+        """Return the next messages: up to `max_messages`, of up to `max_bytes` together.
 
-        They are in the log, and in every snapshot, until they are acknowledged. Raises QueueNotFoundError.
+        The first one may be larger. They are in the log, and in every snapshot, until they are acknowledged.
+        Raises QueueNotFoundError.
         """
         try:
             self.guard.take()
             self.check_there(queue)
-            return queue.table.take(max_items, -1 if max_bytes is None else max_bytes)
+            return queue.table.take(max_messages, -1 if max_bytes is None else max_bytes)
         finally:
             self.guard.give()
 
     @exclusive
-    def peek(self, queue: StoredQueue, max_items: int = 1) -> list[PriorityRecord]:
+    def peek(self, queue: StoredQueue, max_messages: int = 1) -> list[PriorityRecord]:
         """Return messages as `get_many`, but leave them in the queue."""
         self.check_there(queue)
-        return queue.table.peek(max_items)
+        return queue.table.peek(max_messages)
 
     def remove(self, queue: StoredQueue, records: list[PriorityRecord], durability: Durability) -> None:
         """Acknowledge messages, as `PriorityStore.ack_many`, without any sync."""

@@ -17,8 +17,8 @@ from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.shared_sync import SharedCall
 from diskq.engine.priority.state import DEFAULT, KeyRange, StoredQueue
 from diskq.engine.priority.steps import (
+    Body,
     Implementation,
-    Payload,
     PriorityQueueInfo,
     PrioritySteps,
     PriorityStoreStatistics,
@@ -30,8 +30,8 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
 from diskq.storage.log_events import Log
 
 __all__ = [
+    "Body",
     "Implementation",
-    "Payload",
     "PriorityQueueInfo",
     "PriorityRecord",
     "PriorityStore",
@@ -167,7 +167,7 @@ class PriorityStore(LogEngine):
     # --- putting ----------------------------------------------------------------------------------
 
     def put(
-        self, queue: StoredQueue, payload: Payload, priority: int = 0, *, durability: Durability | None = None
+        self, queue: StoredQueue, body: Body, priority: int = 0, *, durability: Durability | None = None
     ) -> int:
         """Add one message; the smallest `priority` is received first. Returns its id.
 
@@ -176,12 +176,12 @@ class PriorityStore(LogEngine):
         and DiskFullError, after which it is not in the queue; and StorageFailedError, after which it may or
         may not be.
         """
-        return self.put_many(queue, [payload], priority, durability=durability)[0]
+        return self.put_many(queue, [body], priority, durability=durability)[0]
 
     def put_many(
         self,
         queue: StoredQueue,
-        payloads: Iterable[Payload],
+        messages: Iterable[Body],
         priorities: int | Sequence[int] = 0,
         *,
         durability: Durability | None = None,
@@ -193,14 +193,14 @@ class PriorityStore(LogEngine):
         """
         if type(queue) is not StoredQueue:
             raise _no_queue(queue)
-        payloads = list(payloads)
+        bodies = list(messages)
         word = self.log.durability(durability)
         call = None
         try:
             self.guard.take()
             self.steps.check_there(queue)
-            queue.check_room(len(payloads))
-            batch, keys = self.steps.checked(queue, payloads, priorities)
+            queue.check_room(len(bodies))
+            batch, keys = self.steps.checked(queue, bodies, priorities)
             while self.steps.obstacle(sum(map(len, batch))):
                 self.log.sync()
             ids = self.steps.add(queue, batch, keys, word)
@@ -220,21 +220,22 @@ class PriorityStore(LogEngine):
         return found[0] if found else None
 
     def get_many(
-        self, queue: StoredQueue, max_items: int, max_bytes: int | None = None
+        self, queue: StoredQueue, max_messages: int, max_bytes: int | None = None
     ) -> list[PriorityRecord]:
-        """Return the next messages, up to `max_items`, and `max_bytes` together unless the first is larger.
+        """Return the next messages: up to `max_messages`, of up to `max_bytes` together.
 
-        They are in the log, and in every snapshot, until they are acknowledged. Raises QueueNotFoundError.
+        The first one may be larger. They are in the log, and in every snapshot, until they are acknowledged.
+        Raises QueueNotFoundError.
         """
         if type(queue) is not StoredQueue:
             raise _no_queue(queue)
-        return self.steps.get_many(queue, max_items, max_bytes)
+        return self.steps.get_many(queue, max_messages, max_bytes)
 
-    def peek(self, queue: StoredQueue, max_items: int = 1) -> list[PriorityRecord]:
+    def peek(self, queue: StoredQueue, max_messages: int = 1) -> list[PriorityRecord]:
         """Return messages as `get_many`, but leave them in the queue."""
         if type(queue) is not StoredQueue:
             raise _no_queue(queue)
-        return self.steps.peek(queue, max_items)
+        return self.steps.peek(queue, max_messages)
 
     def ack(
         self, queue: StoredQueue, record: PriorityRecord, *, durability: Durability | None = None

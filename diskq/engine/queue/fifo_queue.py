@@ -175,14 +175,14 @@ class Queue(LogEngine):
         self.log.end_sync(call)
         return True
 
-    def put_many(self, bodies: Iterable[Body], *, durability: Durability | None = None) -> int:
+    def put_many(self, messages: Iterable[Body], *, durability: Durability | None = None) -> int:
         """Add messages at the end, in order, with as few system calls as they allow. Returns how many.
 
         All are checked before the first is added. Raises as `put`, and does not wait for space;
         `DiskFullError.accepted` is the number of messages that are in the queue all the same.
         """
         self.log.check_usable()
-        batch = [self.steps.tail.checked(body) for body in bodies]
+        batch = [self.steps.tail.checked(body) for body in messages]
         try:
             self.log.end_sync(self._put_all(batch, self.log.durability(durability)))
         finally:
@@ -251,31 +251,31 @@ class Queue(LogEngine):
                 raise QueueEmptyError(self.name)  # a call within a call: nobody could put meanwhile
         return bodies[0] if bodies else None
 
-    def get_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
-        """Remove and return the first messages: up to `max_items`, of up to `max_bytes` together.
+    def get_many(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
+        """Remove and return the first messages: up to `max_messages`, of up to `max_bytes` together.
 
         The first one may be larger. Does not wait: the list is empty if there are none. Raises OSError if the
         files cannot be read, and StorageFailedError if a due sync fails; in both cases nothing is removed.
         """
-        bodies = self._take(max_items, max_bytes)
+        bodies = self._take(max_messages, max_bytes)
         if self.log.lines is not None:
             self.log.lines.note_taken(len(bodies))
         return bodies
 
     @exclusive
-    def _take(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
+    def _take(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         self.log.check_usable()
         self.steps.sync_if_due()
-        return self.steps.head.fetch(max_items, max_bytes)
+        return self.steps.head.fetch(max_messages, max_bytes)
 
     def peek(self) -> bytes | None:
         """Return the first message, which stays; None if the queue is empty."""
         bodies = self.peek_many(1)
         return bodies[0] if bodies else None
 
-    def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
+    def peek_many(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """Return the first messages as `get_many` does, but leave them. `advance` removes them."""
-        return self.steps.head.peek_many(max_items, max_bytes)
+        return self.steps.head.peek_many(max_messages, max_bytes)
 
     def advance(self, count: int) -> None:
         """Remove the first `count` messages that were peeked at. Raises ValueError for more than that."""

@@ -110,25 +110,25 @@ class FifoHead:
 
     # --- taking -----------------------------------------------------------------------------------
 
-    def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
+    def fetch(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """Take messages as `Queue.get_many`, leaving the sync policy to the caller."""
         self._check_reader()
         if self._peeked:
-            bodies = self.peek_many(max_items, max_bytes)
+            bodies = self.peek_many(max_messages, max_bytes)
             self.advance(len(bodies))
             return bodies
-        bodies = self._fetch(max_items, max_bytes)
+        bodies = self._fetch(max_messages, max_bytes)
         if bodies:
             self._moved()
         return bodies
 
     @exclusive
-    def peek_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
+    def peek_many(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """Return messages as `Queue.get_many`, but leave them. `advance` removes them."""
         self._check_reader()
         self.settle_in_hand()
         self._forgotten = 0
-        missing = max_items - len(self._peeked)
+        missing = max_messages - len(self._peeked)
         left = max_bytes - sum(len(body) for body, _ in self._peeked)
         while missing > 0 and left > 0:
             if not self._peeked:
@@ -139,10 +139,10 @@ class FifoHead:
             left -= sum(map(len, bodies))
             missing -= len(bodies)
         self._gate.left = 0  # what was peeked at comes first: the fast path must not overtake it
-        first = [body for body, _ in self._first_peeked(max_items, max_bytes)]
+        first = [body for body, _ in self._first_peeked(max_messages, max_bytes)]
         if self._tier.is_next and len(first) == len(self._peeked):
             left = max_bytes - sum(map(len, first))
-            first += self._tier.peek_many(max_items - len(first), left, bool(first))
+            first += self._tier.peek_many(max_messages - len(first), left, bool(first))
         return first
 
     def _keep_peeked(self, bodies: list[bytes], end: int) -> None:
@@ -161,12 +161,12 @@ class FifoHead:
         """Return the bytes that they take in a file."""
         return sum(map(len, bodies)) + len(bodies) * self._overhead
 
-    def _first_peeked(self, max_items: int, max_bytes: int) -> list[tuple[bytes, QueuePosition]]:
+    def _first_peeked(self, max_messages: int, max_bytes: int) -> list[tuple[bytes, QueuePosition]]:
         first: list[tuple[bytes, QueuePosition]] = []
         size = 0
         for item in self._peeked:
             size += len(item[0])
-            if len(first) >= max_items or (size > max_bytes and first):
+            if len(first) >= max_messages or (size > max_bytes and first):
                 break
             first.append(item)
         return first
@@ -259,13 +259,13 @@ class FifoHead:
         self._recounted += count
 
     @exclusive
-    def read_on(self, max_items: int, max_bytes: int) -> tuple[QueuePosition, list[bytes]]:
+    def read_on(self, max_messages: int, max_bytes: int) -> tuple[QueuePosition, list[bytes]]:
         """Return to a worker the next messages after those that were read, and where the first one begins.
 
         They are adjacent in one file; the list is empty if there are no more. Raises as `get_many`.
         """
         self.log.check_usable()
-        bodies = self._fetch_loaded(max_items, max_bytes)
+        bodies = self._fetch_loaded(max_messages, max_bytes)
         return QueuePosition(self.reader.file, self._ahead.position - self._size_of(bodies)), bodies
 
     @exclusive
@@ -292,21 +292,21 @@ class FifoHead:
         has_kept = self.worker is not None and self.worker.kept > 0
         return not has_kept and not self.has_message()
 
-    def _fetch(self, max_items: int, max_bytes: int) -> list[bytes]:
-        bodies = self._fetch_from_files(max_items, max_bytes)
-        if self._tier.is_next and len(bodies) < max_items:
+    def _fetch(self, max_messages: int, max_bytes: int) -> list[bytes]:
+        bodies = self._fetch_from_files(max_messages, max_bytes)
+        if self._tier.is_next and len(bodies) < max_messages:
             left = max_bytes - sum(map(len, bodies))
-            bodies += self._tier.take_many(max_items - len(bodies), left, bool(bodies))
+            bodies += self._tier.take_many(max_messages - len(bodies), left, bool(bodies))
         return bodies
 
-    def _fetch_from_files(self, max_items: int, max_bytes: int) -> list[bytes]:
-        bodies = self._fetch_loaded(max_items, max_bytes)
+    def _fetch_from_files(self, max_messages: int, max_bytes: int) -> list[bytes]:
+        bodies = self._fetch_loaded(max_messages, max_bytes)
         size = sum(map(len, bodies)) if max_bytes < UNBOUNDED else 0
-        while bodies and len(bodies) < max_items and size < max_bytes:
+        while bodies and len(bodies) < max_messages and size < max_bytes:
             # Messages already read must not be lost to a later error: the next call meets that again.
             before = self.reader.position
             try:
-                more = self._fetch_loaded(max_items - len(bodies), max_bytes - size)
+                more = self._fetch_loaded(max_messages - len(bodies), max_bytes - size)
             except (OSError, DiskqError):
                 break
             if not more:
@@ -321,10 +321,10 @@ class FifoHead:
             size += sum(map(len, more)) if max_bytes < UNBOUNDED else 0
         return bodies
 
-    def _fetch_loaded(self, max_items: int, max_bytes: int) -> list[bytes]:
+    def _fetch_loaded(self, max_messages: int, max_bytes: int) -> list[bytes]:
         """Return bodies that are loaded, after loading more if they are used up. Empty: no messages."""
-        while not (bodies := self._ahead.take_many(max_items, max_bytes)):
-            if max_items <= 0 or not self.fill():
+        while not (bodies := self._ahead.take_many(max_messages, max_bytes)):
+            if max_messages <= 0 or not self.fill():
                 break
         return bodies
 

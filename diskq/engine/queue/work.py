@@ -276,8 +276,8 @@ class QueueWork(Closing):
         return lease
 
     @exclusive
-    def get_many(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
-        """Return the next messages: up to `max_items`, of up to `max_bytes` together; the first may be
+    def get_many(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
+        """Return the next messages: up to `max_messages`, of up to `max_bytes` together; the first may be
         larger.
 
         Raises OSError if the files cannot be read, and what `exhausted` raises; nothing is handed out then.
@@ -285,16 +285,16 @@ class QueueWork(Closing):
         """
         self._check()
         self._sync_if_due()
-        return self.fetch(max_items, max_bytes)
+        return self.fetch(max_messages, max_bytes)
 
     @exclusive
-    def fetch(self, max_items: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
+    def fetch(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
         """Return messages as `get_many`, leaving the sync policy to the caller."""
         self._check()
         self._wake_delayed()
         leases: list[Lease] = []
         rows: list[bytes] = []
-        most = min(max_items, self.options.max_in_flight - len(self._in_flight))
+        most = min(max_messages, self.options.max_in_flight - len(self._in_flight))
         left = max_bytes
         try:
             while len(leases) < most:

@@ -165,9 +165,9 @@ class DeliveryCursor(Closing, Dropped):
 
     # --- the batch at the head --------------------------------------------------------------------
 
-    def limits(self, max_items: int, max_bytes: int) -> tuple[int, int]:
+    def limits(self, max_messages: int, max_bytes: int) -> tuple[int, int]:
         """Return how many messages, and bytes, to peek at: a batch that was tried before stays the same."""
-        return (self._items, UNBOUNDED) if self._items else (max_items, max_bytes)
+        return (self._items, UNBOUNDED) if self._items else (max_messages, max_bytes)
 
     def take_batch(self, bodies: list[bytes]) -> None:
         """Take the first of these messages, which were peeked at, as the batch."""

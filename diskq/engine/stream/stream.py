@@ -146,7 +146,7 @@ class Stream(LogEngine):
 
     def append_many(
         self,
-        items: Iterable[Item],
+        messages: Iterable[Item],
         key: Key = None,
         timestamp: When = None,
         *,
@@ -159,7 +159,7 @@ class Stream(LogEngine):
         full midway some are in the stream all the same, and `DiskFullError.rest` are those that are not.
         """
         word = self.log.durability(durability)
-        batch = self.steps.checked_many(items, key, timestamp)
+        batch = self.steps.checked_many(messages, key, timestamp)
         with self.guard:
             self._clear_way(self.steps.size_of_many(batch, key))
             offsets = self.steps.accept_many(batch, key, timestamp, is_held=word == "memory")

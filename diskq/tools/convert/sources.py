@@ -370,7 +370,7 @@ class _StoreReading(MessageSource):
             table = look.queues[info.name].table
             while records := table.take(_MANY, _BYTES):
                 yield EntryBatch(
-                    values=[each.payload for each in records],
+                    values=[each.body for each in records],
                     priorities=[each.priority for each in records],
                     queues=[info.name] * len(records),
                     ids=[each.id for each in records],

@@ -147,8 +147,8 @@ def priority_fragments(content: bytes) -> Fragments:
         scanned = priority_codec.scan(memoryview(content)[at:])
         for command in scanned.commands:
             if command[0] == priority_codec.ADD:
-                _, name, priority, payload = command[:4]
-                found.entries.append(Entry(payload, priority=priority, queue=name.decode("latin-1")))
+                _, name, priority, body = command[:4]
+                found.entries.append(Entry(body, priority=priority, queue=name.decode("latin-1")))
         at += scanned.end
         if content.startswith(priority_codec.END_MARKER, at) or not content[at:].strip(b"\0"):
             found.unread += len(content[at:].strip(b"\0"))  # the bytes after the end were written once

@@ -60,7 +60,7 @@ async def test_what_threads_put_arrives_and_each_threads_in_order(disk):
 
     names = [b"a", b"b", b"c", b"d"]
     async with opened(disk) as queue:
-        async with from_threads(queue, max_items=50) as sender, trio.open_nursery() as nursery:
+        async with from_threads(queue, max_messages=50) as sender, trio.open_nursery() as nursery:
             for name in names:
                 nursery.start_soon(in_thread, put, name)
         bodies = drain(queue)
@@ -135,7 +135,7 @@ async def test_loggings_queue_handler_takes_it_for_a_queue(disk):
 
 async def test_without_space_a_thread_gets_full_or_waits(disk):
     async with opened(disk) as queue:
-        async with from_threads(queue, max_items=2) as sender:
+        async with from_threads(queue, max_messages=2) as sender:
             sender.put_nowait(b"0")
             sender.put_nowait(b"1")
             with pytest.raises(stdlib.Full):
@@ -157,7 +157,7 @@ async def test_while_the_disk_is_full_messages_wait(disk, autojump_clock, caplog
     async with opened(disk, max_bytes=2**20, max_bytes_per_file=2**16, on_full="reject") as queue:
         while outcome_of(queue.send_nowait, bytes(10_000)) is None:
             pass
-        async with from_threads(queue, max_items=3) as sender:
+        async with from_threads(queue, max_messages=3) as sender:
             for number in range(3):
                 sender.put_nowait(bytes([number]) * 20_000)
             await trio.sleep(5)
@@ -207,7 +207,7 @@ async def test_a_thread_that_waits_for_space_gets_an_error_at_the_end(disk):
         while outcome_of(queue.send_nowait, bytes(10_000)) is None:
             pass
         with trio.CancelScope() as scope:
-            async with from_threads(queue, max_items=1, flush_timeout=0) as sender:
+            async with from_threads(queue, max_messages=1, flush_timeout=0) as sender:
                 sender.put_nowait(bytes(20_000))
                 thread = threading.Thread(target=lambda: told.append(outcome_of(sender.put, b"x")))
                 thread.start()
@@ -285,6 +285,6 @@ async def test_what_the_block_raises_leaves_it_as_it_is(disk):
 
 async def test_it_has_room_for_a_message_at_least(disk):
     async with opened(disk) as queue:
-        with pytest.raises(ValueError, match="max_items"):
-            async with from_threads(queue, max_items=0):
+        with pytest.raises(ValueError, match="max_messages"):
+            async with from_threads(queue, max_messages=0):
                 pass

@@ -323,5 +323,5 @@ async def test_the_full_disk_of_a_sender_that_is_alone_is_its_own_error():
             await queue.send(b"refused")
         disk.heal()
         await queue.send(b"taken")
-        bodies = [record.payload for record in await queue.receive_many(10)]
+        bodies = [record.body for record in await queue.receive_many(10)]
         assert bodies == [b"0", b"1", b"2", b"taken"]

@@ -196,7 +196,7 @@ class Model:
 
     def took(self, queue: str, records: list[diskq.PriorityRecord]) -> None:
         expected = self.ready(queue)[: len(records)]
-        assert [(record.priority, record.id, record.payload) for record in records] == expected
+        assert [(record.priority, record.id, record.body) for record in records] == expected
         for record in records:
             self.in_hand[queue, record.id] = record
 
@@ -361,7 +361,7 @@ class Run:
                 scope.cancel()
             if operation.how == "peek":
                 record = await queue.peek()
-                assert (record.priority, record.id, record.payload) == ready[0]
+                assert (record.priority, record.id, record.body) == ready[0]
             else:
                 records = await queue.receive_many(operation.most)
                 assert len(records) == min(operation.most, len(ready))

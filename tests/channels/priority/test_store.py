@@ -34,7 +34,7 @@ def left_in(fs: CrashFS, name: str = "") -> list[tuple[int, bytes]]:
 
 
 def told(records: Sequence[diskq.PriorityRecord]) -> list[tuple[int, bytes]]:
-    return [(record.priority, record.payload) for record in records]
+    return [(record.priority, record.body) for record in records]
 
 
 def drain(queue: diskq.PriorityQueueChannel) -> list[tuple[int, bytes]]:
@@ -66,8 +66,8 @@ async def test_the_smallest_priority_comes_first_and_of_equals_the_oldest(disk):
         mail.nack(await mail.receive())
         assert told(await mail.receive_many(10)) == [(1, b"second"), (5, b"later"), (5, b"last")]
         assert (await store.queue("mail").send(b"again")) == 6
-        assert (await mail.peek()).payload == b"again"
-        assert (await mail.receive()).payload == b"again"
+        assert (await mail.peek()).body == b"again"
+        assert (await mail.receive()).body == b"again"
         statistics = mail.statistics()
         assert (statistics.ready, statistics.in_flight, statistics.stored) == (0, 6, 6)
     # Nothing was acknowledged: all of it is in its place.
@@ -101,7 +101,7 @@ async def test_receivers_are_served_in_order_of_arrival_and_of_nacks_too(disk):
         assert "peeks" not in tasks
         queue.nack([tasks[2], tasks[0]])
         await blocked()
-        assert tasks["peeks"].payload == b"a"
+        assert tasks["peeks"].body == b"a"
         assert told(tasks["many"]) == [(1, b"a"), (3, b"c")]
 
 
@@ -115,8 +115,8 @@ async def test_a_queue_that_is_received_from_by_others_is_served_by_its_own_send
         assert "a" not in tasks
         await a.send(b"to a")
         await blocked()
-        assert tasks["a"].payload == b"to a"
-        assert b.receive_nowait().payload == b"to b"
+        assert tasks["a"].body == b"to a"
+        assert b.receive_nowait().body == b"to b"
 
 
 async def test_lingering_waits_for_more_and_bytes_bound_a_batch(disk, autojump_clock):
@@ -133,7 +133,7 @@ async def test_lingering_waits_for_more_and_bytes_bound_a_batch(disk, autojump_c
         assert told(await queue.receive_many(1, linger=60)) == [(0, b"2")]
         await queue.send_many([b"x" * 50] * 3)
         assert len(await queue.receive_many(10, max_bytes=120, linger=5)) == 2
-        with pytest.raises(ValueError, match="max_items"):
+        with pytest.raises(ValueError, match="max_messages"):
             await queue.receive_many(0)
 
 
@@ -146,11 +146,11 @@ async def test_select_and_async_for_take_records(disk):
             await other.send(b"x")
             await blocked()
             receiver, record = tasks["selects"]
-            assert (receiver, record.payload) == (other, b"x")
+            assert (receiver, record.body) == (other, b"x")
         await mail.send_many([(2, b"b"), (1, b"a")])
         found = []
         async for record in mail:
-            found.append(record.payload)
+            found.append(record.body)
             await mail.ack(record)
             if len(found) == 2:
                 break
@@ -186,11 +186,11 @@ async def test_a_synced_message_is_not_received_before_it_is_on_stable_storage()
         assert (queue.statistics().ready, queue.statistics().stored) == (0, 1)
         await queue.send(b"written", 2)  # it is not held up
         await blocked()
-        assert tasks["receive"].payload == b"written"
+        assert tasks["receive"].body == b"written"
         disk.let_go()
         await until(lambda: "synced" in tasks)
         assert left_in(disk.inner.crash())[:1] == [(1, b"synced")]
-        assert (await queue.receive()).payload == b"synced"
+        assert (await queue.receive()).body == b"synced"
 
 
 async def test_many_tasks_that_wait_for_the_disk_share_syncs():
@@ -429,15 +429,15 @@ async def test_a_block_acknowledges_or_puts_back(disk):
                 raise ZeroDivisionError
         with trio.CancelScope() as scope:
             async with queue.receiving() as record:
-                assert record.payload == b"0"
+                assert record.body == b"0"
                 scope.cancel()
                 await trio.lowlevel.checkpoint()
         async with queue.receiving() as record:
-            assert record.payload == b"0"
+            assert record.body == b"0"
         async with queue.receiving() as record:
             queue.nack(record)  # by itself
         async with queue.receiving(durability="synced") as record:
-            assert record.payload == b"1"
+            assert record.body == b"1"
         assert left_in(disk.crash()) == [(0, b"2")]
 
 
@@ -504,7 +504,7 @@ async def test_senders_wait_for_room_in_order_and_an_ack_makes_some(disk):
         assert not tasks.ended  # no sender overtakes the first one
         await store.queue().send(b"other queues are not held up")
         async with mail.receiving() as record:
-            assert record.payload == b"b"
+            assert record.body == b"b"
         await blocked()
         assert tasks["two"] == range(3, 5)
         assert "one" not in tasks
@@ -933,7 +933,7 @@ async def test_a_block_whose_handle_was_closed_says_so_and_puts_back(disk):
         with pytest.raises(trio.ClosedResourceError):
             async with queue.receiving():
                 queue.close()
-        assert store.queue().receive_nowait().payload == b"x"
+        assert store.queue().receive_nowait().body == b"x"
 
 
 @call_of
@@ -1016,7 +1016,7 @@ async def test_a_full_disk_refuses_and_nothing_is_settled_by_it():
             async with queue.receiving():
                 pass
         async with queue.receiving() as record:
-            assert record.payload == b"x"
+            assert record.body == b"x"
         assert queue.statistics().stored == 0
     assert left_in(disk.inner.crash()) == []
 
@@ -1036,12 +1036,12 @@ async def test_cancelled_at_any_moment_each_message_is_dealt_with_once(disk):
                 for _ in range(3):
                     async with queue.receiving(durability="synced") as record:
                         await trio.lowlevel.checkpoint()
-                        done.append(record.payload)
+                        done.append(record.body)
                     records = await queue.receive_many(2)
                     try:
                         await queue.ack(records)
                     finally:
-                        done += [record.payload for record in records if record.is_settled]
+                        done += [record.body for record in records if record.is_settled]
                         queue.nack([record for record in records if not record.is_settled])
             assert queue.statistics().in_flight == 0
         rest = [payload for _, payload in drain(queue)]
@@ -1057,7 +1057,7 @@ async def test_what_is_sent_without_waiting_is_received_when_it_is_synced(disk):
         with pytest.raises(trio.WouldBlock):
             queue.receive_nowait()
         with trio.fail_after(60):
-            assert (await queue.receive()).payload == b"x"
+            assert (await queue.receive()).body == b"x"
         assert left_in(disk.crash()) == [(0, b"x")]
 
 

@@ -26,8 +26,8 @@ from tests.channels.rig import (
 )
 
 
-async def use_block(queue: diskq.QueueChannel, max_items: int = 3, linger: float = 0.0) -> None:
-    async with queue.receiving(max_items, linger=linger):
+async def use_block(queue: diskq.QueueChannel, max_messages: int = 3, linger: float = 0.0) -> None:
+    async with queue.receiving(max_messages, linger=linger):
         pass
 
 
@@ -42,7 +42,7 @@ CALLS = {
     "peek": lambda queue: queue.peek(),
     "async for": lambda queue: queue.__anext__(),
     "receiving": lambda queue: use_block(queue),
-    "receiving, lingering": lambda queue: use_block(queue, max_items=30, linger=60),
+    "receiving, lingering": lambda queue: use_block(queue, max_messages=30, linger=60),
     "clear": lambda queue: queue.clear(),
     "sync": lambda queue: queue.sync(),
 }
@@ -114,7 +114,7 @@ async def test_a_lingering_task_that_is_cancelled_takes_nothing(disk, mock_clock
         await queue.send_many(numbered(3))
         tasks = Tasks(nursery)
         await tasks.start("lingers", queue.receive_many, 10, linger=5)
-        await tasks.start("lingers, too", use_block, queue, max_items=10, linger=5)
+        await tasks.start("lingers, too", use_block, queue, max_messages=10, linger=5)
         tasks.scopes["lingers"].cancel()
         tasks.scopes["lingers, too"].cancel()
         await blocked()

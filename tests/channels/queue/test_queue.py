@@ -248,14 +248,14 @@ async def test_a_waiting_receive_many_is_handed_a_whole_batch(open_queue):
         assert queue.depth == 5
 
 
-@pytest.mark.parametrize("max_items", [0, -1])
-async def test_receiving_none_is_a_mistake(open_queue, max_items):
+@pytest.mark.parametrize("max_messages", [0, -1])
+async def test_receiving_none_is_a_mistake(open_queue, max_messages):
     async with open_queue() as queue:
         await queue.send(b"x")
-        with pytest.raises(ValueError, match="max_items is at least 1"):
-            await queue.receive_many(max_items)
-        with pytest.raises(ValueError, match="max_items is at least 1"):
-            async with queue.receiving(max_items):
+        with pytest.raises(ValueError, match="max_messages is at least 1"):
+            await queue.receive_many(max_messages)
+        with pytest.raises(ValueError, match="max_messages is at least 1"):
+            async with queue.receiving(max_messages):
                 pass
         assert queue.depth == 1
 

@@ -63,14 +63,14 @@ class Receive:
 
 @dataclass(frozen=True)
 class ReceiveMany:
-    max_items: int
+    max_messages: int
     max_bytes: int
     is_cancelled: bool
 
 
 @dataclass(frozen=True)
 class Block:
-    max_items: int
+    max_messages: int
     ends: str  # "commit", "abort", "cancelled"
     sends: int  # messages sent from inside
 
@@ -324,12 +324,12 @@ class Run:
         with trio.CancelScope() as scope:
             if operation.is_cancelled or not self.model.pending:
                 scope.cancel()
-            bodies = await self.queue.receive_many(operation.max_items, max_bytes=operation.max_bytes)
-            self.check_portion(bodies, operation.max_items, operation.max_bytes)
+            bodies = await self.queue.receive_many(operation.max_messages, max_bytes=operation.max_bytes)
+            self.check_portion(bodies, operation.max_messages, operation.max_bytes)
             self.model.received(bodies)
 
-    def check_portion(self, bodies: list[bytes], max_items: int, max_bytes: int) -> None:
-        assert 1 <= len(bodies) <= max_items
+    def check_portion(self, bodies: list[bytes], max_messages: int, max_bytes: int) -> None:
+        assert 1 <= len(bodies) <= max_messages
         assert len(bodies) == 1 or sum(map(len, bodies)) <= max_bytes
 
     async def Block(self, operation: Block) -> None:  # noqa: N802
@@ -337,8 +337,8 @@ class Run:
             if not self.model.pending:
                 scope.cancel()
             try:
-                async with self.queue.receiving(operation.max_items) as bodies:
-                    self.check_portion(bodies, operation.max_items, 10**9)
+                async with self.queue.receiving(operation.max_messages) as bodies:
+                    self.check_portion(bodies, operation.max_messages, 10**9)
                     assert self.model.pending[: len(bodies)] == bodies
                     for _ in range(operation.sends):
                         body = self.model.make(20)

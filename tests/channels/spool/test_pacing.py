@@ -78,7 +78,7 @@ async def test_a_try_that_is_under_way_is_seen_through_before_a_pause(disk, auto
         await go_on.wait()
         delivered.extend(batch)
 
-    async with opened(disk, deliver, max_items=1) as spool:
+    async with opened(disk, deliver, max_messages=1) as spool:
         await spool.send_many(numbered(2))
         await begun.wait()
         spool.pause()
@@ -129,7 +129,7 @@ async def test_a_pause_by_hand_outlasts_a_back_off(disk, autojump_clock):
 
 async def test_a_backlog_is_drained_at_a_rate_a_batch_at_once(disk, autojump_clock):
     far_end = Destination()
-    async with opened(disk, far_end, max_items=10, rate=5.0) as spool:
+    async with opened(disk, far_end, max_messages=10, rate=5.0) as spool:
         await spool.send_many(numbered(45))
         await spool.drained()
     assert far_end.waits == pytest.approx([2, 2, 2, 2])
@@ -138,7 +138,7 @@ async def test_a_backlog_is_drained_at_a_rate_a_batch_at_once(disk, autojump_clo
 
 async def test_a_rate_saves_up_no_more_than_a_batch(disk, autojump_clock):
     far_end = Destination()
-    async with opened(disk, far_end, max_items=10, rate=5.0) as spool:
+    async with opened(disk, far_end, max_messages=10, rate=5.0) as spool:
         await trio.sleep(1_000)
         await spool.send_many(numbered(30))
         await spool.drained()
@@ -222,7 +222,7 @@ async def test_the_oldest_message_is_as_old_as_it_is(timed, autojump_clock):
         await spool.send(b"2")
         await trio.sleep(90)
         assert spool.statistics().oldest_age == pytest.approx(100, abs=1.5)
-    async with opened(timed, Destination(None, *down(1000)), max_items=1, **STEADY) as spool:
+    async with opened(timed, Destination(None, *down(1000)), max_messages=1, **STEADY) as spool:
         await trio.sleep(5)
         assert spool.statistics().depth == 1
         # Time jumps while a thread writes: by as much as the clock's next step, a mark comes late.
@@ -286,7 +286,7 @@ async def test_dead_letters_are_counted_and_logged(disk, autojump_clock, caplog)
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"max_items": 0},
+        {"max_messages": 0},
         {"max_bytes": 0},
         {"max_attempts": 0},
         {"pause_after": 0},

@@ -45,7 +45,7 @@ async def test_what_is_sent_is_delivered_in_order_and_leaves(disk, autojump_cloc
 
 async def test_a_batch_has_up_to_max_items_and_max_bytes(disk, autojump_clock):
     far_end = Destination()
-    async with opened(disk, far_end, max_items=3, max_bytes=10) as spool:
+    async with opened(disk, far_end, max_messages=3, max_bytes=10) as spool:
         await spool.send_many([b"a", b"b", b"c", b"d", b"x" * 8, b"y" * 8, b"z" * 20, b"e"])
         await spool.drained()
     assert far_end.batches == [[b"a", b"b", b"c"], [b"d", b"x" * 8], [b"y" * 8], [b"z" * 20], [b"e"]]
@@ -53,7 +53,7 @@ async def test_a_batch_has_up_to_max_items_and_max_bytes(disk, autojump_clock):
 
 async def test_a_batch_lingers_for_more(disk, autojump_clock):
     far_end = Destination()
-    async with opened(disk, far_end, max_items=3, linger=5.0) as spool:
+    async with opened(disk, far_end, max_messages=3, linger=5.0) as spool:
         await spool.send(b"1")
         await trio.sleep(4)
         assert far_end.batches == []
@@ -68,7 +68,7 @@ async def test_a_batch_lingers_for_more(disk, autojump_clock):
 
 async def test_a_message_keeps_its_id_and_no_other_has_it(disk, autojump_clock):
     far_end = Destination(*down(2))
-    async with opened(disk, far_end, max_items=2) as spool:
+    async with opened(disk, far_end, max_messages=2) as spool:
         await spool.send_many(numbered(4))
         await spool.drained()
         first, second, third, last = far_end.ids
@@ -82,7 +82,7 @@ async def test_a_far_end_that_never_waits_lets_others_run(disk, checkpoint_slice
         pass
 
     queue = diskq.QueueOptions(checkpoint_slice=checkpoint_slice)
-    async with opened(disk, deliver, queue=queue, max_items=1) as spool:
+    async with opened(disk, deliver, queue=queue, max_messages=1) as spool:
         spool.pause()
         await spool.send_many([b"x"] * 5_000)
         await blocked()
@@ -186,11 +186,11 @@ async def test_a_failure_is_logged_when_it_is_another_one(disk, autojump_clock, 
 
 
 async def test_what_was_not_delivered_is_after_a_restart(disk, autojump_clock):
-    async with opened(disk, Hanging(), max_items=2) as spool:
+    async with opened(disk, Hanging(), max_messages=2) as spool:
         await spool.send_many(numbered(5))
         await blocked()
     far_end = Destination()
-    async with opened(disk, far_end, max_items=2) as spool:
+    async with opened(disk, far_end, max_messages=2) as spool:
         await spool.drained()
     assert far_end.batches == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
 
@@ -213,13 +213,13 @@ async def test_a_try_that_was_cancelled_leaves_its_batch_and_is_not_counted(disk
 
 async def test_attempts_are_counted_on_after_a_restart_for_the_same_batch(disk, autojump_clock):
     first = Destination(*down(1000))
-    async with opened(disk, first, max_items=3, backoff_initial=1.0, backoff_jitter=0.0) as spool:
+    async with opened(disk, first, max_messages=3, backoff_initial=1.0, backoff_jitter=0.0) as spool:
         await spool.send_many(numbered(3))
         await trio.sleep(4)
         await spool.send(b"later")
     assert first.attempts == [1, 2, 3]
     second = Destination()
-    async with opened(disk, second, max_items=100) as spool:
+    async with opened(disk, second, max_messages=100) as spool:
         await spool.drained()
     assert second.attempts == [4, 1]
     assert second.batches == [numbered(3), [b"later"]]
@@ -227,7 +227,7 @@ async def test_attempts_are_counted_on_after_a_restart_for_the_same_batch(disk, 
 
 async def test_a_process_that_is_killed_repeats_the_batch_it_was_at_and_no_more(disk, autojump_clock):
     first = Destination()
-    async with opened(disk, first, max_items=2) as spool:
+    async with opened(disk, first, max_messages=2) as spool:
         await spool.send_many(numbered(6))
         while len(first.batches) < 2:
             await blocked()
@@ -364,21 +364,21 @@ async def test_two_processes_cannot_have_one_spool(disk, autojump_clock):
 @pytest.mark.parametrize(
     "items, why",
     [
-        ([5], "items names place 5, and the batch has places 0 to 1"),
-        ([-1], "items names place -1, and the batch has places 0 to 1"),
-        (["0"], "items are places in the batch, whole numbers from 0, got '0'"),
-        ([0.0], "items are places in the batch, whole numbers from 0, got 0.0"),
-        ([True], "items are places in the batch, whole numbers from 0, got True"),
-        ([None], "items are places in the batch, whole numbers from 0, got None"),
-        ([0, "1"], "items are places in the batch, whole numbers from 0, got '1'"),
-        (2, "items names place 2, and the batch has places 0 to 1"),
+        ([5], "messages has place 5, and the batch has places 0 to 1"),
+        ([-1], "messages has place -1, and the batch has places 0 to 1"),
+        (["0"], "messages are places in the batch, whole numbers from 0, got '0'"),
+        ([0.0], "messages are places in the batch, whole numbers from 0, got 0.0"),
+        ([True], "messages are places in the batch, whole numbers from 0, got True"),
+        ([None], "messages are places in the batch, whole numbers from 0, got None"),
+        ([0, "1"], "messages are places in the batch, whole numbers from 0, got '1'"),
+        (2, "messages has place 2, and the batch has places 0 to 1"),
     ],
     ids=str,
 )
 async def test_a_place_that_is_not_in_the_batch_gives_up_nothing_and_is_tried_again(
     disk, autojump_clock, items, why
 ):
-    far_end = Destination(diskq.Permanent("no", items=items))
+    far_end = Destination(diskq.Permanent("no", messages=items))
     async with opened(disk, far_end, retry_on=OSError) as spool:
         await spool.send_many([b"1", b"2"])
         await until(lambda: spool.statistics().last_error is not None)
@@ -389,7 +389,7 @@ async def test_a_place_that_is_not_in_the_batch_gives_up_nothing_and_is_tried_ag
 
 
 async def test_what_will_never_be_delivered_becomes_a_dead_letter_and_the_others_go_on(disk, autojump_clock):
-    far_end = Destination(diskq.Permanent("HTTP 400", items=[1, 3]))
+    far_end = Destination(diskq.Permanent("HTTP 400", messages=[1, 3]))
     async with opened(disk, far_end) as spool:
         await spool.send_many(numbered(5))
         await spool.drained()
@@ -407,7 +407,7 @@ async def test_what_will_never_be_delivered_becomes_a_dead_letter_and_the_others
 
 async def test_after_max_attempts_a_batch_is_given_up(disk, autojump_clock):
     far_end = Destination(*down(3))
-    async with opened(disk, far_end, max_attempts=3, max_items=2) as spool:
+    async with opened(disk, far_end, max_attempts=3, max_messages=2) as spool:
         await spool.send_many(numbered(3))
         await spool.drained()
         letters = await spool.dead_letters.list()

@@ -110,7 +110,7 @@ async def act(spool: diskq.SpoolChannel, model: Model, rng: random.Random) -> No
 async def live(disk: CrashFS, model: Model, rng: random.Random) -> CrashFS:
     """One process. Returns the disk that it leaves to the next one."""
     options: dict[str, Any] = {
-        "max_items": rng.randrange(1, 8),
+        "max_messages": rng.randrange(1, 8),
         "max_attempts": rng.choice([None, None, MOST_ATTEMPTS]),
         "deliver_timeout": 20.0,
         "pause_after": rng.choice([None, 3]),

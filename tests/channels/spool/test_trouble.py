@@ -249,14 +249,14 @@ async def test_a_batch_that_kills_the_process_is_given_up_in_the_end(disk, autoj
             assert batch.attempts == attempt  # noqa: B023
             killed.append(disk.kill())  # noqa: B023
 
-        async with opened(disk, deliver, max_attempts=3, max_items=2) as spool:
+        async with opened(disk, deliver, max_attempts=3, max_messages=2) as spool:
             if attempt == 1:
                 await spool.send_many(numbered(3))
             while not killed:
                 await blocked()
         disk = killed[0]
     far_end = Destination()
-    async with opened(disk, far_end, max_attempts=3, max_items=2) as spool:
+    async with opened(disk, far_end, max_attempts=3, max_messages=2) as spool:
         await spool.drained()
     assert far_end.got == [b"2"]
     assert [letter.body for letter in dead_letters_in(disk)] == [b"0", b"1"]
@@ -269,7 +269,7 @@ async def test_a_delivered_batch_may_be_made_durable_before_the_next_one(disk, a
     async def deliver(batch: diskq.Batch) -> None:
         found.append(waiting_in(disk.crash()))
 
-    async with opened(disk, deliver, commit="synced", max_items=2) as spool:
+    async with opened(disk, deliver, commit="synced", max_messages=2) as spool:
         spool.pause()
         await spool.send_many(numbered(6), durability="synced")
         spool.resume()
@@ -283,7 +283,7 @@ async def test_a_delivered_batch_may_be_made_durable_before_the_next_one(disk, a
 async def used(disk: CrashFS) -> None:
     """A spool that has been used, with one batch delivered, one letter, a batch that failed, and more."""
     far_end = Destination(None, diskq.Permanent("no", [1]), *down(1000))
-    async with opened(disk, far_end, max_items=3) as spool:
+    async with opened(disk, far_end, max_messages=3) as spool:
         await spool.send_many(numbered(9))
         await until(lambda: len(far_end.batches) > 2)  # a letter is written in a thread
         spool.resume()
@@ -356,7 +356,7 @@ async def test_what_is_dropped_while_it_is_tried_is_not_tried_again(disk, autoju
     caplog.set_level(logging.ERROR)
     bound = diskq.QueueOptions(max_bytes=64 * 1024, on_full="drop_oldest", max_bytes_per_file=4096)
     far_end = Destination(*down(1))
-    async with opened(disk, far_end, queue=bound, max_items=2) as spool:
+    async with opened(disk, far_end, queue=bound, max_messages=2) as spool:
         sent = [b"%04d" % number + b"x" * 996 for number in range(100)]
         for body in sent:
             await spool.send(body)
@@ -486,7 +486,7 @@ async def test_drained_returns_after_the_messages_that_damage_has_left(
     if when == "before an open that counts":
         disk.unlink(f"{PATH}/spool.diskqueue.meta.dat")
     far_end = Destination()
-    async with opened(disk, far_end, queue=files, max_items=10) as spool:
+    async with opened(disk, far_end, queue=files, max_messages=10) as spool:
         disk.rot(name, damaged)
         with trio.fail_after(60):
             await spool.drained()

@@ -72,13 +72,13 @@ class Receive:
 
 @dataclass(frozen=True)
 class ReceiveMany:
-    max_items: int
+    max_messages: int
     max_bytes: int
 
 
 @dataclass(frozen=True)
 class Block:
-    max_items: int
+    max_messages: int
     ends: str  # "commit", "abort", "cancelled"
 
 
@@ -401,14 +401,14 @@ class Run:
         if not self.pending():
             return
         many = partial(self.consumer.receive_many, max_bytes=operation.max_bytes)
-        told = await self.promptly(many, operation.max_items)
+        told = await self.promptly(many, operation.max_messages)
         if isinstance(told, OffsetOutOfRangeError):
             await self.seek(told.partition, told.first)
         else:
-            self.check_portion(told, operation.max_items, operation.max_bytes)
+            self.check_portion(told, operation.max_messages, operation.max_bytes)
 
-    def check_portion(self, messages: list[Message], max_items: int, max_bytes: int) -> None:
-        assert 1 <= len(messages) <= max_items
+    def check_portion(self, messages: list[Message], max_messages: int, max_bytes: int) -> None:
+        assert 1 <= len(messages) <= max_messages
         size = sum(len(message.key) + len(message.value) for message in messages)
         assert len(messages) == 1 or size <= max_bytes
         for message in messages:
@@ -421,8 +421,8 @@ class Run:
             if not self.pending():
                 scope.cancel()
             try:
-                async with self.consumer.receiving(operation.max_items) as messages:
-                    self.check_portion(messages, operation.max_items, 10**9)
+                async with self.consumer.receiving(operation.max_messages) as messages:
+                    self.check_portion(messages, operation.max_messages, 10**9)
                     if operation.ends == "abort":
                         raise ZeroDivisionError
                     if operation.ends == "cancelled":

@@ -28,11 +28,11 @@ class Log:
         self._messages = [Said(offset, when) for offset, when in enumerate(times)]
         self._broken = broken or set()
 
-    def read_many(self, max_items: int, max_bytes: int) -> list[Said]:
+    def read_many(self, max_messages: int, max_bytes: int) -> list[Said]:
         if self.position in self._broken:
             self._broken.remove(self.position)
             raise OSError(5, "the disk says no")
-        some = self._messages[self.position : self.position + min(max_items, 2)]
+        some = self._messages[self.position : self.position + min(max_messages, 2)]
         self.position += len(some)
         return some
 

@@ -47,7 +47,7 @@ def test_a_store_in_use_is_told_of_and_not_touched():
 def test_commands_are_told_one_by_one():
     fs = written(disk(), {5: COMMANDS}, snapshot=oracle.snapshot(4, 1, {"": oracle.Queue()}))
     told = [
-        (each.lsn, each.kind, each.queue, each.priority, each.payload, each.id)
+        (each.lsn, each.kind, each.queue, each.priority, each.body, each.id)
         for each in read_commands(ROOT, 5, fs=fs)
     ]
     assert told == [
@@ -66,7 +66,7 @@ def test_a_record_larger_than_a_window_is_told():
     with opened(fs) as store:
         for size in (5, 3_000_000, 7, 1_048_576, 1):
             store.put(store.queue(), bytes(size))
-    assert [len(each.payload or b"") for each in read_commands(ROOT, 0, fs=fs)] == [
+    assert [len(each.body or b"") for each in read_commands(ROOT, 0, fs=fs)] == [
         len(one) - 14 for one in large
     ]
 

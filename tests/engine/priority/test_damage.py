@@ -220,7 +220,7 @@ def ours(*, closes: bool = True) -> tuple[CrashFS, dict[int, bytes]]:
     assert third is not None
     store.ack(queue, third)
     store.sync()
-    left = {record.id: record.payload for record in store.peek(queue, 100)}
+    left = {record.id: record.body for record in store.peek(queue, 100)}
     if closes:
         store.close()
     else:
@@ -229,7 +229,7 @@ def ours(*, closes: bool = True) -> tuple[CrashFS, dict[int, bytes]]:
 
 
 def payloads(store: PriorityStore) -> set[bytes]:
-    return {record.payload for info in store.queues() for record in store.peek(store.queue(info.name), 100)}
+    return {record.body for info in store.queues() for record in store.peek(store.queue(info.name), 100)}
 
 
 @pytest.mark.sampled

@@ -34,7 +34,7 @@ def log_sync(store: diskq.PriorityStore) -> Sync:
 
 def left_in(disk: FaultFS[CrashFS]) -> list[bytes]:
     with diskq.PriorityStore(stores.ROOT, fs=disk.inner.crash()) as store:
-        return [record.payload for record in store.get_many(store.queue(), 100)]
+        return [record.body for record in store.get_many(store.queue(), 100)]
 
 
 def test_what_it_covers_is_durable_and_can_be_received():
@@ -46,7 +46,7 @@ def test_what_it_covers_is_durable_and_can_be_received():
     sync.barrier.execute(disk)
     store.log.complete(sync, True)
     assert left_in(disk)[:2] == [b"a", b"b"]
-    assert [record.payload for record in store.get_many(store.queue(), 9)] == [b"a", b"b"]
+    assert [record.body for record in store.get_many(store.queue(), 9)] == [b"a", b"b"]
     assert store.steps.is_durable(1)
     assert not store.steps.is_durable(2)
     store.close()
@@ -64,7 +64,7 @@ def test_of_two_at_a_time_either_may_end_first(is_first):
         sync.barrier.execute(disk)
         store.log.complete(sync, True)
     assert store.steps.is_durable(1)
-    assert [record.payload for record in store.get_many(store.queue(), 9)] == [b"a", b"b"]
+    assert [record.body for record in store.get_many(store.queue(), 9)] == [b"a", b"b"]
     assert left_in(disk) == [b"a", b"b"]
     store.close()
 

@@ -58,7 +58,7 @@ class StoreModel(RuleBasedStateMachine):
         name = self.a_name(data)
         records = self.store.get_many(self.store.queue(name), most)
         model = self.models[name]
-        assert [(r.priority, r.id, r.payload) for r in records] == model.ready[:most]
+        assert [(r.priority, r.id, r.body) for r in records] == model.ready[:most]
         del model.ready[:most]
         self.in_hand += [(name, record) for record in records]
 
@@ -74,7 +74,7 @@ class StoreModel(RuleBasedStateMachine):
         else:
             self.store.nack_many(queue, chosen)
             for r in chosen:
-                bisect.insort(self.models[name].ready, (r.priority, r.id, r.payload))
+                bisect.insort(self.models[name].ready, (r.priority, r.id, r.body))
         self.in_hand = [pair for pair in self.in_hand if pair[1] not in chosen]
 
     @rule(name=st.sampled_from(["a", "b"]), word=WORDS)
@@ -101,7 +101,7 @@ class StoreModel(RuleBasedStateMachine):
         self.store = opened(self.fs, **SMALL)
         assert (self.store.repairs, self.store.warnings) == ((), {})
         for name, record in self.in_hand:
-            bisect.insort(self.models[name].ready, (record.priority, record.id, record.payload))
+            bisect.insort(self.models[name].ready, (record.priority, record.id, record.body))
         self.in_hand = []
 
     @invariant()
@@ -118,7 +118,7 @@ class StoreModel(RuleBasedStateMachine):
             return
         found: oracle.State = stored(self.fs)
         for name, model in self.models.items():
-            in_hand = [(r.priority, r.id, r.payload) for each, r in self.in_hand if each == name]
+            in_hand = [(r.priority, r.id, r.body) for each, r in self.in_hand if each == name]
             assert found[name].ordered() == sorted(model.ready + in_hand)
             assert found[name].last_id == model.last_id
 

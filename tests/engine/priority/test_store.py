@@ -249,7 +249,7 @@ def test_messages_come_out_by_priority_and_then_in_turn_also_after_a_restart(imp
         queue = store.create_queue("q", implementation=implementation, key_range=(-3, 3))
         assert store.put_many(queue, bodies, keys) == range(1, count + 1)
         half = store.get_many(queue, count // 2)
-        assert [(r.priority, r.id, r.payload) for r in half] == expected[: count // 2]
+        assert [(r.priority, r.id, r.body) for r in half] == expected[: count // 2]
     with opened(fs) as store:
         queue = store.queue("q")
         assert store.snapshot()
@@ -291,7 +291,7 @@ def test_what_is_given_back_is_where_it_was_here_and_after_a_restart():
         store.nack(queue, first)
         assert store.next_lsn == lsn, "nothing is written"
         expected = [(1, 1, b"one"), (1, 2, b"two"), (1, 3, b"three")]
-        assert [(r.priority, r.id, r.payload) for r in store.peek(queue, 9)] == expected
+        assert [(r.priority, r.id, r.body) for r in store.peek(queue, 9)] == expected
     with opened(fs) as store:
         assert drain(store) == expected
 
@@ -461,7 +461,7 @@ def test_a_message_is_settled_in_its_queue():
 def test_bytes_bound_a_batch():
     with opened(disk()) as store:
         store.put_many(store.queue(), [bytes(10), bytes(4), bytes(4), bytes(4)])
-        sizes = [[len(r.payload) for r in store.get_many(store.queue(), 9, 8)] for _ in range(4)]
+        sizes = [[len(r.body) for r in store.get_many(store.queue(), 9, 8)] for _ in range(4)]
         assert sizes == [[10], [4, 4], [4], []]
         assert store.get(store.queue()) is None
 
@@ -476,14 +476,14 @@ def test_synced_messages_are_seen_when_they_are():
         store.steps.add(queue, *store.steps.checked(queue, [b"written"], 1), "written")
         ticket = store.log.prepare(full=False)
         store.steps.add(queue, *store.steps.checked(queue, [b"later"], 0), "synced")
-        assert [r.payload for r in store.peek(queue, 9)] == [b"written"]
+        assert [r.body for r in store.peek(queue, 9)] == [b"written"]
         assert store.info(queue).stored == 3
         ticket.barrier.execute(store._fs)
-        assert [r.payload for r in store.peek(queue, 9)] == [b"written"]
+        assert [r.body for r in store.peek(queue, 9)] == [b"written"]
         store.log.complete(ticket, is_replaced=True)
-        assert [r.payload for r in store.peek(queue, 9)] == [b"synced", b"written"]
+        assert [r.body for r in store.peek(queue, 9)] == [b"synced", b"written"]
         store.sync()
-        assert [r.payload for r in store.peek(queue, 9)] == [b"synced", b"later", b"written"]
+        assert [r.body for r in store.peek(queue, 9)] == [b"synced", b"later", b"written"]
 
 
 def test_a_deleted_queue_hides_nothing():

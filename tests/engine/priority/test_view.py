@@ -18,7 +18,7 @@ from tests.reference import taskflux_oracle as oracle
 
 def told(look):
     return {
-        name: [(each.id, each.priority, each.payload) for each in queue.table.peek(99)]
+        name: [(each.id, each.priority, each.body) for each in queue.table.peek(99)]
         for name, queue in look.queues.items()
     }
 

@@ -623,7 +623,7 @@ async def _spool(path: str, *, is_killed: bool) -> Told:
         await trio.lowlevel.checkpoint()
         first = batch[0].decode()
         if first == sent[9] and len(batch) == 3:
-            raise diskq.Permanent("nobody of that name", items=[1])
+            raise diskq.Permanent("nobody of that name", messages=[1])
         if first == sent[18]:
             tries.append(batch.attempts)
             if len(tries) == 2:
@@ -632,7 +632,7 @@ async def _spool(path: str, *, is_killed: bool) -> Told:
             raise ConnectionError("nobody there")
         delivered.extend(body.decode() for body in batch)
 
-    how: dict[str, Any] = {"max_items": 3, "backoff_initial": 1e-3, "backoff_jitter": 0.0}
+    how: dict[str, Any] = {"max_messages": 3, "backoff_initial": 1e-3, "backoff_jitter": 0.0}
     queue = diskq.QueueOptions(**NEVER, checkpoint_slice=LONG)
     async with diskq.open_spool(path, deliver, queue=queue, fs=Hasty(), **how) as spool:
         await spool.send_many(raw(sent[:30]))
@@ -786,7 +786,9 @@ async def spool_cut(path: str) -> Told:
             await trio.sleep_forever()
 
     queue = diskq.QueueOptions(**NEVER)
-    async with diskq.open_spool(ROOT, deliver, queue=queue, max_items=3, commit="synced", fs=disk) as spool:
+    async with diskq.open_spool(
+        ROOT, deliver, queue=queue, max_messages=3, commit="synced", fs=disk
+    ) as spool:
         await spool.send_many(raw(sent[:12]))
         await reached.wait()
         await spool.sync()

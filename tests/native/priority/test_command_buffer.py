@@ -93,7 +93,7 @@ def test_a_batch_is_in_the_log_in_order_and_its_messages_are_hidden(messages):
         assert [batch.id_of(number) for number in own] == [*range(1, len(own) + 1)]
         assert (table.ready, table.hidden) == (0, len(own))
         table.reveal(len(own))
-        found = {(record.id, record.priority, record.payload) for record in table.take(len(own))}
+        found = {(record.id, record.priority, record.body) for record in table.take(len(own))}
         assert found == {(batch.id_of(number), messages[number][2], messages[number][1]) for number in own}
 
 

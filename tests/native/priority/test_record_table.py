@@ -32,7 +32,7 @@ def add(records: RecordTable, *keys: int, is_hidden: bool = False) -> None:
 
 
 def keys_and_ids(found: list[PriorityRecord]) -> list[tuple[int, int]]:
-    assert all(record.payload == b"%d" % record.id for record in found)
+    assert all(record.body == b"%d" % record.id for record in found)
     return [(record.priority, record.id) for record in found]
 
 
@@ -146,9 +146,9 @@ def test_hidden_records_take_their_place_when_they_are_revealed(keys):
 def test_the_byte_bound_holds_for_all_but_the_first():
     records = table()
     records.add([bytes(10), bytes(5), bytes(5), bytes(1)], 0, 0, 4)
-    assert [len(record.payload) for record in records.take(9, 3)] == [10]
-    assert [len(record.payload) for record in records.take(9, 10)] == [5, 5]
-    assert [len(record.payload) for record in records.take(9, 0)] == [1]
+    assert [len(record.body) for record in records.take(9, 3)] == [10]
+    assert [len(record.body) for record in records.take(9, 10)] == [5, 5]
+    assert [len(record.body) for record in records.take(9, 0)] == [1]
     assert records.take(9, 0) == []
     assert records.take(0) == []
 
@@ -186,7 +186,7 @@ def test_a_record_has_a_repr():
     records = table()
     add(records, -4)
     (record,) = records.take(1)
-    assert (record.id, record.priority, record.payload, record.queue) == (1, -4, b"1", "q")
+    assert (record.id, record.priority, record.body, record.queue) == (1, -4, b"1", "q")
     assert repr(record) == "PriorityRecord(queue='q', id=1, priority=-4, 1 bytes)"
 
 
@@ -195,7 +195,7 @@ def test_a_record_outlives_its_table():
     add(records, 7)
     (record,) = records.take(1)
     del records
-    assert (record.payload, record.queue) == (b"1", "q")
+    assert (record.body, record.queue) == (b"1", "q")
 
 
 def test_memory_is_given_back_and_used_again():
@@ -455,7 +455,7 @@ class Model(RuleBasedStateMachine):
     def counts(self) -> None:
         found = (self.records.ready, self.records.hidden, self.records.taken)
         assert found == (len(self.ready), len(self.hidden), len(self.taken))
-        sizes = [len(b"%d" % n) for _, n in self.ready + self.hidden] + [len(r.payload) for r in self.taken]
+        sizes = [len(b"%d" % n) for _, n in self.ready + self.hidden] + [len(r.body) for r in self.taken]
         assert self.records.payload_bytes == sum(sizes)
 
 
