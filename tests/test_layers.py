@@ -39,7 +39,7 @@ TABLE = """
   diskq.tools.*     STDLIB LEAVES diskq._native.* diskq.storage.* diskq.engine.* diskq.tools.*
   diskq.tables.*    PURE LEAVES pyarrow.* diskq.storage.* diskq.engine.* diskq.tables.*
   diskq.cli.*       STDLIB LEAVES BELOW trio.* rich.* diskq diskq.cli.*
-  diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq.spark.*
+  diskq.spark.*     STDLIB LEAVES pyspark.* pyarrow.* diskq.engine.* diskq.tables.* diskq.spark.*
   diskq.testing.*   STDLIB LEAVES trio.* diskq.storage.* diskq.testing.*
   pyspark_diskq     PURE diskq.spark.*
 
@@ -48,7 +48,6 @@ TABLE = """
   diskq._native.core.inotify        libc.errno <errno.h> <unistd.h> <sys/inotify.h>
   diskq._native.core.platform       POSIX_C <errno.h> <windows.h> <intrin.h> <sys/eventfd.h>
   diskq._native.core.crc32c         <nmmintrin.h> <arm_acle.h>
-  diskq.spark.arrow                 diskq.tables.arrow
   diskq.storage.fs                  os.* fcntl mmap socket threading time portalocker.*
   diskq.channels.core.cancellation  diskq._native.core.cancellation
   diskq.channels.core.event_loops.seam  diskq._native.core.cancellation sniffio

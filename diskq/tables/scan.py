@@ -13,19 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
-from diskq.errors import CorruptionError, OffsetOutOfRangeError, StreamNotFoundError, TableGapError
+from diskq.errors import CorruptionError, OffsetOutOfRangeError, StreamNotFoundError
 from diskq.storage.fs import FileSystem
 from diskq.tables.arrow import NANOS, batches, schema_of, with_place
+from diskq.tables.extents import extent_of
 from diskq.tables.names import Listing, TableFile, TableFiles
 from diskq.tables.parquet import batches_of, footer_of, open_file
 from diskq.tables.sources import Reader, open_source, pieces
 from diskq.tables.state import TableState
-from diskq.tables.updating import check_source
 
 __all__ = ["TableScan", "dataset"]
-
-# How often the ends of a table and of a log are looked up if retention removes segments meanwhile.
-_TRIES = 3
 
 
 class _Range(NamedTuple):
@@ -75,9 +72,12 @@ class TableScan:
         there = self._source.partitions()
         if partitions is not None and (missing := sorted(set(partitions) - set(there))):
             raise StreamNotFoundError(path, f"there is no partition {missing[0]}: there are {there}")
-        self._ranges = [
-            self._range(partition) for partition in there if partitions is None or partition in partitions
+        extents = [
+            extent_of(self._source, table, partition, allow_gaps=allow_gaps)
+            for partition in there
+            if partitions is None or partition in partitions
         ]
+        self._ranges = [_Range(each.partition, each.start, each.end) for each in extents]
 
     @property
     def _is_timed(self) -> bool:
@@ -86,25 +86,6 @@ class TableScan:
     def reader(self) -> Any:
         """Return the `pyarrow.RecordBatchReader`."""
         return pa.RecordBatchReader.from_batches(self._schema, self._batches())
-
-    def _range(self, partition: int) -> _Range:
-        """Return what there is of a partition now, in the table and in the log together."""
-        source = self._source
-        gap = (0, 0)
-        for _ in range(_TRIES):
-            end = source.next_offset(partition)
-            listing = self._listing(partition)
-            first = source.first_offset(partition)
-            if listing.end is None:
-                return _Range(partition, first, max(first, end))
-            assert self._table is not None
-            check_source(self._table, source, partition, listing)
-            if first <= listing.end or self._allow_gaps:
-                return _Range(partition, listing.files[0].first, max(listing.end, end))
-            gap = (listing.end, first)
-        assert self._table is not None
-        reason = "retention removed them before they came into the table"
-        raise TableGapError(self._table.names.directory, partition, *gap, reason)
 
     def _listing(self, partition: int) -> Listing:
         return Listing([], []) if self._table is None else self._table.names.listing(partition)
