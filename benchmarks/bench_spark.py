@@ -21,6 +21,7 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
     batches, rows = _BATCHES.get(scale.name, (14, 1600))
     warm, times = _REPEATED.get(scale.name, (2, 3))
     work = partial(SparkWork, warm=warm, times=times)
+    three = "partition, offset, timestamp"
     return {
         "read": work("read", rows=small),
         "read parquet": work("read_parquet", rows=small),
@@ -29,6 +30,16 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         "read journals": work("read_journals", rows=small),
         "read 1 KiB": work("read", rows=large),
         "read parquet 1 KiB": work("read_parquet", rows=large),
+        "frame": work("read_frame", rows=small),
+        "frame three": work("read_frame", rows=small, columns=three),
+        "frame count": work("count_frame", rows=small),
+        "frame 1 KiB": work("read_frame", rows=large),
+        "tabled": work("read_tabled", rows=small),
+        "tabled three": work("read_tabled", rows=small, columns=three),
+        "tabled count": work("count_tabled", rows=small),
+        "tabled 1 KiB": work("read_tabled", rows=large),
+        "parquet three": work("read_parquet", rows=small, columns=three),
+        "parquet count": work("count_parquet", rows=small),
         "write": work("write", rows=small),
         "write parquet": work("write_parquet", rows=small),
         "write 1 KiB": work("write", rows=large),

@@ -846,6 +846,24 @@ SPARK = (
         ),
     ),
     Section(
+        "diskq.spark.read of 1,000,000 x 100 B, into noop",
+        (
+            Row("all columns, without a table", "frame", "read parquet", at_least=1.0),
+            Row("partition, offset, timestamp", "frame three", "parquet three", at_least=0.9),
+            Row("count()", "frame count", "parquet count", at_least=3.0),
+            Row("table and tail, all columns", "tabled", "read parquet", at_least=0.8),
+            Row("table and tail, those three", "tabled three", "parquet three"),
+            Row("table and tail, count()", "tabled count", "parquet count"),
+        ),
+    ),
+    Section(
+        "diskq.spark.read of 200,000 x 1 KiB, into noop",
+        (
+            Row("all columns, without a table", "frame 1 KiB", "read parquet 1 KiB"),
+            Row("table and tail, all columns", "tabled 1 KiB", "read parquet 1 KiB"),
+        ),
+    ),
+    Section(
         "Writing: diskq synced and committed, Parquet neither",
         (
             Row(

@@ -117,18 +117,34 @@ class SparkWork:
             cls._spark = None
             shutil.rmtree(cls._inputs or "", ignore_errors=True)
 
-    def stream(self) -> Path:
+    def names(self) -> list[str] | None:
+        """The columns, if they are not all."""
+        return self.columns.split(", ") if self.columns else None
+
+    def stream(self, name: str = "stream", segment_size: int | None = None) -> Path:
         """A stream that holds the rows; made once."""
         from diskq.engine.stream.stream import Stream
         from diskq.options import StreamOptions
 
         assert SparkWork._inputs is not None
-        path = SparkWork._inputs / f"stream-{self.rows.count}-{self.rows.size}"
+        path = SparkWork._inputs / f"{name}-{self.rows.count}-{self.rows.size}"
+        options = StreamOptions(partition_count=PARTITIONS, segment_size=segment_size)
         if not path.exists():
-            with Stream(str(path), options=StreamOptions(partition_count=PARTITIONS)) as stream:
+            with Stream(str(path), options=options) as stream:
                 for messages in self._messages():
                     stream.append_many(messages)
         return path
+
+    def tabled(self) -> tuple[Path, Path]:
+        """A stream that holds the rows, and a table with about nine tenths of them; made once."""
+        import diskq
+
+        assert SparkWork._inputs is not None
+        segment = self.rows.count * (self.rows.size + 26) // PARTITIONS * 2 // 11  # five and a half of them
+        path, lake = self.stream("tabled", segment_size=segment), SparkWork._inputs / "lake"
+        if not (lake / f"topic={path.name}").exists():
+            diskq.open_table(path, lake, compression="none").update()
+        return path, lake
 
     def journals(self) -> Path:
         """A directory of journals that hold the rows, as many as a stream has partitions; made once."""
@@ -182,7 +198,34 @@ def read_journals(work: SparkWork, spark: SparkSession, directory: Path) -> None
 
 
 def read_parquet(work: SparkWork, spark: SparkSession, directory: Path) -> None:
-    _to_nowhere(spark.read.parquet(str(work.parquet(spark))))
+    rows = spark.read.parquet(str(work.parquet(spark)))
+    _to_nowhere(rows.select(work.names() or rows.columns))
+
+
+def count_parquet(work: SparkWork, spark: SparkSession, directory: Path) -> None:
+    assert spark.read.parquet(str(work.parquet(spark))).count() == work.rows.count
+
+
+def read_frame(work: SparkWork, spark: SparkSession, directory: Path) -> None:
+    _to_nowhere(_frame(work, spark, work.stream()))
+
+
+def count_frame(work: SparkWork, spark: SparkSession, directory: Path) -> None:
+    assert _frame(work, spark, work.stream()).count() == work.rows.count
+
+
+def read_tabled(work: SparkWork, spark: SparkSession, directory: Path) -> None:
+    _to_nowhere(_frame(work, spark, *work.tabled()))
+
+
+def count_tabled(work: SparkWork, spark: SparkSession, directory: Path) -> None:
+    assert _frame(work, spark, *work.tabled()).count() == work.rows.count
+
+
+def _frame(work: SparkWork, spark: SparkSession, path: Path, table: Path | None = None) -> DataFrame:
+    from diskq.spark import read
+
+    return read(spark, path, table=table, columns=work.names())
 
 
 def read_tuples(work: SparkWork, spark: SparkSession, directory: Path) -> None:
@@ -248,6 +291,11 @@ WORKS: dict[str, Callable[[SparkWork, Any, Path], Any]] = {
         read,
         read_journals,
         read_parquet,
+        count_parquet,
+        read_frame,
+        count_frame,
+        read_tabled,
+        count_tabled,
         read_tuples,
         write,
         write_parquet,

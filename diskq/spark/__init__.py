@@ -1,9 +1,10 @@
 """diskq in Spark: streams and queues as a data source named `diskq`, in bulk and exactly once.
 
-`session()` is a SparkSession with settings for this work. In a session of your own,
-`spark.read.format("diskq")`, `readStream`, `write` and `writeStream` work without it; `register()` adds
-pushed-down filters. Needs the extra `diskqueue[spark]`, and Java; `diskqueue[spark-jre]` brings one. Modules
-that need pyspark are imported on first use. More: docs/spark.md.
+`session()` is a SparkSession with settings for this work, and `read()` a DataFrame of all messages, with a
+table or without. In a session of your own, `spark.read.format("diskq")`, `readStream`, `write` and
+`writeStream` work without it; `register()` adds pushed-down filters. Needs the extra `diskqueue[spark]`, and
+Java; `diskqueue[spark-jre]` brings one. Modules that need pyspark are imported on first use. More:
+docs/spark.md.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from diskq.distribution import install_command
 if TYPE_CHECKING:
     from diskq.spark.errors import DiskqSparkError as DiskqSparkError, Fault as Fault, classify as classify
     from diskq.spark.java import JavaNotFoundError as JavaNotFoundError, ensure_java as ensure_java
+    from diskq.spark.reading import read as read
     from diskq.spark.sessions import session as session
     from diskq.spark.source import FORMAT as FORMAT, register as register
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "errors": ("DiskqSparkError", "Fault", "classify"),
     "java": ("JavaNotFoundError", "ensure_java"),
+    "reading": ("read",),
     "sessions": ("session",),
     "source": ("FORMAT", "register"),
 }

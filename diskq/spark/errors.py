@@ -48,6 +48,8 @@ _BY_CLASS: dict[type[DiskqError], Code] = {
     errors.StagedError: "DISKQ_STAGED",
     errors.StorageFailedError: "DISKQ_STORAGE_FAILED",
     errors.StreamNotFoundError: "DISKQ_NOT_FOUND",
+    errors.TableGapError: "DISKQ_DATA_LOSS",
+    errors.TableMismatchError: "DISKQ_STREAM_CHANGED",
     errors.UnsupportedFormatError: "DISKQ_FORMAT",
 }
 
