@@ -1,6 +1,7 @@
 """diskq: channels that live on disk.
 
-`open_queue` opens a Trio channel on NSQ's files; `Queue` is the same queue for synchronous programs.
+Channels run on Trio and on asyncio. `open_queue` opens one on NSQ's files; `Queue` is the same queue for
+synchronous programs.
 `open_spool` keeps the messages sent to it until it has delivered them to their destination.
 `open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` and `StreamReader`
 do so in synchronous programs. `Journal`, `JournalReader` and `JournalReaderOffset` are sej's journals.
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from diskq.channels.core.from_threads import ThreadSender as ThreadSender, from_threads as from_threads
     from diskq.channels.core.merging import merge as merge
     from diskq.channels.core.selecting import select as select, select_nowait as select_nowait
+    from diskq.channels.errors import (
+        BrokenResourceError as BrokenResourceError,
+        BusyResourceError as BusyResourceError,
+        ClosedResourceError as ClosedResourceError,
+        EndOfChannel as EndOfChannel,
+        WouldBlock as WouldBlock,
+    )
     from diskq.channels.journal.root_watch import (
         JournalRootWatch as JournalRootWatch,
         watch_root as watch_root,
@@ -187,6 +195,13 @@ _HOMES = {
     "channels.core.from_threads": ("ThreadSender", "from_threads"),
     "channels.core.merging": ("merge",),
     "channels.core.selecting": ("select", "select_nowait"),
+    "channels.errors": (
+        "BrokenResourceError",
+        "BusyResourceError",
+        "ClosedResourceError",
+        "EndOfChannel",
+        "WouldBlock",
+    ),
     "channels.journal.root_watch": ("JournalRootWatch", "watch_root"),
     "channels.journal.scanner": ("JournalScanner", "JournalScannerStatistics", "open_scanner"),
     "channels.journal.shard_scanner": ("JournalShardScanner", "scan_shards"),

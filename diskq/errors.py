@@ -1,8 +1,9 @@
 """The errors of diskq, all derived from `DiskqError`.
 
 Every error names the path, the place and what to do; none carries a message's bytes.
-Channels raise Trio's own errors (`trio.ClosedResourceError`, `trio.BrokenResourceError`,
-`trio.WouldBlock`, ...), with an error of this module as the cause where there is one.
+Channels also raise Trio's own errors, on asyncio as well: `diskq.ClosedResourceError` is Trio's, and so are
+`BrokenResourceError`, `BusyResourceError`, `WouldBlock` and `EndOfChannel`. They have an error of this module
+as the cause where there is one.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ TABLE = """
   diskq._native.core.crc32c         <nmmintrin.h> <arm_acle.h>
   diskq.storage.fs                  os.* fcntl mmap socket threading time portalocker.*
   diskq.channels.core.cancellation  diskq._native.core.cancellation
+  diskq.channels.core.event_loops.on_asyncio  asyncio
   diskq.channels.core.event_loops.seam  diskq._native.core.cancellation sniffio
   diskq.channels.core.sleeping      diskq._native.core.sleep
   diskq.channels.core.gathering     diskq._native.core.send_batch

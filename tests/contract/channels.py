@@ -17,7 +17,8 @@ from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import trio
+import anyio
+import anyio.lowlevel
 
 import diskq
 from diskq.storage.fs import FileSystem
@@ -83,7 +84,7 @@ _SENDERS: WeakKeyDictionary[Any, Callable[[bytes], object]] = WeakKeyDictionary(
 
 
 async def _never(batch: diskq.Batch) -> None:
-    await trio.sleep_forever()
+    await anyio.sleep_forever()
 
 
 def _queue(fs: FileSystem, **options: Any) -> Any:
@@ -126,7 +127,7 @@ async def _threads(fs: FileSystem, **options: Any) -> AsyncIterator[Any]:
 
 async def _use(block: AbstractAsyncContextManager[Any]) -> Any:
     async with block as taken:
-        await trio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
     return taken
 
 

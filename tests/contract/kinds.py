@@ -21,7 +21,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from dataclasses import dataclass
 from typing import Any
 
-import trio
+import anyio
 
 import diskq
 from diskq.engine.journal.files import JournalFiles
@@ -566,7 +566,7 @@ class ChannelKind:
 
 
 async def _never(batch: diskq.Batch) -> None:
-    await trio.sleep_forever()
+    await anyio.sleep_forever()
 
 
 def _collecting(deliver: Callable[..., Any]) -> tuple[list[bytes], Callable[..., Any]]:

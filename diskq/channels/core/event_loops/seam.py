@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
@@ -37,7 +38,7 @@ class Event(Protocol):
 
     def is_set(self) -> bool: ...
 
-    def wait(self) -> Awaitable[None]: ...
+    def wait(self) -> Awaitable[object]: ...
 
 
 class FairLock(Protocol):
@@ -56,7 +57,7 @@ class Scope(Protocol):
     deadline: float
     """When it is cancelled, on the loop's clock."""
     shield: bool
-    """True: the end of the nursery in which the task was started does not cancel it."""
+    """True: what cancels the nursery in which the task was started does not cancel it."""
 
     @property
     def cancelled_caught(self) -> bool:
@@ -72,13 +73,13 @@ class Scope(Protocol):
 
 
 class Nursery(Protocol):
-    """Tasks that have ended when its block is left. If one raises, the others and the block are cancelled."""
+    """Tasks that have ended when its block is left. If one raises, the others are cancelled."""
 
     @property
     def cancel_scope(self) -> Any: ...
 
     def start_soon(
-        self, call: Callable[..., Awaitable[Any]], /, *args: Any, name: object = None
+        self, call: Callable[..., Coroutine[Any, Any, Any]], /, *args: Any, name: object = None
     ) -> object: ...
 
 
@@ -148,7 +149,7 @@ class EventLoop(Protocol):
         `idempotent`: once, however often it was asked for meanwhile.
         """
 
-    def spawn(self, call: Callable[..., Awaitable[Any]], /, *args: Any, name: str) -> object:
+    def spawn(self, call: Callable[..., Coroutine[Any, Any, Any]], /, *args: Any, name: str) -> object:
         """Start a task of diskq's own, which never raises, for as long as the run lasts."""
 
     def on_readable(
@@ -170,12 +171,14 @@ class EventLoop(Protocol):
 
     def move_on_after(self, seconds: float, *, shield: bool = False) -> Scope: ...
 
-    def shielded(self, call: Callable[..., Awaitable[T]], /, *args: Any) -> Awaitable[T]:
+    def shielded(self, call: Callable[..., Coroutine[Any, Any, T]], /, *args: Any) -> Awaitable[T]:
         """Await `call(*args)` to its end, whatever is cancelled meanwhile."""
 
     def open_nursery(self) -> AbstractAsyncContextManager[Any]: ...
 
-    def start(self, nursery: Any, call: Callable[..., Awaitable[Any]], /, *args: Any, name: str) -> object:
+    def start(
+        self, nursery: Any, call: Callable[..., Coroutine[Any, Any, Any]], /, *args: Any, name: str
+    ) -> object:
         """Start a task in a nursery that runs nothing but diskq's own code."""
 
     def event(self) -> Event: ...
@@ -191,6 +194,11 @@ def running_event_loop() -> EventLoop:
     try:
         library = sniffio.current_async_library()
     except sniffio.AsyncLibraryNotFoundError:
-        library = "trio"  # which says so
-    assert library == "trio"
-    return TrioLoop.running()
+        # In a callback of asyncio's there is a loop without a task; elsewhere Trio says that there is none.
+        in_asyncio = "asyncio" in sys.modules and sys.modules["asyncio"]._get_running_loop() is not None
+        library = "asyncio" if in_asyncio else "trio"
+    if library == "trio":
+        return TrioLoop.running()
+    from diskq.channels.core.event_loops.on_asyncio import AsyncioLoop
+
+    return AsyncioLoop.running()

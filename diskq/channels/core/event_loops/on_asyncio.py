@@ -1,0 +1,380 @@
+# asyncio's side of the seam. Law: as seam.py, in asyncio's way with cancellations. One that comes too late
+# is not lost: the call returns its result, and the task is cancelled again at its next pause, unless who
+# cancelled it (`asyncio.timeout`, a TaskGroup) has taken it back by then.
+#
+# A task that is cancelled hears of it when it runs again, and may be woken with a result in between: then it
+# has been both, and the result counts.
+#
+# diskq's own tasks are not among `asyncio.all_tasks()`: a program that cancels those at its end still has to
+# close its stores, and nobody waits for diskq's when the loop ends.
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+import types
+from asyncio import CancelledError, Future, Handle, current_task
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from typing import Any, Self, TypeVar
+
+import outcome
+
+__all__ = ["AsyncioLoop"]
+
+T = TypeVar("T")
+
+_Steps = Generator[Any, Any, Any]
+_MINE = "_diskq_event_loop"
+
+
+class AsyncioLoop:
+    """One asyncio event loop, of the standard library or any other."""
+
+    cancelled = CancelledError
+    current_task = staticmethod(current_task)
+    sleep_for = staticmethod(asyncio.sleep)
+    event = staticmethod(asyncio.Event)
+    lock = staticmethod(asyncio.Lock)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.local: dict[str, Any] = {}
+        self.clock = loop.time
+        self.sleep: Awaitable[Any] = _Awaited(self._sleep)
+        self.loop = loop
+        self._asleep: dict[Any, Future[Any]] = {}
+        self._woken_late: dict[Any, outcome.Outcome[Any] | None] = {}  # they had been cancelled by then
+        self._to_cancel: dict[Any, int] = {}  # with the number of its cancellations
+        self._asked: set[Callable[..., object]] = set()
+
+    @classmethod
+    def running(cls) -> AsyncioLoop:
+        loop = asyncio.get_running_loop()
+        found: AsyncioLoop | None = getattr(loop, _MINE, None)
+        if found is None:
+            found = cls(loop)
+            setattr(loop, _MINE, found)  # it goes with the loop
+        return found
+
+    # --- tasks that sleep -------------------------------------------------------------------------
+
+    def _sleep(
+        self,
+        leave: Callable[[None], object] | None = None,
+        on_wake: Callable[[], object] | None = None,
+        on_cancel: Callable[[], object] | None = None,
+    ) -> _Steps:
+        """Sleep until `wake`. Without a `leave`, a cancellation calls `on_cancel`, and it sleeps on."""
+        task = current_task()
+        was_cancelled = False
+        while True:
+            future = self._asleep[task] = self.loop.create_future()
+            try:
+                woken = yield from future
+                break
+            except CancelledError:
+                was_cancelled = True
+                if self._asleep.get(task) is not future:
+                    woken = self._woken_late.pop(task) if future.cancelled() else future.result()
+                    break
+                if leave is not None:
+                    del self._asleep[task]
+                    leave(None)
+                    raise
+                if on_cancel is not None:
+                    on_cancel()
+            except BaseException:  # it is thrown away, with its loop
+                if self._asleep.pop(task, None) is not None and leave is not None:
+                    leave(None)
+                raise
+        if was_cancelled:
+            self._cancel_later(task)
+        if on_wake is not None:
+            on_wake()
+        return None if woken is None else woken.unwrap()
+
+    def wait(self, leave: Callable[[Any], object], /) -> Awaitable[Any]:
+        return _Awaited(self._sleep, leave)
+
+    def sleep_and(self, on_wake: Callable[[], object], /) -> Awaitable[Any]:
+        return _Awaited(self._sleep, None, on_wake)
+
+    def sleep_or(self, on_cancel: Callable[[], object], /) -> Awaitable[Any]:
+        """Do as `sleep`, and call `on_cancel` at each cancellation."""
+        return _Awaited(self._sleep, None, None, on_cancel)
+
+    def wake(self, task: Any, result: outcome.Outcome[Any] | None = None, /) -> None:
+        future = self._asleep.pop(task)
+        if future.done():
+            self._woken_late[task] = result
+        else:
+            future.set_result(result)
+
+    def wake_all(self, tasks: Iterable[Any], /) -> None:
+        for task in tasks:
+            self.wake(task)
+
+    def _cancel_later(self, task: Any) -> None:
+        if task not in self._to_cancel:
+            self.loop.call_soon(self._cancel_again, task)
+        self._to_cancel[task] = task.cancelling()
+
+    def _cancel_again(self, task: Any) -> None:
+        count = self._to_cancel.pop(task)
+        if not task.done() and 0 < count <= task.cancelling():  # else it was taken back
+            task.uncancel()
+            task.cancel()
+
+    # --- points -----------------------------------------------------------------------------------
+
+    def cancellation_test(self) -> Callable[[], bool]:
+        return bool  # a running task was told of all cancellations; this is False, and quick
+
+    def compiled_test(self) -> None:
+        return None
+
+    @staticmethod
+    @types.coroutine
+    def checkpoint() -> _Steps:
+        yield
+
+    @types.coroutine
+    def checkpoint_if_cancelled(self) -> _Steps:
+        if self._to_cancel and current_task() in self._to_cancel:
+            yield
+
+    @types.coroutine
+    def cancel_shielded_checkpoint(self) -> _Steps:
+        try:
+            yield
+        except CancelledError:
+            self._cancel_later(current_task())
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def sleep_until(self, at: float, /) -> Awaitable[None]:
+        return asyncio.sleep(max(0.0, at - self.clock()))
+
+    async def sleep_forever(self) -> None:
+        await self.loop.create_future()
+
+    # --- what runs beside -------------------------------------------------------------------------
+
+    def has_runnable_tasks(self) -> bool:
+        return True  # as far as asyncio says
+
+    def call_soon(self, act: Callable[..., object], /, *args: Any, idempotent: bool = False) -> None:
+        if idempotent:
+            if act in self._asked:
+                return
+            self._asked.add(act)
+            act, args = self._call_asked, (act,)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(act, *args)
+
+    def _call_asked(self, act: Callable[[], object]) -> None:
+        self._asked.discard(act)
+        act()
+
+    def spawn(
+        self, call: Callable[..., Coroutine[Any, Any, Any]], /, *args: Any, name: str
+    ) -> asyncio.Task[Any]:
+        task = self.loop.create_task(call(*args), name=name)
+        asyncio.tasks._unregister_task(task)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        return task
+
+    def on_readable(
+        self, descriptor: int, act: Callable[[], object], on_end: Callable[[], object], *, name: str
+    ) -> types.SimpleNamespace:
+        self.loop.add_reader(descriptor, act)
+        return types.SimpleNamespace(cancel=lambda: (self.loop.remove_reader(descriptor), on_end()))
+
+    async def wait_readable(self, descriptor: int, /) -> None:
+        future = self.loop.create_future()
+        self.loop.add_reader(descriptor, _set, future)
+        try:
+            await future
+        finally:
+            if not self.loop.is_closed():
+                self.loop.remove_reader(descriptor)
+
+    async def run_in_thread(self, call: Callable[..., T], /, *args: Any) -> T:
+        await self.checkpoint_if_cancelled()
+        task = current_task()
+
+        def work() -> None:
+            self.call_soon(self.wake, task, outcome.capture(call, *args))
+
+        threading.Thread(target=work, name="diskq files").start()
+        result: T = await self.sleep
+        return result
+
+    # --- blocks -----------------------------------------------------------------------------------
+
+    def scope(self, *, shield: bool = False) -> _Scope:
+        return _Scope(self, math.inf, shield)
+
+    def move_on_after(self, seconds: float, *, shield: bool = False) -> _Scope:
+        return _Scope(self, self.clock() + seconds, shield)
+
+    async def shielded(self, call: Callable[..., Coroutine[Any, Any, T]], /, *args: Any) -> T:
+        caller = current_task()
+        task = self.loop.create_task(call(*args))
+        task.add_done_callback(lambda _: self.wake(caller))
+        await self.sleep
+        return task.result()
+
+    def open_nursery(self) -> _Nursery:
+        return _Nursery(self)
+
+    def start(
+        self, nursery: _Nursery, call: Callable[..., Coroutine[Any, Any, Any]], /, *args: Any, name: str
+    ) -> None:
+        nursery.add(self.spawn(call, *args, name=name), is_own=True)
+
+    def is_inside(self, task: Any, /) -> bool:
+        return current_task() is task
+
+
+def _set(future: Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class _Awaited:
+    """Awaits `steps(*args)`, each time anew."""
+
+    __slots__ = ("_args", "_steps")
+
+    def __init__(self, steps: Callable[..., _Steps], *args: Any) -> None:
+        self._steps = steps
+        self._args = args
+
+    def __await__(self) -> _Steps:
+        return self._steps(*self._args)
+
+
+class _Scope:
+    """A block that can be cancelled, as `asyncio.timeout` cancels one."""
+
+    def __init__(self, event_loop: AsyncioLoop, deadline: float, shield: bool) -> None:
+        self.cancelled_caught = False
+        self.shield = shield  # of a nursery that is cancelled from outside: not asyncio's way with its tasks
+        self._event_loop = event_loop
+        self._deadline = deadline
+        self._task: Any = None
+        self._cancellations = 0  # of the task, before this one's
+        self._is_cancelled = self._has_told = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._telling: Handle | None = None
+
+    @property
+    def deadline(self) -> float:
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, at: float) -> None:
+        self._deadline = at
+        if self._task is not None and (self._timer is None or at < self._timer.when()):
+            self._set_timer()
+
+    def __enter__(self) -> Self:
+        self._task = current_task()
+        self._cancellations = self._task.cancelling()
+        self._set_timer()
+        if self._is_cancelled:
+            self._tell()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: types.TracebackType | None
+    ) -> bool:
+        for handle in (self._timer, self._telling):
+            if handle is not None:
+                handle.cancel()
+        task, self._task = self._task, None
+        if self._has_told and task.uncancel() <= self._cancellations and isinstance(value, CancelledError):
+            self.cancelled_caught = True
+        return self.cancelled_caught
+
+    def cancel(self) -> None:
+        if not self._is_cancelled:
+            self._is_cancelled = True
+            if self._task is not None:
+                self._tell()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if self._deadline < math.inf:
+            self._timer = self._event_loop.loop.call_at(self._deadline, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if self._event_loop.clock() < self._deadline:  # it was put off
+            self._set_timer()
+        else:
+            self.cancel()
+
+    def _tell(self) -> None:
+        if self._task is current_task():
+            self._telling = self._event_loop.loop.call_soon(self._tell)  # when it pauses
+        else:
+            self._has_told = True
+            self._task.cancel()
+
+
+class _Nursery:
+    """Tasks that have ended when its block is left. A failure cancels the others."""
+
+    def __init__(self, event_loop: AsyncioLoop) -> None:
+        self._event_loop = event_loop
+        self._tasks: dict[asyncio.Task[Any], bool] = {}  # True: it is diskq's own
+        self._failures: list[BaseException] = []
+        self._waiting: Any = None  # the task that leaves the block
+
+    @property
+    def cancel_scope(self) -> Self:
+        return self
+
+    def cancel(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _cancel_callers(self) -> None:
+        for task in [task for task, is_own in self._tasks.items() if not is_own]:
+            task.cancel()
+
+    def start_soon(
+        self, call: Callable[..., Coroutine[Any, Any, Any]], /, *args: Any, name: object = None
+    ) -> None:
+        self.add(self._event_loop.loop.create_task(call(*args), name=None if name is None else str(name)))
+
+    def add(self, task: asyncio.Task[Any], *, is_own: bool = False) -> None:
+        self._tasks[task] = is_own
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._failures.append(failure)
+            self.cancel()
+        if not self._tasks and self._waiting is not None:
+            self._event_loop.wake(self._waiting)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, value: BaseException | None, trace: object) -> None:
+        if value is not None:
+            self.cancel()
+        if self._tasks:
+            self._waiting = current_task()
+            await self._event_loop.sleep_or(self._cancel_callers)
+        if self._failures:
+            if value is not None and not isinstance(value, CancelledError):
+                self._failures.insert(0, value)
+            raise BaseExceptionGroup("tasks have failed", self._failures)
