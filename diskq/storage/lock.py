@@ -242,9 +242,9 @@ class Lock:
         its = replace(self._holder, staged=tuple(staged), recovering_since=0, has_restarted=False)
         self._note(replace(its, is_unlogged=is_unlogged), can_wait=can_wait)
 
-    def note_never_empty(self) -> None:
-        """Record that no message of the queue is empty; on a full disk, with `write`. Raises OSError."""
-        self._note(replace(self._holder, never_empty=True), can_wait=True)
+    def plan_never_empty(self) -> None:
+        """Let the next `sign` record that no message of the queue is empty."""
+        self._holder = replace(self._holder, never_empty=True)
 
     @property
     def has_foreign(self) -> bool:

@@ -160,12 +160,20 @@ class WriteAheadLogs:
             self._staged = others
         clear_wal(self._fs, path)
 
-    def open(self, buffers: Mapping[int, AppendBuffer], *, is_for_rows: bool) -> None:
+    def open(
+        self,
+        buffers: Mapping[int, AppendBuffer],
+        *,
+        is_for_rows: bool,
+        stagings: Mapping[int, Staging],
+    ) -> None:
         """Create new ones for these buffers; the first has the reserve. Raises OSError.
 
-        With `is_for_rows` no message waits in them. There are none while the lock file cannot name them.
+        With `is_for_rows` no message waits in them. `stagings` are the files of all numbers. There are none
+        while the lock file cannot name them.
         """
         assert not self.displaced
+        self._stagings = stagings
         for number, buffer in buffers.items() if not self._lock.is_behind else ():
             reserve = 0 if self._in_use else RESERVE
             path = self._stagings[number].path

@@ -497,12 +497,17 @@ MUTATIONS = [
     Mutation(FILES, "directories=(self.private,), installs", "installs", by=left_by_an_older_version),
     # Whether a peer was there.
     Mutation(JOURNAL, "self._find_a_peer(points)", "pass", by=a_peer_behind_a_kill),
-    Mutation(JOURNAL, "was_ours = previous is not None", "was_ours = True", by=a_wal_of_long_ago),
+    Mutation(JOURNAL, "opening.lock.previous is not None", "True", by=a_wal_of_long_ago),
     # What recovery does with what it finds.
     Mutation(TRUST, "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
-    Mutation(OPENING, "wals.replay(in_place=in_place, voided=redone.voided)", "pass", by=killed_with_a_wal),
-    Mutation(OPENING, "append_again(each)", "pass", by=a_wal_of_long_ago),
+    Mutation(
+        OPENING,
+        "self.wals.replay(in_place=left.in_place, voided=redone.voided)",
+        "pass",
+        by=killed_with_a_wal,
+    ),
+    Mutation(OPENING, "kind.append_again(each)", "pass", by=a_wal_of_long_ago),
     Mutation(JOURNAL, "is_held=False)\n        self.log.sync()", "is_held=False)", by=a_wal_of_long_ago),
     Mutation(REPLAY, "part.content.startswith(there) and ", "", by=a_wal_of_long_ago),
 ]

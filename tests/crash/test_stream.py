@@ -515,9 +515,9 @@ MUTATIONS = [
         "if False:",
         by=retained_before_the_points_are_told,
     ),
-    Mutation(OPENING, "wals.replay(in_place=in_place, voided=redone.voided)", "pass", by=0),
-    Mutation(OPENING, "in_place=in_place, voided", "voided", by=a_wal_of_long_ago),
-    Mutation(OPENING, "append_again(each)", "pass", by=a_wal_of_long_ago),
+    Mutation(OPENING, "self.wals.replay(in_place=left.in_place, voided=redone.voided)", "pass", by=0),
+    Mutation(OPENING, "in_place=left.in_place, voided", "voided", by=a_wal_of_long_ago),
+    Mutation(OPENING, "kind.append_again(each)", "pass", by=a_wal_of_long_ago),
     Mutation(
         INDEX_REBUILD, "self._changes(self.index, self.rows.index_patches()", "self._changes(self.index, []"
     ),

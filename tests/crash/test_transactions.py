@@ -472,7 +472,7 @@ MUTATIONS: list[tuple[Workload, Mutation]] = [
         two_sinks,
         Mutation(
             STEPS,
-            "if intent is not None:\n            self.roll",
+            "if self._intent is not None:\n            self.roll",
             "if False:\n            self.roll",
         ),
     ),

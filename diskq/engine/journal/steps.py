@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from diskq.engine.journal.redo_source import redo_source
 from diskq.engine.journal.segment import JournalSegment
 from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.log.message_checks import as_body, as_key
-from diskq.engine.log.opening import LogOpening
+from diskq.engine.log.opening import LeftBehind, LogOpening, NewLogs
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, leave_points, read_points
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.steps import DirectorySteps
@@ -27,14 +27,14 @@ from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.log.trust import trust_of_points
 from diskq.errors import DiskFullError, MessageSizeError, OffsetMismatchError
 from diskq.options import JournalOptions
+from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import Replacement, keep_path
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
-from diskq.storage.lock import Lock
 from diskq.storage.log.entries import Displaced
+from diskq.storage.log.replay import Redone
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair, RepairKind
-from diskq.storage.swap import finish_swap
 
 __all__ = ["Item", "JournalSteps", "Key", "Value", "When"]
 
@@ -85,37 +85,43 @@ class JournalSteps(DirectorySteps):
         self._write = self.buffer.appender(Mode.WRITTEN, Admission.FORCED)
         self._hold = self.buffer.appender(Mode.HELD, Admission.FORCED)
         self._segments = SegmentedLog(self._segment, [])
+        self._points = RecoveryPoints(True, {})  # those of the last writer
+        self._was_ours = False
 
     def open(self) -> None:
         """Lock the journal, repair what a crash has left, and continue after the last message.
 
         Raises as `Journal`.
         """
-        fs, files, writer = self._fs, self.files, self.log
-        make_directories(fs, files.path)
-        writer.make_directories(files.path, files.private, files.private_data)
-        opening = LogOpening(fs, writer, Lock(fs, files.lock, self._what), log)
-        writer.on_release(self._segment.abandon)
+        LogOpening(self._fs, self, self.files, log, root=self.path, guarded=self._what).run()
+
+    def prepare(self) -> None:
+        make_directories(self._fs, self.files.path)
+        self.log.make_directories(self.files.path, self.files.private, self.files.private_data)
+
+    def look(self, opening: LogOpening) -> LeftBehind:
+        fs, files = self._fs, self.files
         # Only under the lock: changes in that directory disturb sej's scanners.
-        writer.make_directories(files.directory)
-        finish_swap(fs, files.path, files.swap)
+        self.log.make_directories(files.directory)
         files.move_old_data()
-        points = read_points(fs, files)
-        # A peer that has had the lock since, or tried to get it, has emptied the file, or removed it.
-        previous = opening.lock.previous
-        was_ours = previous is not None
+        points = self._points = read_points(fs, files)
         if not points.partitions and points.is_readable:
             keep_path(fs, self.path)  # once: if there is a point, it was done
-        wals = opening.use_logs(
-            self.options,
-            {0: files.staging},
-            files.redo,
-            lambda: ((0, self._segment.append),),
-            staged=points.staged,
-            most_redo=self.options.redo_log_size,
-        )
-        opening.replay(redo_source(fs, files, previous), in_place=was_ours)
-        if not was_ours:
+        # A peer that has had the lock since, or tried to get it, has emptied the file, or removed it.
+        self._was_ours = opening.lock.previous is not None
+        source = redo_source(fs, files, opening.lock.previous)
+        return LeftBehind(source, staged=points.staged, in_place=self._was_ours)
+
+    def claim(self, opening: LogOpening) -> None:
+        """Do nothing: the lock is the sign that sej looks for."""
+
+    def judge(self, redone: Redone) -> None:
+        """Decide nothing."""
+
+    def recover(self, opening: LogOpening) -> Sequence[Repair]:
+        fs, files, writer, wals = self._fs, self.files, self.log, opening.wals
+        points = self._points
+        if not self._was_ours:
             self._find_a_peer(points)
         writer.pending.removals += files.leftovers()
         found = recover_journal(
@@ -123,7 +129,7 @@ class JournalSteps(DirectorySteps):
             files,
             writer.pending,
             point=points.partitions.get(0) or self._beginning(),
-            trust=trust_of_points(points, 0, wals, was_ours=was_ours),
+            trust=trust_of_points(points, 0, wals, was_ours=self._was_ours),
             has_run_on=wals.has_run_on,
             staged=wals.restored.get(0),
             has_wal=not wals.was_unlogged,
@@ -135,17 +141,31 @@ class JournalSteps(DirectorySteps):
         self._segment.count_from(found.next_offset, None if fs.native else self._wall_clock_ns, on_full)
         self._segments.bases[:] = found.bases
         self._segment.resume(found.bases[-1], found.end, found.rows, writer.pending)
-        writer.sign_lock()
-        opening.report()
-        (noted,) = self.metadata()
-        writer.begin((noted,), can_wait=True)
-        writer.catch_up_before(self._segment.append)
-        writer.note()
-        opening.append_displaced(self._append_again)
-        wals.open({0: self.buffer}, is_for_rows=not self._uses_wal)
-        writer.catch_up_before(self._segment.append)
+        return ()
 
-    def _append_again(self, displaced: Displaced) -> None:
+    def begin(self) -> None:
+        self.log.begin(self.metadata(), can_wait=True)
+
+    def carry_out(self) -> None:
+        """Do nothing: a message of a journal is a whole transaction."""
+
+    def new_logs(self) -> NewLogs:
+        return NewLogs({0: self.files.staging}, {0: self.buffer}, is_for_rows=not self._uses_wal)
+
+    def appends(self) -> Iterable[AppendFile[SejBuffer]]:
+        return (self._segment.append,)
+
+    def unlogged(self) -> Iterable[tuple[int, AppendFile[SejBuffer]]]:
+        return ((0, self._segment.append),)
+
+    def abandon(self) -> None:
+        self._segment.abandon()
+
+    @property
+    def most_redo(self) -> int:
+        return self.options.redo_log_size
+
+    def append_again(self, displaced: Displaced) -> None:
         """Append accepted messages again, durably, if another writer has written in their place."""
         path, part = displaced
         messages = journal_codec.scan(part.content).messages

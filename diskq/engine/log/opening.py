@@ -1,18 +1,22 @@
 # How a queue, a stream or a journal is opened. Law: what the last writer's logs hold is in its files before
 # anybody looks at these; and nothing is appended before what was found is durable.
 #
-# The steps, in this order for every kind. A step that is the kind's is taken between two calls here.
+# `LogOpening.run` has the steps, in this order for every kind. A kind supplies what only it knows (`Opened`):
+# what its small files say, how its files are recovered, and how a message is appended again.
 #
-#   lock             `LogOpening`: the store's lock is held. A swap that was interrupted is finished next.
-#   replay           `replay`: messages that only a log holds are written to their files.
+#   prepare          Directories are made, and names checked.
+#   lock             The store's lock is held. A swap that was interrupted is finished.
+#   look             The kind's small files: what is durable, and whether another program may have written.
+#   claim            The store is marked as diskq's, where another program would look.
+#   replay           Messages that only a log holds are written to their files.
 #   recover          The kind judges its files, by what the last writer left: trust.py.
-#   note             `note_found`: what the kind found, without the messages that are appended again.
-#   sign             `LogWriter.sign_lock`: the lock file names this process.
-#   report           `report`: the repairs are logged, before the next open finds none.
-#   first barrier    The kind makes all of that durable, with its metadata.
-#   append again     `append_displaced`: accepted messages in whose place another program has written.
-#   clear            The same call: the old logs are empty.
-#   new logs         `WriteAheadLogs.open`: only now that the old ones are clear.
+#   sign             The lock file names this process.
+#   report           The repairs are logged, before the next open finds none.
+#   first barrier    All of that is durable, with the metadata: where the next recovery begins.
+#   carry out        What was committed before, and not completed: a transaction.
+#   append again     Accepted messages in whose place another program has written; then the old logs are
+#                    cleared.
+#   new logs         Only now that the old ones are clear.
 #
 # If a process is killed before "sign", the next open finds the same. After "first barrier" it finds a store
 # in order, and perhaps displaced messages, which stay in the logs until they are appended.
@@ -20,92 +24,174 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
+from diskq._native.core.append_buffer import AppendBuffer
 from diskq.engine.log.format import LoggedOptions
-from diskq.engine.log.redo import Appends, Redo
+from diskq.engine.log.redo import Redo
 from diskq.engine.log.writer import LogWriter
+from diskq.storage.append_file import AppendFile
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.log.entries import Displaced, Staging
 from diskq.storage.log.replay import Redone, RedoSource, not_displaced
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair
+from diskq.storage.swap import finish_swap
 from diskq.storage.write_ahead_logs import WriteAheadLogs
 
-__all__ = ["LogOpening"]
+__all__ = ["LeftBehind", "LogOpening", "NewLogs", "Opened"]
+
+
+class LeftBehind(NamedTuple):
+    """What the last writer left, as far as the kind's small files show."""
+
+    source: RedoSource
+    """What a replay of the redo log needs to know."""
+    staged: Sequence[int] = ()
+    """The write-ahead logs in use by another file than the lock's, which a peer may have emptied."""
+    in_place: bool = True
+    """False if another program may have written since: then no write-ahead log is written to the files."""
+
+
+class NewLogs(NamedTuple):
+    """The write-ahead logs that a writer is to have."""
+
+    stagings: Mapping[int, Staging]
+    buffers: Mapping[int, AppendBuffer]
+    is_for_rows: bool
+    """True if no message waits in them."""
+
+
+class _StoreFiles(Protocol):
+    @property
+    def lock(self) -> str: ...
+
+    @property
+    def swap(self) -> str: ...
+
+    @property
+    def redo(self) -> str: ...
+
+
+class Opened(Protocol):
+    """What only one kind knows of its open. Each method may raise OSError, and what the engine documents."""
+
+    options: Any
+    """`LoggedOptions`."""
+    log: LogWriter
+
+    @property
+    def most_redo(self) -> int:
+        """The most bytes that a redo log may have on the disk; 0: there is none."""
+
+    def prepare(self) -> None:
+        """Make the directories and check the names. The lock is not held yet."""
+
+    def look(self, opening: LogOpening) -> LeftBehind:
+        """Return what the last writer left. Nothing is changed that shows it."""
+
+    def claim(self, opening: LogOpening) -> None:
+        """Mark the store as diskq's, where another program would look."""
+
+    def judge(self, redone: Redone) -> None:
+        """Decide about displaced messages of the redo log, before checksums in a write-ahead log are used."""
+
+    def recover(self, opening: LogOpening) -> Sequence[Repair]:
+        """Repair the files, and go on after the last message. Returns the repairs that are logged already."""
+
+    def begin(self) -> None:
+        """Execute the first barrier. Raises DiskFullError, StorageFailedError."""
+
+    def carry_out(self) -> None:
+        """Carry out what was committed before, and not completed."""
+
+    def append_again(self, displaced: Displaced) -> None:
+        """Append messages durably in whose place another program has written."""
+
+    def new_logs(self) -> NewLogs:
+        """Return the write-ahead logs that there are to be from now on."""
+
+    def appends(self) -> Iterable[AppendFile[Any]]:
+        """Return the files that are written to."""
+
+    def unlogged(self) -> Iterable[tuple[int, AppendFile[Any]]]:
+        """Return those with bytes that are durable nowhere yet, each with its partition's number, or 0."""
+
+    def abandon(self) -> None:
+        """Close the files that are written to, without a promise."""
 
 
 class LogOpening:
     """One open of a writer's store, from its lock to its first message."""
 
-    def __init__(self, fs: FileSystem, writer: LogWriter, lock: Lock, topic: Log) -> None:
-        """The writer holds the lock from now on."""
+    lock: Lock
+    wals: WriteAheadLogs
+
+    def __init__(
+        self, fs: FileSystem, kind: Opened, files: _StoreFiles, topic: Log, *, root: str, guarded: str
+    ) -> None:
+        """`root` is the directory of the store, `guarded` is what it is, for errors."""
         self._fs = fs
-        self._writer = writer
+        self._kind = kind
+        self._files = files
         self._topic = topic
+        self._root = root
+        self._guarded = guarded
         self._logged = 0
-        self.lock = writer.hold(lock)
         self.displaced: list[Displaced] = []
         """Accepted messages, with other bytes in their place."""
 
-    def use_logs(
-        self,
-        options: LoggedOptions,
-        stagings: Mapping[int, Staging],
-        redo_path: str,
-        appends: Appends,
-        *,
-        staged: Sequence[int] = (),
-        most_redo: int,
-    ) -> WriteAheadLogs:
-        """Give the writer its logs, at first the last writer's. For the rest see `Redo`, `WriteAheadLogs`.
-
-        `most_redo`: the most bytes that a redo log may have on the disk; 0: there is none.
-        """
-        writer = self._writer
-        wals = writer.use_wals(WriteAheadLogs(self._fs, self.lock, stagings, staged))
-        writer.use_redo(
-            Redo(self._fs, redo_path, self.lock, options, appends, self._topic, writer.clock, most=most_redo)
+    def run(self) -> None:
+        """Open it. What was taken is released by the writer, also if this raises."""
+        fs, kind, files, writer = self._fs, self._kind, self._files, self._kind.log
+        kind.prepare()
+        self.lock = writer.hold(Lock(fs, files.lock, self._guarded))
+        writer.on_release(kind.abandon)
+        finish_swap(fs, self._root, files.swap)
+        left = kind.look(self)
+        options: LoggedOptions = kind.options
+        self.wals = writer.use_wals(WriteAheadLogs(fs, self.lock, left.source.stagings, left.staged))
+        redo = writer.use_redo(
+            Redo(
+                fs,
+                files.redo,
+                self.lock,
+                options,
+                kind.unlogged,
+                self._topic,
+                writer.clock,
+                most=kind.most_redo,
+            )
         )
-        return wals
-
-    def replay(
-        self, source: RedoSource, *, in_place: bool = True, judge: Callable[[Redone], None] = lambda _: None
-    ) -> Redone:
-        """Write to the files what only the logs hold. Raises as `replay_redo`, and OSError.
-
-        `in_place`: False if another program may have written since; then nothing of a write-ahead log is
-        written. `judge` may decide about displaced messages, before the checksums in a write-ahead log are
-        used.
-        """
-        writer = self._writer
-        redo, wals = writer.redo, writer.wals
-        assert redo is not None
-        assert wals is not None
-        redone = redo.replay(source)
-        judge(redone)
-        wals.replay(in_place=in_place, voided=redone.voided)
-        self.displaced = [*redone.displaced, *wals.displaced]
-        writer.repairs += [*wals.unreported, *redone.repairs, *wals.repairs]
-        return redone
+        kind.claim(self)
+        redone = redo.replay(left.source)
+        kind.judge(redone)
+        self.wals.replay(in_place=left.in_place, voided=redone.voided)
+        self.displaced = [*redone.displaced, *self.wals.displaced]
+        writer.repairs += [*self.wals.unreported, *redone.repairs, *self.wals.repairs]
+        reported = kind.recover(self)
+        writer.sign_lock()
+        self._report(reported)
+        kind.begin()
+        writer.catch_up_before(*kind.appends())
+        kind.carry_out()
+        writer.note()
+        for each in self.displaced:
+            kind.append_again(each)
+        self.displaced.clear()
+        self.wals.clear()
+        redo.clear_old()
+        self._report()
+        logs = kind.new_logs()
+        self.wals.open(logs.buffers, is_for_rows=logs.is_for_rows, stagings=logs.stagings)
+        writer.catch_up_before(*kind.appends())
 
     def note_found(self, repairs: Iterable[Repair], counted: Callable[[bytes], int]) -> None:
         """Note repairs of the kind, without the messages that are appended again. See `not_displaced`."""
-        self._writer.repairs += not_displaced(repairs, self.displaced, counted)
+        self._kind.log.repairs += not_displaced(repairs, self.displaced, counted)
 
-    def report(self, reported: Sequence[Repair] = ()) -> None:
+    def _report(self, reported: Sequence[Repair] = ()) -> None:
         """Log the repairs that are not logged yet, but for those that the kind has `reported` itself."""
-        repairs = self._writer.repairs
+        repairs = self._kind.log.repairs
         self._logged = self._topic.report_repairs(repairs, self._logged, reported=reported)
-
-    def append_displaced(self, append_again: Callable[[Displaced], None]) -> None:
-        """Append displaced messages durably, and clear the last writer's logs. Raises as `append_again`."""
-        writer = self._writer
-        for each in self.displaced:
-            append_again(each)
-        self.displaced.clear()
-        assert writer.redo is not None
-        assert writer.wals is not None
-        writer.wals.clear()
-        writer.redo.clear_old()
-        self.report()

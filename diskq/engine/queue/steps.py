@@ -8,13 +8,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from diskq._native.queue.codec import count, scan
 from diskq.engine.log.exclusive import exclusive
-from diskq.engine.log.opening import LogOpening
+from diskq.engine.log.opening import LeftBehind, LogOpening, NewLogs
 from diskq.engine.log.recovery import OpenRepairs
 from diskq.engine.log.shared_sync import SharedCall
 from diskq.engine.log.steps import LogSteps
@@ -30,16 +30,15 @@ from diskq.engine.queue.redo_source import redo_source
 from diskq.engine.queue.tail import FifoTail
 from diskq.errors import DiskFullError
 from diskq.options import QueueOptions
+from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import Replacement
 from diskq.storage.checksums import void_rows
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
-from diskq.storage.lock import Lock
 from diskq.storage.log.entries import Displaced
 from diskq.storage.log.replay import Redone
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair, RepairKind, keep_content
-from diskq.storage.swap import finish_swap
 
 __all__ = ["QueueStatistics", "QueueSteps"]
 
@@ -126,12 +125,20 @@ class QueueSteps(LogSteps):
         self._is_spill_due = False  # True if the next barrier is to include what waits in memory
         self._uses_wal = self.quota.plan_wal(is_wanted=uses_wal)
         self._is_open = False
+        self._has_voided = False  # checksums where another program has written
         self._never_empty = never_empty
 
     # --- from open to close -----------------------------------------------------------------------
 
     def open(self) -> None:
         """Lock it, repair what a crash has left, and go on after the last message. Raises as `Queue`."""
+        files = self._files
+        LogOpening(self._fs, self, files, log, root=files.directory, guarded=files.what).run()
+        self._is_open = True
+        self._note_refused_wal()
+        self.quota.join(self.head.position)
+
+    def prepare(self) -> None:
         fs, files, writer = self._fs, self._files, self.log
         if fs.size_of(files.lock) is None and fs.size_of(files.metadata) is None:
             self.quota.check_new()
@@ -140,59 +147,77 @@ class QueueSteps(LogSteps):
             writer.pending.directories[files.directory] = None
         writer.pending.directories[files.private] = None
         writer.on_release(lambda: self.quota.close(is_dropped=writer.is_dropped))
-        opening = LogOpening(fs, writer, Lock(fs, files.lock, files.what), log)
-        lock = opening.lock
-        writer.on_release(self._append.abandon)
-        finish_swap(fs, files.directory, files.swap)
-        wals = opening.use_logs(
-            self.options,
-            {0: files.staging},
-            files.redo,
-            lambda: ((0, self._append),),
-            most_redo=self.quota.most_redo,
-        )
-        writer.on_release(self.head.release)
-        redone = opening.replay(redo_source(files), judge=self._void_overwritten)
-        use = QueueUse.before(lock.previous, wals, never_empty=self._never_empty)
-        acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
-        framing, any_size = self._parts.framing, self._parts.any_size
-        found = QueueRecovery(fs, files, framing, any_size, use, acts, log_repair=log.report_repair).run()
-        if redone.voided or (found.sizes and not found.is_ours):
-            lock.plan_foreign()
-        writer.sign_lock()
-        if self._never_empty:
-            lock.note_never_empty()
-        writer.catch_up_before(self._append)
-        repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
-        self._sealed.find(found.sizes, found.write.file)
-        opening.note_found(found.repairs, _count)
-        self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
-        self.head.begin(found.read, found.depth, counted=(found.counted_from, found.write))
-        self.tail.begin(found.write, found.rows, is_there=found.write.file in found.sizes)
-        opening.report(found.reported)
-        self.sync()
-        opening.append_displaced(self._append_again)
-        self._is_open = True
-        self._take_wal()
-        writer.catch_up_before(self._append)
-        self.quota.join(self.head.position)
 
-    def _void_overwritten(self, redone: Redone) -> None:
+    def look(self, opening: LogOpening) -> LeftBehind:
+        return LeftBehind(redo_source(self._files))
+
+    def claim(self, opening: LogOpening) -> None:
+        """Do nothing: nsqd looks for no sign of another program."""
+
+    def judge(self, redone: Redone) -> None:
         """Remove checksums of displaced messages, where another program's messages are."""
         files = self._files
         for each in redone.displaced:
             if is_of_another_program(self._fs, files, each):
                 void_rows(self._fs, files.checksum_file(each.part.file), each.part.position)
                 redone.voided[0, each.part.file] = each.part.position
+        self._has_voided = bool(redone.voided)
+
+    def recover(self, opening: LogOpening) -> Sequence[Repair]:
+        fs, files, writer, lock = self._fs, self._files, self.log, opening.lock
+        use = QueueUse.before(lock.previous, opening.wals, never_empty=self._never_empty)
+        acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
+        framing, any_size = self._parts.framing, self._parts.any_size
+        found = QueueRecovery(fs, files, framing, any_size, use, acts, log_repair=log.report_repair).run()
+        if self._has_voided or (found.sizes and not found.is_ours):
+            lock.plan_foreign()
+        repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
+        self._sealed.find(found.sizes, found.write.file)
+        opening.note_found(found.repairs, _count)
+        self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
+        self.head.begin(found.read, found.depth, counted=(found.counted_from, found.write))
+        self.tail.begin(found.write, found.rows, is_there=found.write.file in found.sizes)
+        if self._never_empty:
+            lock.plan_never_empty()
+        return found.reported
+
+    def begin(self) -> None:
+        self.sync()
+
+    def carry_out(self) -> None:
+        """Do nothing: a message of a queue is a whole transaction."""
+
+    def new_logs(self) -> NewLogs:
+        return NewLogs({0: self._files.staging}, {0: self.buffer}, is_for_rows=not self._uses_wal)
+
+    def appends(self) -> Iterable[AppendFile[Any]]:
+        return (self._append,)
+
+    def unlogged(self) -> Iterable[tuple[int, AppendFile[Any]]]:
+        return ((0, self._append),)
+
+    def abandon(self) -> None:
+        try:
+            self._append.abandon()
+        finally:
+            self.head.release()
+
+    @property
+    def most_redo(self) -> int:
+        return self.quota.most_redo
 
     def _take_wal(self) -> None:
         wals = self.log.wals
         assert wals is not None
-        wals.open({0: self.buffer}, is_for_rows=not self._uses_wal)
-        if self._uses_wal and not wals:
+        logs = self.new_logs()
+        wals.open(logs.buffers, is_for_rows=logs.is_for_rows, stagings=logs.stagings)
+        self._note_refused_wal()
+
+    def _note_refused_wal(self) -> None:
+        if self._uses_wal and not self.log.wals:
             self.log.was_refused = True
 
-    def _append_again(self, displaced: Displaced) -> None:
+    def append_again(self, displaced: Displaced) -> None:
         """Append accepted messages again, durably: another program's bytes have taken their place."""
         path, part = displaced
         bodies = scan(part.content).bodies

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from diskq.engine.log.append_mode import Admission, Mode
 from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.message_checks import as_body, as_key
 from diskq.engine.log.missing_start import missing_start
-from diskq.engine.log.opening import LogOpening
+from diskq.engine.log.opening import LeftBehind, LogOpening, NewLogs
 from diskq.engine.log.recovery import FoundLog
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, leave_points, read_points
 from diskq.engine.log.segment import SegmentedLog
@@ -35,7 +35,7 @@ from diskq.engine.stream.redo_source import redo_source
 from diskq.engine.stream.retention import PartitionRetention, RetentionReport, remove_oldest, retain
 from diskq.engine.stream.segment import TripletSegment
 from diskq.engine.stream.segment_ages import SegmentAges
-from diskq.engine.stream.settings import read_settings, settings_as, settings_of
+from diskq.engine.stream.settings import StreamSettings, read_settings, settings_as, settings_of
 from diskq.engine.stream.start import read_first
 from diskq.engine.stream.time_summary import forget_from, forget_removed
 from diskq.engine.stream.transactions import roll_forward as rollforward
@@ -46,15 +46,12 @@ from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import Barrier, Replacement, keep_path
 from diskq.storage.budget import BLOCK, WALS_IN_A_BUDGET, BudgetShare
 from diskq.storage.fs import AnyPath, FileSystem, directory_of
-from diskq.storage.lock import Lock
 from diskq.storage.log.entries import Displaced
-from diskq.storage.log.replay import RedoSource
+from diskq.storage.log.replay import Redone
 from diskq.storage.log_events import Log
 from diskq.storage.redo_log import LEAST_SIZE
 from diskq.storage.repairs import Repair, RepairKind, keep_content
-from diskq.storage.swap import finish_swap
 from diskq.storage.write_ahead_log import RESERVE, ROWS_SIZE, SIZE
-from diskq.storage.write_ahead_logs import WriteAheadLogs
 
 __all__ = ["Item", "Key", "StreamSteps", "Value", "When", "key_maker"]
 
@@ -185,6 +182,10 @@ class StreamSteps(DirectorySteps):
         self._ages = None if options.segment_age is None else SegmentAges(options.segment_age)
         if self._ages is not None:
             self.log.policy.timeout = min(self.log.policy.timeout, self._ages.age)
+        self._takes_over = self._was_ours = False
+        self._made_owner: OwnerFile | None = None  # in this open, while it may fail
+        self._old_settings: StreamSettings | None = None
+        self._intent: Intent | None = None  # of a transaction that is to be carried out
 
     # --- opening ----------------------------------------------------------------------------------
 
@@ -193,45 +194,89 @@ class StreamSteps(DirectorySteps):
 
         Raises as `Stream`.
         """
-        fs, files, writer = self._fs, self.files, self.log
-        _make_with_parents(fs, files.path)
-        private_parts = directory_of(files.partition(0).private)
-        writer.make_directories(files.path, files.private, private_parts, files.parts)
-        writer.on_release(self._leave_budget)
-        opening = LogOpening(fs, writer, Lock(fs, files.lock, self._what), log)
-        writer.on_release(self._abandon_segments)
-        made: OwnerFile | None = None
+        self._takes_over = take_over
+        opening = LogOpening(self._fs, self, self.files, log, root=self.path, guarded=self._what)
         try:
-            finish_swap(fs, files.path, files.swap)
-            was_ours = owner_state(fs, files) == "ours"
-            source = redo_source(fs, files)
-            wals = opening.use_logs(
-                self.options,
-                source.stagings,
-                files.redo,
-                self._unlogged,
-                staged=read_points(fs, files).staged,
-                most_redo=self._most_redo,
-            )
-            if not was_ours:
-                wals.clear_empty()
-                # Before diskq's owner file says that no peer has written since the points were noted.
-                leave_points(fs, files, read_points(fs, files))
-            self._owner = OwnerFile(fs, files, take_over=take_over)
-            made = None if was_ours else self._owner
-            writer.repairs += self._owner.repairs
-            self._go_on(opening, was_ours, source)
+            opening.run()
         except BaseException:
             # The next producer must not find an owner file that did not exist before.
-            if made is not None:
+            if self._made_owner is not None:
                 with contextlib.suppress(OSError):
-                    Barrier(removals=made.removals()).execute(fs)
+                    Barrier(removals=self._made_owner.removals()).execute(self._fs)
             raise
-        self._open_wals(opening.lock)
+        self._made_owner = None
         self._join_budget()
 
+    def prepare(self) -> None:
+        _make_with_parents(self._fs, self.path)
+        private_parts = directory_of(self.files.partition(0).private)
+        self.log.make_directories(self.path, self.files.private, private_parts, self.files.parts)
+        self.log.on_release(self._leave_budget)
+
+    def look(self, opening: LogOpening) -> LeftBehind:
+        fs, files = self._fs, self.files
+        self._was_ours = owner_state(fs, files) == "ours"
+        staged = read_points(fs, files).staged
+        return LeftBehind(redo_source(fs, files), staged=staged, in_place=self._was_ours)
+
+    def claim(self, opening: LogOpening) -> None:
+        fs, files = self._fs, self.files
+        if not self._was_ours:
+            opening.wals.clear_empty()
+            # Before diskq's owner file says that no peer has written since the points were noted.
+            leave_points(fs, files, read_points(fs, files))
+        self._owner = OwnerFile(fs, files, take_over=self._takes_over)
+        self._made_owner = None if self._was_ours else self._owner
+        self.log.repairs += self._owner.repairs
+        self._read_settings()
+
+    def judge(self, redone: Redone) -> None:
+        """Decide nothing."""
+
+    def recover(self, opening: LogOpening) -> Sequence[Repair]:
+        self._intent = pending(self._fs, self.files)
+        self._open_partitions(opening, self._intent)
+        self._make_router()
+        return ()
+
+    def begin(self) -> None:
+        settings = () if self.settings == self._old_settings else (settings_as(self.files, self.settings),)
+        self.log.begin((*settings, *self.metadata()), can_wait=not settings)
+
+    def carry_out(self) -> None:
+        """Carry out a transaction whose intent is durable. Only after it may more be appended."""
+        if self._intent is not None:
+            self.roll_forward(self._intent, is_new=False)
+            self._retire(self.settings.partitions)
+            self._intent = None
+        else:
+            rollforward.forget(self._fs, self.files)
+        if self._ages is not None:
+            self._ages.resume(self._found_ages(), self.log.clock())
+
+    def new_logs(self) -> NewLogs:
+        stagings = {index: its.files.staging for index, its in enumerate(self._partitions)}
+        buffers = {index: its.buffer for index, its in enumerate(self._partitions[:_MOST_WALS])}
+        return NewLogs(stagings, buffers, is_for_rows=not self._uses_wal)
+
+    def appends(self) -> Iterable[AppendFile[TripletBuffer]]:
+        return (its.segment.append for its in self._partitions)
+
+    def unlogged(self) -> Iterable[tuple[int, AppendFile[TripletBuffer]]]:
+        changed = self._changed
+        changed.look()
+        found = [(index, self._partitions[index].segment.append) for index in sorted(changed.to_log)]
+        unlogged = [(index, append) for index, append in found if append.unlogged_size > 0]
+        changed.to_log = {index for index, _ in unlogged}
+        return unlogged
+
+    def abandon(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for partition in self._partitions:
+                stack.callback(partition.segment.abandon)
+
     @property
-    def _most_redo(self) -> int:
+    def most_redo(self) -> int:
         """The most bytes that the redo log may have: a small part of a budget, and 0 in a small one."""
         options = self.options
         most = options.redo_log_size
@@ -244,18 +289,10 @@ class StreamSteps(DirectorySteps):
         count = min(_MOST_WALS, self.settings.partitions)
         return count * ROWS_SIZE if is_for_rows else count * SIZE + RESERVE
 
-    def _unlogged(self) -> list[tuple[int, AppendFile[TripletBuffer]]]:
-        """Return the data files with bytes that are durable nowhere yet, each with its partition's number."""
-        changed = self._changed
-        changed.look()
-        found = [(index, self._partitions[index].segment.append) for index in sorted(changed.to_log)]
-        unlogged = [(index, append) for index, append in found if append.unlogged_size > 0]
-        changed.to_log = {index for index, _ in unlogged}
-        return unlogged
-
-    def _go_on(self, opening: LogOpening, was_ours: bool, source: RedoSource) -> None:
-        fs, files, writer = self._fs, self.files, self.log
-        existing = read_settings(fs, files)
+    def _read_settings(self) -> None:
+        """Take the settings that the stream has, or give it its own. Raises DiskFullError without space."""
+        fs, files = self._fs, self.files
+        existing = self._old_settings = read_settings(fs, files)
         self.settings = settings_of(self.options, existing, files.settings)
         self._framing = TripletFraming(
             self.options.min_message_size,
@@ -276,27 +313,8 @@ class StreamSteps(DirectorySteps):
                 self.options.budget.max_bytes // WALS_IN_A_BUDGET
             )
             if existing is None and not files.partitions():
-                logs = self._wals_size(is_for_rows=not self._uses_wal) + self._most_redo
+                logs = self._wals_size(is_for_rows=not self._uses_wal) + self.most_redo
                 self._disk_share.check_new(self.settings.partitions, logs)
-        intent = pending(fs, files)
-        self._open_partitions(opening, was_ours, source, intent)
-        self._make_router()
-        writer.sign_lock()
-        opening.report()
-        settings = () if self.settings == existing else (settings_as(files, self.settings),)
-        (points,) = self.metadata()
-        writer.begin((*settings, points), can_wait=not settings)
-        self.log.catch_up_before(*(its.segment.append for its in self._partitions))
-        # Everything found is durable, the intent's name too. Only after the transaction may more be appended.
-        if intent is not None:
-            self.roll_forward(intent, is_new=False)
-            self._retire(self.settings.partitions)
-        else:
-            rollforward.forget(fs, files)
-        if self._ages is not None:
-            self._ages.resume(self._found_ages(), writer.clock())
-        writer.note()
-        opening.append_displaced(self._append_again)
 
     def _make_router(self) -> None:
         self.router = StreamRouter(
@@ -321,11 +339,6 @@ class StreamSteps(DirectorySteps):
         del self._partitions[count:]
         self._make_router()
 
-    def _abandon_segments(self) -> None:
-        with contextlib.ExitStack() as stack:
-            for partition in self._partitions:
-                stack.callback(partition.segment.abandon)
-
     def _leave_budget(self) -> None:
         if self.share is not None:
             if self.log.is_dropped:
@@ -339,15 +352,12 @@ class StreamSteps(DirectorySteps):
             self._ages.forget(index)
         self.log.segment_filled(self._partitions[index].log)
 
-    def _open_partitions(
-        self, opening: LogOpening, was_ours: bool, source: RedoSource, intent: Intent | None
-    ) -> None:
+    def _open_partitions(self, opening: LogOpening, intent: Intent | None) -> None:
         points = read_points(self._fs, self.files)
         if points.is_readable and not points.partitions:
             keep_path(self._fs, self.path)  # once: if there are points, it was done
         self.log.pending.removals += self.files.leftovers()
         there = self.files.partitions()
-        opening.replay(source, in_place=was_ours)
         refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
         # A transaction may be pending for partitions that are no longer written to.
         count = max(self.settings.partitions, *(index + 1 for index in refilled), 0)
@@ -355,7 +365,7 @@ class StreamSteps(DirectorySteps):
             if index < count:
                 self.files.partition(index).check_names()
         for index in range(count):
-            self._open_partition(opening, index, points, was_ours, refilled.get(index, range(0)))
+            self._open_partition(opening, index, points, refilled.get(index, range(0)))
         # Partitions that are no longer written to are left whole, and keep their recovery points.
         for index in points.partitions if points.is_readable else there:
             if index < count:
@@ -365,7 +375,7 @@ class StreamSteps(DirectorySteps):
             elif points.is_closed:
                 self._others[index] = self._left_as_it_is(index, points.partitions[index])
             else:
-                found = self._recovered(opening, index, points, was_ours, range(0))
+                found = self._recovered(opening, index, points, range(0))
                 bases = found.bases or [found.next_offset]
                 self._others[index] = RecoveryPoint(bases[-1], found.end, found.next_offset, bases[0])
 
@@ -383,19 +393,18 @@ class StreamSteps(DirectorySteps):
         return point._replace(first=bases[0])
 
     def _recovered(
-        self, opening: LogOpening, index: int, points: RecoveryPoints, was_ours: bool, refilled: range
+        self, opening: LogOpening, index: int, points: RecoveryPoints, refilled: range
     ) -> FoundLog:
         files = self.files.partition(index)
         self.log.make_directories(files.private)
-        wals = self.log.wals
-        assert wals is not None
+        wals = opening.wals
         found = recover_partition(
             self._fs,
             files,
             self._framing,
             self.log.pending,
             point=points.partitions.get(index),
-            trust=trust_of_points(points, index, wals, was_ours=was_ours),
+            trust=trust_of_points(points, index, wals, was_ours=self._was_ours),
             strict=self.options.strict,
             refilled=refilled,
             staged=wals.restored.get(index),
@@ -408,11 +417,11 @@ class StreamSteps(DirectorySteps):
         return count(records, self._framing.varuint).records
 
     def _open_partition(
-        self, opening: LogOpening, index: int, points: RecoveryPoints, was_ours: bool, refilled: range
+        self, opening: LogOpening, index: int, points: RecoveryPoints, refilled: range
     ) -> None:
         files = self.files.partition(index)
         self.log.make_directories(files.directory)
-        found = self._recovered(opening, index, points, was_ours, refilled)
+        found = self._recovered(opening, index, points, refilled)
         if found.changed_from is not None:
             forget_from(self._fs, files, found.changed_from)
         bases = found.bases or [found.next_offset]
@@ -429,7 +438,7 @@ class StreamSteps(DirectorySteps):
         self._partitions.append(partition)
         segment.resume(bases[-1], found.end, found.rows, self.log.pending)
 
-    def _append_again(self, displaced: Displaced) -> None:
+    def append_again(self, displaced: Displaced) -> None:
         """Append accepted messages again, durably, if another producer has written in their place."""
         path, part = displaced
         number = part.group
@@ -460,14 +469,6 @@ class StreamSteps(DirectorySteps):
                 saved_as=aside,
             )
         )
-
-    def _open_wals(self, lock: Lock) -> None:
-        """Open new write-ahead logs: the messages of the old ones are written and synced."""
-        stagings = {index: its.files.staging for index, its in enumerate(self._partitions)}
-        buffers = {index: its.buffer for index, its in enumerate(self._partitions[:_MOST_WALS])}
-        wals = self.log.use_wals(WriteAheadLogs(self._fs, lock, stagings))
-        wals.open(buffers, is_for_rows=not self._uses_wal)
-        self.log.catch_up_before(*(its.segment.append for its in self._partitions))
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -711,7 +712,7 @@ class StreamSteps(DirectorySteps):
         if self._disk_share is not None:
             self.router.index_bytes = INDEX_BYTES
             wals = self.log.wals.size if self.log.wals is not None else 0
-            wals += self._most_redo
+            wals += self.most_redo
             self.share = self._disk_share.join(self._partitions, wals, self.options.on_full, self.router)
             self.log.note()
 
