@@ -30,7 +30,7 @@ async def queue(directory: str, *, phases: int, count: int, warm_up: float) -> d
     os.mkdir(f"{directory}/queue")
     # A bound, and what is oldest goes: so that the disk does not fill.
     async with open_queue(
-        f"{directory}/queue", "bench", max_bytes=2**30, on_full="drop_oldest", max_bytes_per_file=2**26
+        f"{directory}/queue", "bench", max_bytes=2**30, on_full="drop_oldest", segment_size=2**26
     ) as events:
         return await _measured(f"{directory}/queue", events.send_many, phases, count, warm_up)
 

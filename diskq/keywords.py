@@ -63,7 +63,7 @@ class QueueKeywords(TypedDict, total=False):
     another program finds what is in the log alone only after diskq has opened the store."""
     redo_log_size: int
     """Default: `4 * 1024 * 1024`. The redo log grows up to this size; it begins with 64 KiB."""
-    max_bytes_per_file: int
+    segment_size: int
     """Default: `100 * 1024 * 1024`. The queue starts a new file before the current one would grow past this
     (nsqd's default)."""
     min_message_size: int

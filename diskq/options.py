@@ -167,7 +167,7 @@ class QueueOptions(_LoggedOptions):
     No option is part of the format: a queue may be reopened with other options at any time.
     """
 
-    max_bytes_per_file: int = 100 * MIB
+    segment_size: int = 100 * MIB
     """The queue starts a new file before the current one would grow past this (nsqd's default)."""
     min_message_size: int = 0
     """Smaller messages are refused; set 1 to forbid empty ones."""
@@ -186,7 +186,7 @@ class QueueOptions(_LoggedOptions):
     """Raise `CorruptionError` at damage, at open and when reading, instead of reporting it and going on."""
 
     def __post_init__(self) -> None:
-        _at_least("max_bytes_per_file", self.max_bytes_per_file, 1)
+        _at_least("segment_size", self.segment_size, 1)
         _at_least("min_message_size", self.min_message_size, 0)
         _at_least("max_message_size", self.max_message_size, max(1, self.min_message_size))
         if self.max_message_size > _LARGEST_MESSAGE:
@@ -203,11 +203,11 @@ class QueueOptions(_LoggedOptions):
             )
 
     @property
-    def file_size(self) -> int:
-        """The size at which a new file starts: `max_bytes_per_file`, or an eighth of a smaller bound."""
+    def roll_size(self) -> int:
+        """The size at which a new file starts: `segment_size`, or an eighth of a smaller bound."""
         bounds = [self.max_bytes, self.budget.max_bytes if self.budget is not None else None]
         parts = [bound // _FILES_IN_A_BOUND for bound in bounds if bound is not None]
-        return min([self.max_bytes_per_file, *parts])
+        return min([self.segment_size, *parts])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,7 @@ async def healing(directory: str) -> None:
                     budget=budget,
                     on_full=on_full,
                     sync_to="files",
-                    max_bytes_per_file=64 * KIB,
+                    segment_size=64 * KIB,
                 )
             )
             for on_full in sent

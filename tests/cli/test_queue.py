@@ -220,7 +220,7 @@ def test_a_full_queue_may_drop_its_oldest(run, data):
 
 
 def test_files_roll_at_the_size_that_is_given(run, data):
-    run("queue", "send", data, "q", "--max-bytes-per-file", "50B", *["x" * 20] * 4)
+    run("queue", "send", data, "q", "--segment-size", "50B", *["x" * 20] * 4)
     assert len(list(data.glob("q.diskqueue.00000*.dat"))) == 2
 
 

@@ -38,7 +38,7 @@ shapes = pytest.mark.parametrize("bodies", SHAPES.values(), ids=SHAPES)
 
 
 def opened(directory: Path, name: str = NAME, **options: Any) -> Queue:
-    return Queue(directory, name, options=QueueOptions(**{"max_bytes_per_file": ROLLING} | options))
+    return Queue(directory, name, options=QueueOptions(**{"segment_size": ROLLING} | options))
 
 
 def put(directory: Path, bodies: list[bytes], name: str = NAME, **options: Any) -> None:
@@ -79,7 +79,7 @@ def test_our_files_are_go_s_files(go: GoPeer, tmp_path: Path, bodies: list[bytes
     with opened(ours) as queue:
         for body in bodies:
             queue.put(body)
-    go.put(theirs, NAME, bodies, max_bytes_per_file=ROLLING)
+    go.put(theirs, NAME, bodies, segment_size=ROLLING)
     assert data_files(ours) == data_files(theirs)
     meta = oracle.read_meta(theirs, NAME)
     if meta.write_position > ROLLING:  # it leaves such a file with the next message, we do it now
@@ -144,7 +144,7 @@ def test_a_consumer_that_kept_up_leaves_no_trap_for_go(go: GoPeer, tmp_path: Pat
 
 
 def test_a_drained_queue_that_we_roll_leaves_no_trap_for_go(go: GoPeer, tmp_path: Path) -> None:
-    go.put(tmp_path, NAME, FULL, max_bytes_per_file=ROLLING)
+    go.put(tmp_path, NAME, FULL, segment_size=ROLLING)
     assert go.get(tmp_path, NAME).bodies == FULL
     put(tmp_path, [b"after"])
     report = go.get(tmp_path, NAME)
@@ -165,7 +165,7 @@ def test_go_knows_our_files_by_their_names(go: GoPeer, tmp_path: Path, name: str
 
 @shapes
 def test_we_drain_what_go_put(go: GoPeer, tmp_path: Path, bodies: list[bytes]) -> None:
-    go.put(tmp_path, NAME, bodies, max_bytes_per_file=ROLLING)
+    go.put(tmp_path, NAME, bodies, segment_size=ROLLING)
     with opened(tmp_path) as queue:
         assert queue.depth == len(bodies)
         assert rest(queue) == bodies
@@ -174,7 +174,7 @@ def test_we_drain_what_go_put(go: GoPeer, tmp_path: Path, bodies: list[bytes]) -
 
 @pytest.mark.parametrize("taken", [1, 7, 8, 100, 299, 300])
 def test_we_resume_where_go_stopped(go: GoPeer, tmp_path: Path, taken: int) -> None:
-    go.put(tmp_path, NAME, BODIES, max_bytes_per_file=ROLLING)
+    go.put(tmp_path, NAME, BODIES, segment_size=ROLLING)
     assert go.get(tmp_path, NAME, count=taken).bodies == BODIES[:taken]
     with opened(tmp_path) as queue:
         assert queue.depth == 300 - taken
@@ -185,7 +185,7 @@ def test_we_resume_where_go_stopped(go: GoPeer, tmp_path: Path, taken: int) -> N
 @pytest.mark.parametrize("size", [ROLLING, 1 << 20], ids=["rolled", "one file"])
 @pytest.mark.parametrize("every", [10, 10_000], ids=["stale metadata", "no metadata"])
 def test_a_writer_that_vanished_loses_nothing(go: GoPeer, tmp_path: Path, size: int, every: int) -> None:
-    options = {"max_bytes_per_file": size, "sync_every": every, "sync_timeout": 3600}
+    options = {"segment_size": size, "sync_every": every, "sync_timeout": 3600}
     go.put(tmp_path, NAME, BODIES, abandon=True, **options)
     with opened(tmp_path) as queue:
         assert queue.depth == 300
@@ -194,7 +194,7 @@ def test_a_writer_that_vanished_loses_nothing(go: GoPeer, tmp_path: Path, size: 
 
 
 def test_a_reader_that_vanished_skips_nothing(go: GoPeer, tmp_path: Path) -> None:
-    go.put(tmp_path, NAME, BODIES, max_bytes_per_file=ROLLING)
+    go.put(tmp_path, NAME, BODIES, segment_size=ROLLING)
     go.get(tmp_path, NAME, count=150, abandon=True, sync_timeout=3600)
     bodies = drained(tmp_path)
     assert bodies == BODIES[300 - len(bodies) :]
@@ -203,7 +203,7 @@ def test_a_reader_that_vanished_skips_nothing(go: GoPeer, tmp_path: Path) -> Non
 
 def test_a_second_vanished_writer_loses_nothing(go: GoPeer, tmp_path: Path) -> None:
     # The metadata, and our checksums, are of the first 100; the rest is the peer's alone.
-    put(tmp_path, BODIES[:100], max_bytes_per_file=1 << 20)
+    put(tmp_path, BODIES[:100], segment_size=1 << 20)
     go.put(tmp_path, NAME, BODIES[100:], abandon=True, sync_every=1000, sync_timeout=3600)
     with opened(tmp_path) as queue:
         assert queue.depth == 300
@@ -213,7 +213,7 @@ def test_a_second_vanished_writer_loses_nothing(go: GoPeer, tmp_path: Path) -> N
 def test_we_go_on_where_go_set_its_own_consumed_file_aside(go: GoPeer, tmp_path: Path) -> None:
     put(tmp_path, FULL)
     assert drained(tmp_path) == FULL
-    assert go.put(tmp_path, NAME, [b"after"], max_bytes_per_file=ROLLING).warnings
+    assert go.put(tmp_path, NAME, [b"after"], segment_size=ROLLING).warnings
     (consumed,) = set_aside(tmp_path)
     with opened(tmp_path) as queue:
         assert queue.depth == 1
@@ -224,7 +224,7 @@ def test_we_go_on_where_go_set_its_own_consumed_file_aside(go: GoPeer, tmp_path:
 
 def test_we_pass_over_the_end_of_a_file_that_go_rolled(tmp_path: Path) -> None:
     # What go-diskqueue leaves if it dies between the roll and the read error that follows from it.
-    oracle.write_dir(tmp_path, NAME, [*FULL, b"after"], max_bytes_per_file=ROLLING)
+    oracle.write_dir(tmp_path, NAME, [*FULL, b"after"], segment_size=ROLLING)
     oracle.write_meta(tmp_path, NAME, oracle.Meta(1, 0, ROLLING, 1, 9))
     with opened(tmp_path) as queue:
         assert queue.depth == 1
@@ -260,7 +260,7 @@ def test_go_goes_on_where_we_cut_a_torn_tail(go: GoPeer, tmp_path: Path, abandon
     with opened(tmp_path) as queue:
         assert queue.depth == 1
         assert len(queue.repairs) >= 1
-    assert go.put(tmp_path, NAME, [b"after"], max_bytes_per_file=ROLLING).warnings == []
+    assert go.put(tmp_path, NAME, [b"after"], segment_size=ROLLING).warnings == []
     assert go.get(tmp_path, NAME).bodies == [b"whole", b"after"]
 
 
@@ -273,7 +273,7 @@ def test_in_turn_they_are_one_queue(go: GoPeer, tmp_path: Path, seed: int) -> No
     does and Go then rolls, Go sets its own consumed file aside (see the trap above)."""
     chance = random.Random(seed)
     pending: deque[bytes] = deque()
-    options: dict[str, Any] = {"max_bytes_per_file": 2000}
+    options: dict[str, Any] = {"segment_size": 2000}
     for number in range(20):
         sizes = chance.choices((0, 1, 50, 300, 2500), k=chance.randint(2, 40))
         appended = [chance.randbytes(size) for size in sizes]
@@ -299,7 +299,7 @@ def test_in_turn_they_are_one_queue(go: GoPeer, tmp_path: Path, seed: int) -> No
 
 
 def test_in_turn_within_one_file(go: GoPeer, tmp_path: Path) -> None:
-    size: dict[str, Any] = {"max_bytes_per_file": 1 << 20}
+    size: dict[str, Any] = {"segment_size": 1 << 20}
     for first in range(0, 300, 30):
         put(tmp_path, BODIES[first : first + 15], **size)
         go.put(tmp_path, NAME, BODIES[first + 15 : first + 30], **size)
@@ -313,7 +313,7 @@ VICTIM = """
 import itertools, sys
 from diskq import Queue, QueueOptions
 
-options = QueueOptions(max_bytes_per_file=int(sys.argv[2]), sync_timeout=3600)
+options = QueueOptions(segment_size=int(sys.argv[2]), sync_timeout=3600)
 queue = Queue(sys.argv[1], "events", options=options)
 for n in itertools.count():
     queue.put(b"%d " % n * (n % 15))
@@ -405,7 +405,7 @@ NSQD_OPTIONS: dict[str, Any] = {
 @pytest.mark.parametrize("queue", ["events", "events:archive"], ids=["topic", "channel"])
 def test_nsqd_delivers_what_we_put(start_nsqd: StartNsqd, tmp_path: Path, queue: str) -> None:
     encoded = [message.encode() for message in MESSAGES]
-    put(tmp_path, encoded, queue, max_bytes_per_file=10_000, **NSQD_OPTIONS)
+    put(tmp_path, encoded, queue, segment_size=10_000, **NSQD_OPTIONS)
     nsqd.write_metadata(tmp_path, {"events": ["archive"]})
     server = start_nsqd(tmp_path)
     assert server.consume("events", "archive", 1000) == [each._replace(attempts=1) for each in MESSAGES]
@@ -415,7 +415,7 @@ def test_nsqd_delivers_what_we_put(start_nsqd: StartNsqd, tmp_path: Path, queue:
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_we_drain_what_was_published_to_nsqd(start_nsqd: StartNsqd, tmp_path: Path, end: str) -> None:
-    server = start_nsqd(tmp_path, max_bytes_per_file=10_000)
+    server = start_nsqd(tmp_path, segment_size=10_000)
     server.publish_many(NAME, [message.body for message in MESSAGES])
     getattr(server, end)()
     with opened(tmp_path, **NSQD_OPTIONS) as queue:
@@ -425,13 +425,13 @@ def test_we_drain_what_was_published_to_nsqd(start_nsqd: StartNsqd, tmp_path: Pa
 
 
 def test_nsqd_goes_on_with_a_topic_that_we_half_drained(start_nsqd: StartNsqd, tmp_path: Path) -> None:
-    first = start_nsqd(tmp_path, max_bytes_per_file=10_000)
+    first = start_nsqd(tmp_path, segment_size=10_000)
     first.publish_many(NAME, [message.body for message in MESSAGES])
     first.stop()
     with opened(tmp_path, **NSQD_OPTIONS) as queue:
         queue.get_many(500)
         queue.put(MESSAGES[0].encode())
-    second = start_nsqd(tmp_path, max_bytes_per_file=10_000)
+    second = start_nsqd(tmp_path, segment_size=10_000)
     second.publish(NAME, b"last")
     bodies = [message.body for message in second.consume(NAME, "archive", 502)]
     second.stop()
@@ -449,7 +449,7 @@ def test_an_older_go_drains_what_we_put_and_leaves_files_it_did_not_need_to_keep
     """It reads every message, and calls a file bad that it finds smaller than the limit, where it ends."""
     put(tmp_path, bodies)
     sizes = [len(content) for content in data_files(tmp_path).values()][:-1]
-    report = go_1_0.get(tmp_path, NAME, max_bytes_per_file=ROLLING)
+    report = go_1_0.get(tmp_path, NAME, segment_size=ROLLING)
     assert report.bodies == bodies
     assert (report.depth_at_open, report.depth_at_close) == (len(bodies), 0)
     assert len(set_aside(tmp_path)) == sum(size <= ROLLING for size in sizes)
@@ -466,25 +466,25 @@ def test_an_older_go_goes_on_behind_a_message_larger_than_a_file(
 ) -> None:
     """Where metadata named a byte of that file it wrote on there, lost that message, and never ended."""
     put(tmp_path, ours)
-    go_1_0.put(tmp_path, NAME, [b"theirs"], max_bytes_per_file=ROLLING)
+    go_1_0.put(tmp_path, NAME, [b"theirs"], segment_size=ROLLING)
     put(tmp_path, [b"ours"])
-    report = go_1_0.get(tmp_path, NAME, max_bytes_per_file=ROLLING)
+    report = go_1_0.get(tmp_path, NAME, segment_size=ROLLING)
     assert report.bodies == [*ours, b"theirs", b"ours"]
     put(tmp_path, ours)
-    assert go_1_0.get(tmp_path, NAME, max_bytes_per_file=ROLLING).bodies == ours
+    assert go_1_0.get(tmp_path, NAME, segment_size=ROLLING).bodies == ours
     assert drained(tmp_path) == []
 
 
 def test_so_does_a_newer_one(go: GoPeer, tmp_path: Path) -> None:
     put(tmp_path, LARGE)
-    go.put(tmp_path, NAME, [b"theirs"], max_bytes_per_file=ROLLING)
-    report = go.get(tmp_path, NAME, max_bytes_per_file=ROLLING)
+    go.put(tmp_path, NAME, [b"theirs"], segment_size=ROLLING)
+    report = go.get(tmp_path, NAME, segment_size=ROLLING)
     assert (report.bodies, report.warnings) == ([*LARGE, b"theirs"], [])
     assert set_aside(tmp_path) == []
 
 
 @shapes
 def test_we_drain_what_an_older_go_put(go_1_0: GoPeer, tmp_path: Path, bodies: list[bytes]) -> None:
-    go_1_0.put(tmp_path, NAME, bodies, max_bytes_per_file=ROLLING)
+    go_1_0.put(tmp_path, NAME, bodies, segment_size=ROLLING)
     assert drained(tmp_path) == bodies
     assert set_aside(tmp_path) == []

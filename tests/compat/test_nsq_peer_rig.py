@@ -34,8 +34,8 @@ def test_go_rolls_where_the_oracle_rolls(go: GoPeer, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     ours.mkdir()
     theirs.mkdir()
-    oracle.write_dir(ours, NAME, BODIES, max_bytes_per_file=500)
-    go.put(theirs, NAME, BODIES, max_bytes_per_file=500)
+    oracle.write_dir(ours, NAME, BODIES, segment_size=500)
+    go.put(theirs, NAME, BODIES, segment_size=500)
     assert contents(theirs) == contents(ours)
     assert oracle.data_numbers(ours, NAME) == list(range(21))
 
@@ -63,22 +63,22 @@ def test_no_close_sync_leaves_the_metadata_alone(go: GoPeer, tmp_path: Path) -> 
 
 
 def test_go_drains_what_the_oracle_wrote(go: GoPeer, tmp_path: Path) -> None:
-    oracle.write_dir(tmp_path, NAME, BODIES, max_bytes_per_file=500, first_file=7)
-    report = go.get(tmp_path, NAME, max_bytes_per_file=500)
+    oracle.write_dir(tmp_path, NAME, BODIES, segment_size=500, first_file=7)
+    report = go.get(tmp_path, NAME, segment_size=500)
     assert report.bodies == BODIES
     assert (report.depth_at_open, report.depth_at_close) == (300, 0)
     assert (report.stalled, report.warnings) == (False, [])
 
 
 def test_go_resumes_where_the_oracle_stopped(go: GoPeer, tmp_path: Path) -> None:
-    oracle.write_dir(tmp_path, NAME, BODIES, max_bytes_per_file=500)
+    oracle.write_dir(tmp_path, NAME, BODIES, segment_size=500)
     oracle.consume(tmp_path, NAME, 123)
     assert oracle.read_dir(tmp_path, NAME) == BODIES[123:]
     assert go.get(tmp_path, NAME).bodies == BODIES[123:]
 
 
 def test_go_takes_a_count_and_leaves_the_rest(go: GoPeer, tmp_path: Path) -> None:
-    oracle.write_dir(tmp_path, NAME, BODIES, max_bytes_per_file=500)
+    oracle.write_dir(tmp_path, NAME, BODIES, segment_size=500)
     report = go.get(tmp_path, NAME, count=123)
     assert report.bodies == BODIES[:123]
     assert report.depth_at_close == 177
@@ -114,7 +114,7 @@ def test_go_tells_what_it_could_not_read(go: GoPeer, tmp_path: Path) -> None:
 
 
 def test_peek_and_info_leave_the_directory_alone(go: GoPeer, tmp_path: Path) -> None:
-    oracle.write_dir(tmp_path, NAME, BODIES, max_bytes_per_file=500)
+    oracle.write_dir(tmp_path, NAME, BODIES, segment_size=500)
     before = contents(tmp_path)
     assert go.peek(tmp_path, NAME, count=200).bodies == BODIES[:200]
     assert go.info(tmp_path, NAME).depth == 300
@@ -126,7 +126,7 @@ def test_the_peer_is_the_release_that_go_mod_names(go: GoPeer, tmp_path: Path) -
 
 
 def test_empty_leaves_nothing_to_read(go: GoPeer, tmp_path: Path) -> None:
-    oracle.write_dir(tmp_path, NAME, BODIES, max_bytes_per_file=500)
+    oracle.write_dir(tmp_path, NAME, BODIES, segment_size=500)
     report = go.empty(tmp_path, NAME)
     assert (report.depth_at_open, report.depth_at_close) == (300, 0)
     assert oracle.read_dir(tmp_path, NAME) == []
@@ -213,7 +213,7 @@ def test_nsqd_keeps_a_topic_without_a_channel_in_files_the_oracle_reads(
     start_nsqd: StartNsqd, tmp_path: Path
 ) -> None:
     bodies = [b"message %d" % n for n in range(1000)]
-    server = start_nsqd(tmp_path, max_bytes_per_file=10_000)
+    server = start_nsqd(tmp_path, segment_size=10_000)
     server.publish(NAME, bodies[0])
     server.publish_many(NAME, bodies[1:])
     server.stop()
@@ -237,7 +237,7 @@ def test_a_killed_nsqd_leaves_every_message_it_acknowledged(start_nsqd: StartNsq
 def test_nsqd_delivers_what_the_oracle_wrote(start_nsqd: StartNsqd, tmp_path: Path, queue: str) -> None:
     began = 1_700_000_000_000_000_000
     messages = [nsqd.Message(began + n, 0, b"%016x" % n, b"body %d" % n) for n in range(1000)]
-    oracle.write_dir(tmp_path, queue, [message.encode() for message in messages], max_bytes_per_file=10_000)
+    oracle.write_dir(tmp_path, queue, [message.encode() for message in messages], segment_size=10_000)
     nsqd.write_metadata(tmp_path, {"events": ["archive"]})
     server = start_nsqd(tmp_path)
     delivered = server.consume("events", "archive", 1000)

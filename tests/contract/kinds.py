@@ -434,8 +434,8 @@ class Kind:
 
 
 _ENGINES = [
-    Kind("queue", _Queue, diskq.QueueOptions, {"max_bytes_per_file": 1000}, _queue_names),
-    Kind("leases", _Leases, diskq.QueueOptions, {"max_bytes_per_file": 1000}, _queue_names),
+    Kind("queue", _Queue, diskq.QueueOptions, {"segment_size": 1000}, _queue_names),
+    Kind("leases", _Leases, diskq.QueueOptions, {"segment_size": 1000}, _queue_names),
     Kind("stream", _Stream, diskq.StreamOptions, {"segment_size": 1000}, _stream_names),
     Kind("journal", _Journal, diskq.JournalOptions, {"segment_size": 1000}, _journal_names),
     Kind(
@@ -450,7 +450,7 @@ _ENGINES = [
         "spool",
         _Spool,
         diskq.QueueOptions,
-        {"max_bytes_per_file": 1000},
+        {"segment_size": 1000},
         lambda path: _queue_names(path, SPOOL),
     ),
 ]

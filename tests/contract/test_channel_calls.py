@@ -35,12 +35,12 @@ ERRORS = (OSError, DiskqError, trio.BrokenResourceError)
 """What a call may raise when the disk fails; a group of exceptions is a fault in diskq."""
 
 _SMALL_FILES: dict[str, dict[str, Any]] = {
-    "queue": {"max_bytes_per_file": 1000},
+    "queue": {"segment_size": 1000},
     "stream": {"segment_size": 1000},
     "journal": {"segment_size": 1000},
     "shards": {"segment_size": 1000},
     "priority": {"soft_limit": 1000, "hard_limit": 2000},
-    "spool": {"queue": diskq.QueueOptions(max_bytes_per_file=1000)},
+    "spool": {"queue": diskq.QueueOptions(segment_size=1000)},
 }
 
 

@@ -167,9 +167,7 @@ class QueueKind(Kind):
 
     def open(self, fs: FileSystem, *, file_size: int, **options: Any) -> Queue:
         fs.make_directory(QUEUE_PLACE)
-        return Queue(
-            QUEUE_PLACE, "events", options=QueueOptions(max_bytes_per_file=file_size, **options), fs=fs
-        )
+        return Queue(QUEUE_PLACE, "events", options=QueueOptions(segment_size=file_size, **options), fs=fs)
 
     def place(self, engine: Any, number: int) -> int:
         return 0

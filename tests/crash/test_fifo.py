@@ -23,7 +23,7 @@ from tests.engine.queues import taken
 from tests.sampling import stride
 
 # Some blocks to a file and some files to a queue, in few operations.
-OPTIONS = diskq.QueueOptions(max_bytes_per_file=6000, sync_every=7, sync_timeout=1000.0)
+OPTIONS = diskq.QueueOptions(segment_size=6000, sync_every=7, sync_timeout=1000.0)
 
 LOST = {"not synced before the machine stopped", LAST_NOT_WHOLE}
 """What is reported after a power cut."""
@@ -198,7 +198,7 @@ def test_they_hold_too_where_others_want_room_in_its_budget(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_they_hold_too_where_most_messages_are_larger_than_a_file(seed: int) -> None:
     """Such a file is left with the next barrier, though it is the last one."""
-    options = dataclasses.replace(OPTIONS, max_bytes_per_file=100)
+    options = dataclasses.replace(OPTIONS, segment_size=100)
     report = run_cuts(
         lifetimes(seed, options=options), check, witness=Promises, every=stride(4), boots=[ANOTHER]
     )

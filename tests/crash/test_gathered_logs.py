@@ -73,7 +73,7 @@ class QueueLog:
 
     def opened(self, disk: FaultFS[CrashFS], segment_size: int) -> Any:
         disk.inner.make_directory_durably("/q")
-        return diskq.open_queue("/q", "events", max_bytes_per_file=segment_size, fs=disk)
+        return diskq.open_queue("/q", "events", segment_size=segment_size, fs=disk)
 
     def found(self, disk: CrashFS) -> dict[Place, bytes]:
         bodies = queues.left_in(disk)

@@ -19,7 +19,7 @@ from tests.engine.queues import taken
 from tests.sampling import stride
 
 OPTIONS = diskq.QueueOptions(
-    max_bytes_per_file=6000, sync_every=7, sync_timeout=1000.0, durability="memory", memory_size=4000
+    segment_size=6000, sync_every=7, sync_timeout=1000.0, durability="memory", memory_size=4000
 )
 
 

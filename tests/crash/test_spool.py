@@ -21,7 +21,7 @@ from tests.crash.peers import is_left_of
 from tests.sampling import stride
 
 PATH = "/spool"
-OPTIONS = diskq.QueueOptions(max_bytes_per_file=3000, sync_every=9, sync_timeout=1000.0)
+OPTIONS = diskq.QueueOptions(segment_size=3000, sync_every=9, sync_timeout=1000.0)
 MAX_ITEMS = 4
 
 

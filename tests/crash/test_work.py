@@ -21,7 +21,7 @@ from tests.crash.test_fifo import body
 from tests.sampling import stride
 
 # Some files to a queue, in few operations, and room for all that is in them.
-OPTIONS = diskq.QueueOptions(max_bytes_per_file=4000, sync_every=9, sync_timeout=1000.0)
+OPTIONS = diskq.QueueOptions(segment_size=4000, sync_every=9, sync_timeout=1000.0)
 WORK = diskq.QueueWorkOptions(max_in_flight=6, max_ahead=40)
 ALL = diskq.QueueWorkOptions(max_in_flight=100_000)
 

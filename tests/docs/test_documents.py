@@ -125,7 +125,7 @@ def test_the_defaults_that_are_told_are_the_defaults() -> None:
         durability="written",
         memory_flush=0.010,
         max_unsynced=64 * 2**20,
-        max_bytes_per_file=100 * 2**20,
+        segment_size=100 * 2**20,
         checkpoint_slice=100e-6,
         min_message_size=0,
         max_bytes=None,

@@ -44,7 +44,7 @@ def castagnoli(data: bytes) -> int:
 
 
 def write_the_example(directory: Path) -> None:
-    with Queue(directory, NAME, options=QueueOptions(max_bytes_per_file=32)) as queue:
+    with Queue(directory, NAME, options=QueueOptions(segment_size=32)) as queue:
         queue.put(b"hello")
         queue.put(b"")
         queue.sync()

@@ -82,7 +82,7 @@ async def in_use(kind: str, path: Path, luck: random.Random, small: int = 20_000
 
     match kind:
         case "queue":
-            async with diskq.open_queue(path, "q", max_bytes_per_file=small, **how) as queue:
+            async with diskq.open_queue(path, "q", segment_size=small, **how) as queue:
                 yield Live(
                     queue, lambda n: queue.send(body(n), durability=word()), queue.receive, queue.sync, luck
                 )

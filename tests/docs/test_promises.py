@@ -77,7 +77,7 @@ def test_reopening_after_a_failed_fsync_writes_again_what_the_kernel_forgot():
 @pytest.mark.parametrize("at", [5000, 104 * 60])  # in a body; in a length word
 def test_a_rotten_byte_costs_its_block_is_reported_and_the_file_is_kept(at):
     fs = disk()
-    with opened(fs, max_bytes_per_file=20_000) as queue:
+    with opened(fs, segment_size=20_000) as queue:
         queue.put_many(bodies(300))
     flip(fs, data(), at)
     with opened(fs) as queue:

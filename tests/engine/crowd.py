@@ -86,7 +86,7 @@ class SharedQueue(Shared):
     memory: Mapping[str, Any] = {}
 
     def __init__(self, directory: str, size: int) -> None:
-        options = diskq.QueueOptions(max_bytes_per_file=size, sync_every=7, **self.memory)
+        options = diskq.QueueOptions(segment_size=size, sync_every=7, **self.memory)
         super().__init__(diskq.Queue(directory, "events", options=options, fs=QuickDisk()), directory)
 
     def put(self, body: bytes, word: Any) -> object:

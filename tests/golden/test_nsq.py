@@ -62,7 +62,7 @@ def cases(folder: str) -> list[Case]:
 
 def case(folder: str, told: dict[str, Any], messages: list[dict[str, Any]], peer: dict[str, Any]) -> Case:
     options = diskq.QueueOptions(
-        max_bytes_per_file=told["maxBytesPerFile"],
+        segment_size=told["maxBytesPerFile"],
         min_message_size=told["minMsgSize"],
         max_message_size=told["maxMsgSize"],
         sync_every=told["syncEvery"],

@@ -24,7 +24,7 @@ _PRIORITY = PriorityOptions(preallocate=False, soft_limit=1024, hard_limit=1024)
 
 
 def _queue_files(fs: FileSystem, path: str, count: int) -> None:
-    with Queue(path, NAME, options=QueueOptions(max_bytes_per_file=1), fs=fs) as queue:
+    with Queue(path, NAME, options=QueueOptions(segment_size=1), fs=fs) as queue:
         for number in range(count):
             queue.put(b"%d" % number)
 

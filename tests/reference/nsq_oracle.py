@@ -93,14 +93,14 @@ def write_dir(
     directory: Path,
     name: str,
     bodies: Sequence[bytes],
-    max_bytes_per_file: int = 100 << 20,
+    segment_size: int = 100 << 20,
     first_file: int = 0,
 ) -> Meta:
     """A queue as go-diskqueue leaves it at Close after these puts."""
     files = [b""]
     for body in bodies:
         record = frame(body)
-        if files[-1] and len(files[-1]) + len(record) > max_bytes_per_file:
+        if files[-1] and len(files[-1]) + len(record) > segment_size:
             files.append(b"")
         files[-1] += record
     for number, data in enumerate(files, first_file):

@@ -202,7 +202,7 @@ def test_a_reader_travels_with_its_filters(path):
 
 
 def put(directory, name, *, start: int = 0, count: int = 100) -> None:
-    with Queue(directory, name, options=QueueOptions(max_bytes_per_file=1000)) as queue:
+    with Queue(directory, name, options=QueueOptions(segment_size=1000)) as queue:
         queue.put_many([VALUE % number for number in range(start, start + count)])
 
 

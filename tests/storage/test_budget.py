@@ -201,7 +201,7 @@ def test_options_with_a_budget_are_compared_and_hashed_as_others_are():
     budget = DiskBudget(1024 * KIB)
     assert QueueOptions(budget=budget) == QueueOptions(budget=budget) != QueueOptions()
     assert len({QueueOptions(budget=budget), QueueOptions(budget=budget)}) == 1
-    assert QueueOptions(budget=budget).file_size == 128 * KIB
+    assert QueueOptions(budget=budget).roll_size == 128 * KIB
 
 
 # --- random actions of members ----------------------------------------------------------------

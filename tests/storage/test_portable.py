@@ -91,12 +91,12 @@ def test_threads_read_one_handle_without_getting_each_others_bytes(fs, tmp_path)
 
 
 async def test_a_queue_is_written_rolled_and_read_again(fs, tmp_path):
-    async with diskq.open_queue(tmp_path, "q", fs=fs, max_bytes_per_file=1024) as queue:
+    async with diskq.open_queue(tmp_path, "q", fs=fs, segment_size=1024) as queue:
         await queue.send_many(BODIES[:100])
         for body in BODIES[100:]:
             await queue.send(body)
         await queue.sync()
-    async with diskq.open_queue(tmp_path, "q", fs=fs, max_bytes_per_file=1024) as queue:
+    async with diskq.open_queue(tmp_path, "q", fs=fs, segment_size=1024) as queue:
         assert [await queue.receive() for _ in BODIES] == BODIES
 
 

@@ -37,7 +37,7 @@ def made(kind: Kind, path: str, fs: FileSystem | None = None) -> Store:
 
 
 def _queue(path: str, fs: FileSystem | None) -> None:
-    with Queue(path, "events", options=diskq.QueueOptions(max_bytes_per_file=3000), fs=fs) as queue:
+    with Queue(path, "events", options=diskq.QueueOptions(segment_size=3000), fs=fs) as queue:
         queue.put_many([body(number) for number in range(COUNT)])
 
 
@@ -46,7 +46,7 @@ def _spool(path: str, fs: FileSystem | None) -> None:
         raise OSError("the destination is down")
 
     async def fill() -> None:
-        options = diskq.SpoolOptions(queue=diskq.QueueOptions(max_bytes_per_file=3000))
+        options = diskq.SpoolOptions(queue=diskq.QueueOptions(segment_size=3000))
         async with diskq.open_spool(path, deliver=refuse, options=options) as spool:
             await spool.send_many([body(number) for number in range(COUNT)])
             await trio.lowlevel.checkpoint()

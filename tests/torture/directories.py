@@ -29,7 +29,7 @@ KEYS = [b"key %d" % (number % 7) for number in range(len(SENT))]
 
 
 def _queue(fs: FileSystem) -> None:
-    options = QueueOptions(max_bytes_per_file=3000)
+    options = QueueOptions(segment_size=3000)
     with Queue(ROOT, "events", options=options, fs=fs) as queue:
         queue.put_many(SENT)
         for _ in range(5):

@@ -62,17 +62,15 @@ _ROLL = 8192
 TEMPLATES: dict[str, Template] = {
     "queue/plain": Template("queue"),
     "queue/slice": Template("queue", LONG),
-    "queue/rolls": Template("queue", {"max_bytes_per_file": _ROLL}, waits=17),
-    "queue/rolls-slice": Template("queue", {**LONG, "max_bytes_per_file": _ROLL}),
-    "queue/batches": Template("queue", {"max_bytes_per_file": _ROLL}, batch=7),
-    "queue/barriers": Template("queue", {**LONG, "max_bytes_per_file": _ROLL}, barriers=70),
+    "queue/rolls": Template("queue", {"segment_size": _ROLL}, waits=17),
+    "queue/rolls-slice": Template("queue", {**LONG, "segment_size": _ROLL}),
+    "queue/batches": Template("queue", {"segment_size": _ROLL}, batch=7),
+    "queue/barriers": Template("queue", {**LONG, "segment_size": _ROLL}, barriers=70),
     "queue/synced": Template("queue", {"durability": "synced"}),
-    "queue/unsummed": Template("queue", {"max_bytes_per_file": _ROLL}, batch=7, dies=(".sums", 9)),
-    "queue/rolling": Template("queue", {"max_bytes_per_file": _ROLL}, batch=7, dies=("000002.dat", 1)),
-    "queue/taken": Template("queue", {**LONG, "max_bytes_per_file": _ROLL}, takes=3, barriers=120),
-    "queue/acks": Template(
-        "queue", {"max_bytes_per_file": _ROLL}, takes=3, acks=True, barriers=120, waits=11
-    ),
+    "queue/unsummed": Template("queue", {"segment_size": _ROLL}, batch=7, dies=(".sums", 9)),
+    "queue/rolling": Template("queue", {"segment_size": _ROLL}, batch=7, dies=("000002.dat", 1)),
+    "queue/taken": Template("queue", {**LONG, "segment_size": _ROLL}, takes=3, barriers=120),
+    "queue/acks": Template("queue", {"segment_size": _ROLL}, takes=3, acks=True, barriers=120, waits=11),
     "stream/plain": Template("stream", {"partition_count": 1}),
     "stream/slice": Template("stream", {**LONG, "partition_count": 1}),
     "stream/rolls": Template("stream", {"partition_count": 1, "segment_size": _ROLL}, waits=17),
@@ -113,7 +111,7 @@ TEMPLATES: dict[str, Template] = {
     ),
     "spool/plain": Template("spool", waits=50),
     "spool/slice": Template("spool", LONG),
-    "spool/taken": Template("spool", {"max_bytes_per_file": _ROLL}, takes=1, waits=9, barriers=120),
+    "spool/taken": Template("spool", {"segment_size": _ROLL}, takes=1, waits=9, barriers=120),
 }
 
 

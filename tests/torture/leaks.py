@@ -92,7 +92,7 @@ SMALL = 1 << 20
 
 @contextlib.contextmanager
 def _queue(directory: str) -> Iterator[Engine]:
-    with diskq.Queue(directory, "q", options=diskq.QueueOptions(max_bytes_per_file=SMALL)) as queue:
+    with diskq.Queue(directory, "q", options=diskq.QueueOptions(segment_size=SMALL)) as queue:
 
         def step() -> None:
             queue.put_many([BODY] * BATCH)
@@ -158,7 +158,7 @@ def _as_channel(
 
 @contextlib.asynccontextmanager
 async def _open_queue(directory: str) -> AsyncIterator[Acts]:
-    async with diskq.open_queue(directory, "q", max_bytes_per_file=SMALL) as queue:
+    async with diskq.open_queue(directory, "q", segment_size=SMALL) as queue:
 
         async def step() -> None:
             await queue.send_many([BODY] * BATCH)
@@ -171,7 +171,7 @@ async def _open_queue(directory: str) -> AsyncIterator[Acts]:
 async def _working(directory: str) -> AsyncIterator[Acts]:
     """Leases: every seventh is given back first, and comes again."""
     async with (
-        diskq.open_queue(directory, "q", max_bytes_per_file=SMALL) as queue,
+        diskq.open_queue(directory, "q", segment_size=SMALL) as queue,
         queue.working() as work,
     ):
 
@@ -255,7 +255,7 @@ async def _spool(directory: str) -> AsyncIterator[Acts]:
     async def deliver(bodies: object) -> None:
         pass
 
-    small = diskq.QueueOptions(max_bytes_per_file=SMALL)
+    small = diskq.QueueOptions(segment_size=SMALL)
     async with diskq.open_spool(directory, deliver=deliver, queue=small, max_messages=BATCH) as spool:
 
         async def step() -> None:

@@ -93,7 +93,7 @@ async def _write(kind: str, path: str, seed: int, acknowledged: int) -> None:
     """Send until the process ends. The number of each synced message goes to the file `acknowledged`."""
     luck = random.Random(seed)
     numbers = iter(range(10**9))
-    options: dict[str, Any] = {"max_bytes_per_file": 20_000} if kind in ("queue", "spool") else {}
+    options: dict[str, Any] = {"segment_size": 20_000} if kind in ("queue", "spool") else {}
     options = {"segment_size": 20_000} if kind in ("stream", "journal") else options
     if luck.random() < 0.5:
         options = {}

@@ -136,7 +136,7 @@ def disk(*, was_restarted: bool = False, steps: Iterator[float] | None = None) -
 
 class _Queue:
     def __init__(self, directory: str, fs: OsFileSystem) -> None:
-        options = diskq.QueueOptions(max_bytes_per_file=ROLL, sync_every=7)
+        options = diskq.QueueOptions(segment_size=ROLL, sync_every=7)
         self.queue = diskq.Queue(directory, "events", options=options, fs=fs)
 
     def put(self, body: bytes) -> None:

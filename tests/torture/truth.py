@@ -179,7 +179,7 @@ def _word(chosen: random.Random) -> diskq.Durability:
 
 @asynccontextmanager
 async def _queue(path: str, chosen: random.Random, sent: set[int], due: set[int]) -> AsyncIterator[None]:
-    options = diskq.QueueOptions(max_bytes_per_file=chosen.choice((1500, 3000, 1_000_000)))
+    options = diskq.QueueOptions(segment_size=chosen.choice((1500, 3000, 1_000_000)))
     async with diskq.open_queue(path, "events", options=options) as queue:
         bodies = _bodies("queue", chosen)
         for number, body in bodies:
@@ -249,7 +249,7 @@ async def _spool(path: str, chosen: random.Random, sent: set[int], due: set[int]
         due.difference_update(numbers)
 
     options = diskq.SpoolOptions(
-        max_messages=3, queue=diskq.QueueOptions(max_bytes_per_file=chosen.choice((1500, 1_000_000)))
+        max_messages=3, queue=diskq.QueueOptions(segment_size=chosen.choice((1500, 1_000_000)))
     )
     async with diskq.open_spool(path, deliver=deliver, options=options) as spool:
         for number, body in _bodies("spool", chosen):

@@ -165,8 +165,8 @@ def _add_bounds(parser: CommandParser) -> None:
         help="at --max-bytes: stop with an error, or remove the oldest file's messages (default: reject)",
     )
     parser.add_size(
-        "--max-bytes-per-file",
-        default=options.max_bytes_per_file,
+        "--segment-size",
+        default=options.segment_size,
         help="begin another file before one grows larger than this (default: 100MiB)",
     )
     parser.add_max_message_size(options.max_message_size)

@@ -48,7 +48,7 @@ def _options(args: argparse.Namespace) -> QueueOptions:
         sync_to=args.sync_to,
         max_bytes=args.max_bytes,
         on_full=args.on_full,
-        max_bytes_per_file=args.max_bytes_per_file,
+        segment_size=args.segment_size,
         max_message_size=args.max_message_size,
     )
 
@@ -57,7 +57,7 @@ async def _send_all(args: argparse.Namespace, options: QueueOptions) -> None:
     sent = Sent()
 
     async def send(messages: Iterable[bytes]) -> None:
-        for batch in batches(messages, args.batch, min(CHUNK, options.file_size)):
+        for batch in batches(messages, args.batch, min(CHUNK, options.roll_size)):
             with sent.adding(len(batch)):
                 await queue.send_many(batch)
 

@@ -78,8 +78,8 @@ class Queue(LogEngine):
           `log`, by one sync, and in their files by the sync policy; or in their `files`, by two. After a
           power cut another program finds what is in the log alone only after diskq has opened the store.
         - `redo_log_size=4 * 1024 * 1024`: The redo log grows up to this size; it begins with 64 KiB.
-        - `max_bytes_per_file=100 * 1024 * 1024`: The queue starts a new file before the current one would
-          grow past this (nsqd's default).
+        - `segment_size=100 * 1024 * 1024`: The queue starts a new file before the current one would grow past
+          this (nsqd's default).
         - `min_message_size=0`: Smaller messages are refused; set 1 to forbid empty ones.
         - `max_message_size=16 * 1024 * 1024`: Larger messages are refused. Larger ones that are already in
           the files are delivered.

@@ -144,7 +144,7 @@ class QueueQuota:
     @property
     def _used(self) -> int:
         """Bytes on the disk as a budget counts them: whole blocks, and all small files."""
-        files = len(self._sealed) + 1 + self._tier.size // self._options.file_size
+        files = len(self._sealed) + 1 + self._tier.size // self._options.roll_size
         return self.on_disk + self._reserved + self._fixed + _BLOCKS_OF_A_FILE * BLOCK * files
 
     # --- how much there may be --------------------------------------------------------------------
@@ -163,7 +163,7 @@ class QueueQuota:
     def _bound(self) -> int:
         """The bytes that may be kept. One file more is dropped, to be gone when its space is needed."""
         assert self._options.max_bytes is not None
-        ahead = self._options.file_size if self._drops else 0
+        ahead = self._options.roll_size if self._drops else 0
         return self._options.max_bytes - self._own - ahead
 
     @property

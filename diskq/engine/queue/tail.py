@@ -44,7 +44,7 @@ class FifoTail:
         self.guard: ThreadGuard = parts.log.guard
         self._files = parts.files
         self._options = parts.options
-        self._file_size = parts.options.file_size
+        self._file_size = parts.options.roll_size
         self._framing = parts.framing
         self._gate_in = parts.gate_in
         self._gate_out = parts.gate_out

@@ -154,7 +154,7 @@ async def test_without_space_a_thread_gets_full_or_waits(disk):
 
 
 async def test_while_the_disk_is_full_messages_wait(disk, autojump_clock, caplog):
-    async with opened(disk, max_bytes=2**20, max_bytes_per_file=2**16, on_full="reject") as queue:
+    async with opened(disk, max_bytes=2**20, segment_size=2**16, on_full="reject") as queue:
         while outcome_of(queue.send_nowait, bytes(10_000)) is None:
             pass
         async with from_threads(queue, max_messages=3) as sender:
@@ -171,7 +171,7 @@ async def test_while_the_disk_is_full_messages_wait(disk, autojump_clock, caplog
 
 
 async def test_what_found_no_room_until_the_end_is_an_error_and_counted(disk, autojump_clock, caplog):
-    async with opened(disk, max_bytes=2**20, max_bytes_per_file=2**16, on_full="reject") as queue:
+    async with opened(disk, max_bytes=2**20, segment_size=2**16, on_full="reject") as queue:
         while outcome_of(queue.send_nowait, bytes(10_000)) is None:
             pass
         with pytest.raises(diskq.DiskFullError):  # noqa: PT012
@@ -182,7 +182,7 @@ async def test_what_found_no_room_until_the_end_is_an_error_and_counted(disk, au
 
 
 async def test_what_is_too_much_together_goes_in_one_by_one(disk):
-    async with opened(disk, max_bytes=2**20, max_bytes_per_file=2**16, on_full="drop_oldest") as queue:
+    async with opened(disk, max_bytes=2**20, segment_size=2**16, on_full="drop_oldest") as queue:
         async with from_threads(queue) as sender:
             for number in range(100):
                 sender.put_nowait(bytes([number]) * 20_000)
@@ -203,7 +203,7 @@ async def test_leaving_the_block_carries_over_what_was_put_and_refuses_more(disk
 
 async def test_a_thread_that_waits_for_space_gets_an_error_at_the_end(disk):
     told: list[Any] = []
-    async with opened(disk, max_bytes=2**20, max_bytes_per_file=2**16) as queue:
+    async with opened(disk, max_bytes=2**20, segment_size=2**16) as queue:
         while outcome_of(queue.send_nowait, bytes(10_000)) is None:
             pass
         with trio.CancelScope() as scope:
@@ -248,7 +248,7 @@ async def test_a_cancelled_block_that_is_not_left_yet_goes_on_sending(disk, auto
 
 
 async def test_cancelled_with_no_room_it_gives_up_in_time_and_says_so(disk, autojump_clock, caplog):
-    async with opened(disk, max_bytes=2**20, max_bytes_per_file=2**16) as queue:
+    async with opened(disk, max_bytes=2**20, segment_size=2**16) as queue:
         while outcome_of(queue.send_nowait, bytes(10_000)) is None:
             pass
         with trio.move_on_after(1) as scope:

@@ -31,7 +31,7 @@ async def strict(disk) -> AsyncIterator[diskq.QueueChannel]:
 
 @pytest.mark.parametrize("durability", ["memory", "written", "synced"])
 async def test_sending_is_a_checkpoint(disk, durability):
-    async with opened(disk, checkpoint_slice=0, durability=durability, max_bytes_per_file=30) as queue:
+    async with opened(disk, checkpoint_slice=0, durability=durability, segment_size=30) as queue:
         for _ in range(20):
             with assert_checkpoints():
                 await queue.send(b"x")
@@ -217,7 +217,7 @@ Loop = Callable[[diskq.QueueChannel, diskq.QueueChannel], Awaitable[object]]
 
 async def longest_step(directory: Path, loop: Loop) -> float:
     """Of a task that does nothing but `loop`, in seconds of processor time."""
-    options = diskq.QueueOptions(checkpoint_slice=SLICE, max_bytes_per_file=500_000)
+    options = diskq.QueueOptions(checkpoint_slice=SLICE, segment_size=500_000)
     steps: list[float] = []
     async with (
         diskq.open_queue(directory, "a", options=options) as a,

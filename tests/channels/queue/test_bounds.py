@@ -401,7 +401,7 @@ async def test_only_whose_message_did_not_fit_hears_of_the_full_disk():
 
 async def test_a_batch_that_the_disk_refused_midway_can_be_repeated_from_where_it_ended():
     disk = fault_disk()
-    async with opened(disk, max_bytes_per_file=100 * KIB) as queue:
+    async with opened(disk, segment_size=100 * KIB) as queue:
         bodies = [body(number) for number in range(600)]
         await queue.send(b"before")
         disk.capacity(300 * KIB)
@@ -417,7 +417,7 @@ async def test_a_batch_that_the_disk_refused_midway_can_be_repeated_from_where_i
 
 async def test_a_full_disk_can_be_drained_which_makes_room():
     disk = fault_disk()
-    async with opened(disk, max_bytes_per_file=8 * KIB) as queue:
+    async with opened(disk, segment_size=8 * KIB) as queue:
         bodies = [body(number) for number in range(40)]
         await queue.send_many(bodies)
         await queue.sync()

@@ -228,7 +228,7 @@ async def test_in_a_storm_of_cancellations_every_acknowledged_message_is_receive
     received: list[bytes] = []
     scopes: list[trio.CancelScope] = []
     cancelled = 0
-    options = {"max_bytes_per_file": 700, "max_unsynced": 900, "sync_every": 40}
+    options = {"segment_size": 700, "max_unsynced": 900, "sync_every": 40}
     options["checkpoint_slice"] = checkpoint_slice
 
     async with opened(disk, **options) as queue:
@@ -410,7 +410,7 @@ def test_an_interrupt_at_any_moment_leaves_the_queue_whole(seed):
                     interrupt()
 
         trio.lowlevel.add_instrument(Alarm())
-        async with opened(disk, checkpoint_slice=0, max_bytes_per_file=100) as queue:
+        async with opened(disk, checkpoint_slice=0, segment_size=100) as queue:
             for body in numbered(10_000):
                 sent.append(body)
                 await queue.send(body)

@@ -64,7 +64,7 @@ async def test_what_was_sent_synced_survives_a_power_cut(how):
     disk = fault_disk()
     options = diskq.QueueOptions(
         durability="synced" if how == "by option" else "written",
-        max_bytes_per_file=20 if how == "after a roll" else 1_000_000,
+        segment_size=20 if how == "after a roll" else 1_000_000,
     )
     async with opened(disk, options=options) as queue:
         sent: list[bytes] = []
@@ -144,7 +144,7 @@ async def test_a_barrier_for_senders_alone_syncs_no_metadata(sync_to):
 @pytest.mark.parametrize("checkpoint_slice", [0, 100e-6, 60.0])
 async def test_what_was_sent_is_in_the_page_cache_when_the_call_returns(checkpoint_slice):
     disk = fault_disk()
-    async with opened(disk, checkpoint_slice=checkpoint_slice, max_bytes_per_file=500) as queue:
+    async with opened(disk, checkpoint_slice=checkpoint_slice, segment_size=500) as queue:
         sent = []
         for number in range(100):
             body = b"%d" % number
@@ -422,7 +422,7 @@ async def test_peeking_costs_no_sync(mock_clock):
 
 async def test_a_consumed_file_goes_with_the_barrier_that_follows(mock_clock):
     disk = fault_disk()
-    async with opened(disk, max_bytes_per_file=50) as queue:
+    async with opened(disk, segment_size=50) as queue:
         for body in numbered(30, start=10):
             await queue.send(body)
         await queue.sync()

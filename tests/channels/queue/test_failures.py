@@ -251,7 +251,7 @@ async def test_a_cancelled_block_stays_cancelled_though_the_queue_is_broken():
 async def test_wherever_a_barrier_fails_it_is_not_reported_as_executed(verb, path):
     disk = fault_disk()
     with pytest.raises(trio.BrokenResourceError) as raised:  # noqa: PT012
-        async with opened(disk, max_bytes_per_file=20) as queue:
+        async with opened(disk, segment_size=20) as queue:
             await queue.send_many(numbered(20))
             await queue.sync()
             await queue.receive_many(15)

@@ -99,7 +99,7 @@ async def test_what_waits_at_the_end_is_in_files_that_peers_read(tmp_path):
 
 async def test_a_slow_receiver_loses_no_message_and_no_order():
     disk = crash_disk()
-    async with opened(disk, durability="memory", memory_size=2 * KIB, max_bytes_per_file=500) as queue:
+    async with opened(disk, durability="memory", memory_size=2 * KIB, segment_size=500) as queue:
         got = []
         for start in range(0, 2000, 100):
             for message in numbered(50, start):

@@ -54,7 +54,7 @@ async def test_what_is_left_is_there_at_the_next_open(open_queue):
 
 
 async def test_files_roll_and_are_read_on_and_removed(disk):
-    async with opened(disk, max_bytes_per_file=100) as queue:
+    async with opened(disk, segment_size=100) as queue:
         for body in numbered(100):
             await queue.send(body)
         assert queue.statistics().files > 5
@@ -183,7 +183,7 @@ async def test_a_peek_waits_for_a_message_and_leaves_it_there(open_queue):
 
 @pytest.mark.parametrize("size", [1, 7, 5000])
 async def test_batches_are_next_to_each_other_and_in_order(open_queue, size):
-    async with open_queue(max_bytes_per_file=1000) as queue:
+    async with open_queue(segment_size=1000) as queue:
         for batch in chunks(numbered(5000), size):
             await queue.send_many(batch)
         got = []
@@ -220,7 +220,7 @@ async def test_receive_many_takes_up_to_max_items(open_queue):
 
 
 async def test_receive_many_takes_up_to_max_bytes_but_one_message_of_any_size(open_queue):
-    async with open_queue(max_bytes_per_file=100) as queue:
+    async with open_queue(segment_size=100) as queue:
         await queue.send_many([b"x" * 10] * 10)
         await queue.send(b"y" * 50)
         assert len(await queue.receive_many(100, max_bytes=39)) == 3
@@ -387,7 +387,7 @@ async def test_a_cancelled_block_leaves_all_messages_at_the_head(open_queue, aut
 
 
 async def test_a_block_takes_up_to_max_bytes_and_over_file_ends(open_queue):
-    async with open_queue(max_bytes_per_file=30) as queue:
+    async with open_queue(segment_size=30) as queue:
         await queue.send_many([b"x" * 10] * 10)
         async with queue.receiving(100, max_bytes=45) as bodies:
             assert bodies == [b"x" * 10] * 4
@@ -396,7 +396,7 @@ async def test_a_block_takes_up_to_max_bytes_and_over_file_ends(open_queue):
 
 
 async def test_what_an_aborted_block_had_may_be_taken_in_other_portions(open_queue):
-    async with open_queue(max_bytes_per_file=30) as queue:
+    async with open_queue(segment_size=30) as queue:
         await queue.send_many(numbered(40))
         with pytest.raises(ZeroDivisionError):
             async with queue.receiving(20):
@@ -541,7 +541,7 @@ async def test_a_message_belongs_to_the_waiting_task_before_it_runs(open_queue):
 @pytest.mark.parametrize("durability", ["memory", "written", "synced"])
 async def test_no_task_sleeps_while_there_is_a_message(open_queue, durability):
     # Each time the queue is left idle in another state: after a sync, before one, rolled, drained.
-    options = {"durability": durability, "max_bytes_per_file": 30}
+    options = {"durability": durability, "segment_size": 30}
     async with open_queue(**options) as queue, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         for number in range(30):
@@ -560,7 +560,7 @@ async def test_no_task_sleeps_while_there_is_a_message(open_queue, durability):
 async def test_many_producers_and_consumers_exchange_every_message_once(open_queue, checkpoint_slice):
     producers, consumers, each = 8, 5, 400
     got: list[bytes] = []
-    options = {"checkpoint_slice": checkpoint_slice, "max_bytes_per_file": 5000, "sync_every": 500}
+    options = {"checkpoint_slice": checkpoint_slice, "segment_size": 5000, "sync_every": 500}
     async with open_queue(**options) as queue:
 
         async def produce(who):
@@ -603,7 +603,7 @@ async def test_many_producers_and_consumers_exchange_every_message_once(open_que
 
 
 async def test_one_consumer_sees_each_producers_messages_in_their_order(open_queue):
-    async with open_queue(max_bytes_per_file=2000) as queue, trio.open_nursery() as nursery:
+    async with open_queue(segment_size=2000) as queue, trio.open_nursery() as nursery:
 
         async def produce(who):
             for number in range(200):
@@ -777,7 +777,7 @@ async def test_entering_raises_for_a_wrong_name_or_directory(tmp_path):
 
 
 async def test_statistics_tell_what_is_and_what_was(disk):
-    async with opened(disk, max_bytes_per_file=100) as queue:
+    async with opened(disk, segment_size=100) as queue:
         before = queue.statistics()
         assert (before.depth, before.sent, before.received, before.files) == (0, 0, 0, 0)
         await queue.send_many([b"x" * 46] * 5)
@@ -833,7 +833,7 @@ async def test_empty_asks_as_that_of_the_standard_library_and_removes_nothing(op
 
 
 async def test_emptying_removes_everything_durably(disk):
-    async with opened(disk, max_bytes_per_file=100) as queue:
+    async with opened(disk, segment_size=100) as queue:
         await queue.send_many(numbered(100))
         await queue.receive()
         await queue.clear()
@@ -870,7 +870,7 @@ async def test_a_receiver_waits_on_when_the_queue_is_emptied(open_queue):
 
 
 async def test_after_a_sync_a_power_cut_costs_nothing(disk):
-    async with opened(disk, max_bytes_per_file=100) as queue:
+    async with opened(disk, segment_size=100) as queue:
         await queue.send_many(numbered(50))
         await queue.receive_many(20)
         await queue.sync()
@@ -898,7 +898,7 @@ async def test_options_come_as_an_object_or_one_by_one_or_as_both(disk):
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("max_bytes_per_file", 0),
+        ("segment_size", 0),
         ("min_message_size", -1),
         ("max_message_size", 0),
         ("max_message_size", 2**31),

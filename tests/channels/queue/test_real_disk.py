@@ -64,7 +64,7 @@ async def fill(queue: diskq.QueueChannel, start: int, on_full: str | None) -> in
 
 async def fill_and_drain(directory: Path, word: str, bound: str) -> None:
     on_full = BOUNDS[bound].get("on_full")
-    options: dict[str, Any] = {"max_bytes_per_file": 100_000, **WORDS[word], **BOUNDS[bound]}
+    options: dict[str, Any] = {"segment_size": 100_000, **WORDS[word], **BOUNDS[bound]}
     async with diskq.open_queue(directory, "q", **options) as queue:
         end = 0
         for _ in range(2):

@@ -132,7 +132,7 @@ OPTIONS = st.fixed_dictionaries(
     {
         "memory_flush": st.just(MEMORY_FLUSH),
         "sync_timeout": st.just(SYNC_TIMEOUT),
-        "max_bytes_per_file": st.sampled_from([70, 300, 100_000]),
+        "segment_size": st.sampled_from([70, 300, 100_000]),
         "sync_every": st.sampled_from([1, 5, 2500]),
         "checkpoint_slice": st.sampled_from([0, 100e-6, 60.0]),
         "durability": WORDS,

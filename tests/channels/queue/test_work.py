@@ -91,7 +91,7 @@ async def test_each_message_is_dealt_with_by_one_of_many(disk, autojump_clock):
                 work.ack(lease)
                 done.append(lease.body)
 
-    async with opened(disk, max_bytes_per_file=200) as queue, queue.working(max_in_flight=4) as work:
+    async with opened(disk, segment_size=200) as queue, queue.working(max_in_flight=4) as work:
         with trio.move_on_after(100) as scope:
             async with trio.open_nursery() as nursery:
                 for seed in range(7):
@@ -757,7 +757,7 @@ class Run:
     operations=st.lists(OPERATIONS, min_size=30, max_size=80),
     options=st.fixed_dictionaries(
         {
-            "max_bytes_per_file": st.sampled_from([70, 300, 100_000]),
+            "segment_size": st.sampled_from([70, 300, 100_000]),
             "sync_every": st.sampled_from([1, 5, 2500]),
             "checkpoint_slice": st.sampled_from([0, 100e-6, 60.0]),
             "sync_timeout": st.just(math.inf),

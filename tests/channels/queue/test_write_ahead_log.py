@@ -56,9 +56,7 @@ async def test_messages_of_one_slice_wait_for_each_other_and_are_written_togethe
 async def test_at_every_moment_a_kill_loses_nothing_that_was_sent() -> None:
     fs = disk()
     rng = random.Random(1)
-    async with diskq.open_queue(
-        "/q", "events", fs=fs, checkpoint_slice=60.0, max_bytes_per_file=20_000
-    ) as queue:
+    async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0, segment_size=20_000) as queue:
         sent = []
         for number in range(400):
             body = b"%06d" % number + rng.randbytes(rng.randrange(900))

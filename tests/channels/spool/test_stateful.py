@@ -115,7 +115,7 @@ async def live(disk: CrashFS, model: Model, rng: random.Random) -> CrashFS:
         "deliver_timeout": 20.0,
         "pause_after": rng.choice([None, 3]),
         "drain_timeout": rng.choice([0.0, 5.0]),
-        "queue": diskq.QueueOptions(max_bytes_per_file=200, sync_every=rng.choice([3, 50])),
+        "queue": diskq.QueueOptions(segment_size=200, sync_every=rng.choice([3, 50])),
     }
     far_end = Chance(model, rng)
     with trio.CancelScope() as scope:

@@ -74,7 +74,7 @@ async def is_taken(spool: diskq.SpoolChannel, body: bytes) -> bool:
 
 @pytest.mark.parametrize("policy", ["reject", "wait", "drop_oldest"])
 async def test_a_full_spool_does_what_its_policy_says(disk, autojump_clock, policy):
-    bound = diskq.QueueOptions(max_bytes=64 * 1024, on_full=policy, max_bytes_per_file=4096)
+    bound = diskq.QueueOptions(max_bytes=64 * 1024, on_full=policy, segment_size=4096)
     far_end = Destination(*down(20))
     async with opened(disk, far_end, queue=bound) as spool:
         sent = [b"%04d" % number + b"x" * 996 for number in range(100)]
@@ -354,7 +354,7 @@ async def test_a_state_of_a_later_version_is_not_understood(disk, autojump_clock
 
 async def test_what_is_dropped_while_it_is_tried_is_not_tried_again(disk, autojump_clock, caplog):
     caplog.set_level(logging.ERROR)
-    bound = diskq.QueueOptions(max_bytes=64 * 1024, on_full="drop_oldest", max_bytes_per_file=4096)
+    bound = diskq.QueueOptions(max_bytes=64 * 1024, on_full="drop_oldest", segment_size=4096)
     far_end = Destination(*down(1))
     async with opened(disk, far_end, queue=bound, max_messages=2) as spool:
         sent = [b"%04d" % number + b"x" * 996 for number in range(100)]
@@ -476,7 +476,7 @@ async def test_drained_returns_after_the_messages_that_damage_has_left(
     disk: CrashFS, damage: Callable[[bytes], bytes], when: str, autojump_clock: object
 ) -> None:
     sent = [b"%03d" % number + b"." * 100 for number in range(300)]
-    files = diskq.QueueOptions(max_bytes_per_file=10_000)
+    files = diskq.QueueOptions(segment_size=10_000)
     async with opened(disk, Hanging(), queue=files) as spool:
         await spool.send_many(sent)
     name = f"{PATH}/spool.diskqueue.000001.dat"

@@ -137,7 +137,7 @@ def test_each_members_own_bound_holds_in_a_budget():
 
 def test_a_full_disk_leaves_all_members_whole_and_they_go_on_when_there_is_room():
     fs, budget = failing_disk(), DiskBudget(4096 * KIB)
-    queues = two(fs, budget, max_bytes_per_file=16 * KIB)
+    queues = two(fs, budget, segment_size=16 * KIB)
     sent: list[list[bytes]] = [[], []]
     reasons: set[str] = set()
 

@@ -76,7 +76,7 @@ def queue() -> Queue:
     fs = RamFS({})
     rng = random.Random(1)
     sent = []
-    with opened(fs, max_bytes_per_file=FILE_SIZE) as queue:
+    with opened(fs, segment_size=FILE_SIZE) as queue:
         while fs.size_of(data(FILES - 1)) is None or queue.steps.buffer.end < FILE_SIZE // 2:
             sent.append(rng.randbytes(rng.randrange(60, 200)))
             queue.put(sent[-1])
@@ -98,7 +98,7 @@ def queue() -> Queue:
 
 def reopened(fs: RamFS) -> tuple[list[bytes], tuple[Repair, ...]]:
     """Return what is received from it, and what is reported."""
-    with opened(fs, max_bytes_per_file=FILE_SIZE) as queue:
+    with opened(fs, segment_size=FILE_SIZE) as queue:
         received = queue.get_many(10_000)
         assert queue.depth == 0
     return received, queue.repairs
@@ -383,7 +383,7 @@ def test_after_any_damage_the_queue_opens_ends_and_goes_on(seed):
 def test_the_depth_is_never_less_than_what_is_left(how):
     """Messages that were counted by looking at them do not include those that are lost."""
     fs = disk()
-    writer = opened(fs, max_bytes_per_file=9000)
+    writer = opened(fs, segment_size=9000)
     writer.put_many(bodies(200))
     if how == "after a kill":
         fs = fs.kill()
@@ -396,7 +396,7 @@ def test_the_depth_is_never_less_than_what_is_left(how):
     flip(fs, data(0), 500)
     flip(fs, data(1), 500)
     received = 0
-    with opened(fs, max_bytes_per_file=9000) as queue:
+    with opened(fs, segment_size=9000) as queue:
         while queue.depth:
             received += taken(queue) is not None
         assert taken(queue) is None

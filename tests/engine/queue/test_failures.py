@@ -32,7 +32,7 @@ from tests.sampling import first
 
 # --- reading ----------------------------------------------------------------------------------
 
-ONE_PER_FILE: dict[str, Any] = {"max_bytes_per_file": 50}
+ONE_PER_FILE: dict[str, Any] = {"segment_size": 50}
 
 
 @pytest.mark.parametrize("verb", ["open", "pread"])
@@ -138,14 +138,14 @@ def fill(queue: Queue, in_batches_of: int) -> list[bytes]:
 def test_on_a_full_disk_a_queue_can_be_opened_again_and_drained_and_filled_again(in_batches_of, is_killed):
     for room in FULL_AT:
         fs = failing_disk()
-        queue = opened(fs, max_bytes_per_file=100_000)
+        queue = opened(fs, segment_size=100_000)
         fs.capacity(room)
         sent = fill(queue, in_batches_of)
         if not is_killed:
             queue.close()
         fs = FaultFS(fs.inner.kill())
         fs.capacity(0)
-        with opened(fs, max_bytes_per_file=100_000) as queue:
+        with opened(fs, segment_size=100_000) as queue:
             assert queue.depth == len(sent)
             with pytest.raises(DiskFullError):
                 queue.put(b"x" * 10_000)
@@ -200,7 +200,7 @@ def test_a_full_disk_is_named_with_its_cause():
 def test_a_batch_that_failed_midway_can_be_repeated_from_there():
     for room in range(5000, 60_000, 5000):
         fs = failing_disk()
-        with opened(fs, max_bytes_per_file=10_000) as queue:
+        with opened(fs, segment_size=10_000) as queue:
             sent = bodies(500)
             fs.capacity(room)
             with pytest.raises(DiskFullError) as full:
@@ -237,7 +237,7 @@ def test_a_torn_tail_that_cannot_be_kept_aside_stays_and_the_queue_goes_on_in_th
 
 def test_consuming_makes_room_on_a_full_disk():
     fs = failing_disk()
-    with opened(fs, max_bytes_per_file=1000) as queue:
+    with opened(fs, segment_size=1000) as queue:
         queue.put_many(bodies(50))
         queue.sync()
         fs.capacity(0)
@@ -283,7 +283,7 @@ PROMISES = [
 def test_a_broken_promise_is_final_and_every_call_raises_it(verb, path):
     """N9: the peer ignores a failed sync of its metadata, and syncs no directory."""
     fs = failing_disk()
-    queue = opened(fs, max_bytes_per_file=1000)
+    queue = opened(fs, segment_size=1000)
     queue.put(b"synced", durability="synced")
     queue.sync()
     queue.put(b"written")
@@ -359,7 +359,7 @@ class Witness:
 
     def run(self) -> None:
         """Do some of everything, going on after errors as a program would."""
-        queue = self.attempt(lambda: opened(self.fs, max_bytes_per_file=1000, sync_every=11))
+        queue = self.attempt(lambda: opened(self.fs, segment_size=1000, sync_every=11))
         if queue is None:
             return
         number = 0

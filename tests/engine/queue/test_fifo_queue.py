@@ -65,7 +65,7 @@ def test_a_message_comes_out_as_it_went_in():
 
 
 def test_messages_come_out_in_the_order_in_which_they_went_in():
-    with opened(disk(), max_bytes_per_file=1000) as queue:
+    with opened(disk(), segment_size=1000) as queue:
         queue.put_many(bodies(50))
         for number in range(50, 60):
             queue.put(body(number))
@@ -143,7 +143,7 @@ def test_a_message_of_the_wrong_size_is_refused_before_anything_is_written(wrong
 @pytest.fixture
 def ten():
     """A queue of ten messages of ten bytes, over three files."""
-    with opened(disk(), max_bytes_per_file=60) as queue:
+    with opened(disk(), segment_size=60) as queue:
         queue.put_many(bodies(10, 10))
         assert queue.statistics().files == 3
         yield queue
@@ -177,7 +177,7 @@ def test_none_wanted_is_none_taken(ten):
 def test_peeking_shows_the_message_that_is_taken_next():
     """TestDiskQueuePeek/roll: peek = message, depth unchanged; read = message, depth one less."""
     sent = bodies(10, 10)
-    with opened(disk(), max_bytes_per_file=10 * 14 - 1) as queue:
+    with opened(disk(), segment_size=10 * 14 - 1) as queue:
         queue.put_many(sent)
         for number, expected in enumerate(sent):
             assert queue.peek() == expected
@@ -233,7 +233,7 @@ def test_taking_begins_with_what_was_peeked_at(ten):
 
 def test_what_was_peeked_at_is_there_when_the_queue_is_opened_again():
     fs = disk()
-    with opened(fs, max_bytes_per_file=60) as queue:
+    with opened(fs, segment_size=60) as queue:
         queue.put_many(bodies(10, 10))
         queue.peek_many(8)
         queue.advance(3)
@@ -277,7 +277,7 @@ def by_bytes(messages: list[bytes], most: int) -> list[bytes]:
 @settings(max_examples=examples(150), deadline=None)
 def test_the_queue_does_what_a_list_would_do(acts):
     fs = disk()
-    options: dict[str, Any] = {"max_bytes_per_file": 300, "sync_every": 7}
+    options: dict[str, Any] = {"segment_size": 300, "sync_every": 7}
     queue = opened(fs, **options)
     model: list[bytes] = []
     peeked = number = 0
@@ -343,7 +343,7 @@ def test_a_file_is_left_before_it_would_grow_past_its_limit():
     """TestDiskQueueRoll: ten messages fill a file exactly, the 11th goes into the next."""
     fs = disk()
     record = 4 + 10
-    with opened(fs, max_bytes_per_file=10 * record) as queue:
+    with opened(fs, segment_size=10 * record) as queue:
         for number in range(11):
             queue.put(body(number, 10))
             assert queue.depth == number + 1
@@ -357,7 +357,7 @@ def test_a_file_is_left_before_it_would_grow_past_its_limit():
 
 def test_a_message_larger_than_the_limit_has_a_file_of_its_own():
     fs = disk()
-    with opened(fs, max_bytes_per_file=100) as queue:
+    with opened(fs, segment_size=100) as queue:
         queue.put_many([b"small", b"x" * 1000, b"small", b"small"])
         assert [size(fs, data(number)) for number in range(3)] == [9, 1004, 18]
         assert drained(queue) == [b"small", b"x" * 1000, b"small", b"small"]
@@ -367,13 +367,13 @@ def test_a_message_larger_than_the_limit_has_a_file_of_its_own():
 def test_metadata_names_no_byte_of_a_file_that_is_larger_than_the_limit(length, place):
     """go-diskqueue 1.0 goes by the size: it would look for files after the one being written, for ever."""
     fs = disk()
-    with opened(fs, max_bytes_per_file=100) as queue:
+    with opened(fs, segment_size=100) as queue:
         queue.put(b"x" * length)
         queue.sync()
         assert told(fs)[2] == place
         assert drained(queue) == [b"x" * length]
         queue.put(b"next")
-    with opened(fs, max_bytes_per_file=100) as queue:
+    with opened(fs, segment_size=100) as queue:
         assert not queue.repairs
         assert drained(queue) == [b"next"]
 
@@ -383,15 +383,15 @@ sizes = st.lists(st.integers(0, 60), max_size=60)
 
 @given(sizes, st.integers(1, 200))
 @settings(deadline=None)
-def test_files_are_what_the_peer_would_have_made(tmp_path_factory, sizes, max_bytes_per_file):
+def test_files_are_what_the_peer_would_have_made(tmp_path_factory, sizes, segment_size):
     sent = [body(number, length) for number, length in enumerate(sizes)]
     theirs = tmp_path_factory.mktemp("theirs")
-    meta_told = nsq_oracle.write_dir(theirs, "q", sent, max_bytes_per_file)
+    meta_told = nsq_oracle.write_dir(theirs, "q", sent, segment_size)
     fs = disk()
-    with opened(fs, max_bytes_per_file=max_bytes_per_file) as queue:
+    with opened(fs, segment_size=segment_size) as queue:
         queue.put_many(sent)
     ours = {name: fs.read(f"{ROOT}/{name}") for name in listed(fs) if name.endswith(".dat")}
-    if meta_told.write_position > max_bytes_per_file:
+    if meta_told.write_position > segment_size:
         # One message that is larger than a file: go-diskqueue 1.0 has left that file, 1.1 does so next.
         meta_told = meta_told._replace(write_file=meta_told.write_file + 1, write_position=0)
     assert ours.pop("q.diskqueue.meta.dat").startswith(b"%d\n%d,%d\n%d,%d\n" % meta_told)
@@ -400,7 +400,7 @@ def test_files_are_what_the_peer_would_have_made(tmp_path_factory, sizes, max_by
 
 
 def test_empty_asks_as_that_of_the_standard_library_and_removes_nothing():
-    with opened(disk(), max_bytes_per_file=100) as queue:
+    with opened(disk(), segment_size=100) as queue:
         assert queue.empty()
         queue.put_many(bodies(30, 10))
         got = []
@@ -426,7 +426,7 @@ def test_a_queue_whose_messages_are_all_damaged_is_empty_although_its_depth_is_n
 def test_clear_removes_all_files_and_goes_on_in_the_next():
     """TestDiskQueueEmpty: 100 puts over several files, 3 reads; empty removes everything; 100 more work."""
     fs = disk()
-    with opened(fs, max_bytes_per_file=100) as queue:
+    with opened(fs, segment_size=100) as queue:
         queue.put_many(bodies(100, 10))
         queue.get_many(3)
         assert queue.depth == 97
@@ -509,10 +509,10 @@ def test_a_queue_reopened_with_another_file_size_goes_on_where_it_was():
     """TestDiskQueueResize: positions after 9 and 19 puts, all in order, and no .bad file."""
     fs = disk()
     record = 4 + 10
-    with opened(fs, max_bytes_per_file=8 * record) as queue:
+    with opened(fs, segment_size=8 * record) as queue:
         queue.put_many(bodies(9, 10))
     assert told(fs) == (9, (0, 0), (1, record))
-    with opened(fs, max_bytes_per_file=10 * record) as queue:
+    with opened(fs, segment_size=10 * record) as queue:
         queue.put_many(bodies(10, 10, start=20))
         assert queue.depth == 19
         queue.sync()
@@ -526,7 +526,7 @@ def test_files_larger_than_the_limit_are_read_to_their_end():
     fs = disk()
     with opened(fs) as queue:
         queue.put_many(bodies(100))
-    with opened(fs, max_bytes_per_file=50) as queue:
+    with opened(fs, segment_size=50) as queue:
         queue.put(b"next")
         assert size(fs, data(0)) == 100 * 104
         assert size(fs, data(1)) == 8
@@ -535,7 +535,7 @@ def test_files_larger_than_the_limit_are_read_to_their_end():
 
 def test_what_is_consumed_is_removed_with_the_next_barrier():
     fs = disk()
-    with opened(fs, max_bytes_per_file=200) as queue:
+    with opened(fs, segment_size=200) as queue:
         queue.put_many(bodies(10))
         queue.get_many(5)
         queue.sync()
@@ -576,7 +576,7 @@ def test_four_writers_and_four_readers_lose_nothing_and_read_nothing_twice(tmp_p
         for thread in threads:
             thread.join()
 
-    options = QueueOptions(max_bytes_per_file=10_000, sync_every=1000)
+    options = QueueOptions(segment_size=10_000, sync_every=1000)
     with Queue(tmp_path, "q", options=options) as queue:
         run(write, *((queue, writer) for writer in range(4)))
     with Queue(tmp_path, "q", options=options) as queue:
@@ -589,7 +589,7 @@ def test_four_writers_and_four_readers_lose_nothing_and_read_nothing_twice(tmp_p
 def test_a_consumer_that_keeps_up_leaves_no_files():
     """N1: go-diskqueue sets such a file aside as bad, and keeps it for ever."""
     fs = disk()
-    with opened(fs, max_bytes_per_file=300) as queue:
+    with opened(fs, segment_size=300) as queue:
         for number in range(100):
             queue.put(body(number))
             assert queue.get() == body(number)
@@ -614,7 +614,7 @@ def test_close_makes_everything_durable():
 def test_delete_removes_everything_but_the_lock():
     """N13: Delete of the peer deletes nothing."""
     fs = disk()
-    queue = opened(fs, max_bytes_per_file=1000)
+    queue = opened(fs, segment_size=1000)
     queue.put_many(bodies(10))
     for number in range(3):
         queue.put(body(number), durability="synced")  # one of the files, then of the redo log
@@ -772,7 +772,7 @@ def test_a_refused_open_leaves_everything_as_it_was():
 
 def test_queues_in_one_directory_do_not_know_of_each_other(tmp_path):
     names = ["q", "qq", "q.diskqueue", "q.diskqueue.meta", "topic", "topic:channel"]
-    queues = {name: Queue(tmp_path, name, options=QueueOptions(max_bytes_per_file=50)) for name in names}
+    queues = {name: Queue(tmp_path, name, options=QueueOptions(segment_size=50)) for name in names}
     for name, queue in queues.items():
         queue.put_many([name.encode() * 3] * 10)
     queues["topic"].clear()
@@ -816,9 +816,7 @@ def test_the_compiled_calls_and_a_python_disk_make_the_same_files(tmp_path):
     for number, fs in enumerate(systems):
         directory = tmp_path / str(number)
         directory.mkdir()
-        with Queue(
-            directory, "q", options=QueueOptions(max_bytes_per_file=20_000, sync_every=50), fs=fs
-        ) as queue:
+        with Queue(directory, "q", options=QueueOptions(segment_size=20_000, sync_every=50), fs=fs) as queue:
             for index in range(300):
                 queue.put(body(index, index))
                 if index % 3 == 0:
@@ -954,7 +952,7 @@ def test_what_was_written_under_other_limits_is_delivered(is_killed):
     queue.put_many(sent)
     if not is_killed:
         queue.close()
-    with opened(fs.kill(), min_message_size=3, max_message_size=10, max_bytes_per_file=20) as queue:
+    with opened(fs.kill(), min_message_size=3, max_message_size=10, segment_size=20) as queue:
         with pytest.raises(MessageSizeError):
             queue.put(b"12")
         with pytest.raises(MessageSizeError):
@@ -1186,9 +1184,9 @@ def test_at_the_end_of_the_queue_its_depth_is_0_whatever_was_lost_on_the_way():
 
 def test_statistics_count_what_happened_since_the_open():
     fs = disk()
-    with opened(fs, max_bytes_per_file=500) as queue:
+    with opened(fs, segment_size=500) as queue:
         queue.put_many(bodies(20))
-    with opened(fs, max_bytes_per_file=1000) as queue:
+    with opened(fs, segment_size=1000) as queue:
         before = queue.statistics()
         assert (before.depth, before.sent, before.received) == (20, 0, 0)
         assert (before.files, before.barriers) == (5, 1)

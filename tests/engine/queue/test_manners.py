@@ -60,7 +60,7 @@ def waits(queue: Queue, messages: int = 0, space: int = 0) -> None:
 
 def bounded(**options: Any) -> Queue:
     """A queue that is full."""
-    queue = opened(disk(), max_bytes=100_000, max_bytes_per_file=2_000, **options)
+    queue = opened(disk(), max_bytes=100_000, segment_size=2_000, **options)
     for size in (1024, 1, 0):
         with suppress(DiskFullError):
             while True:
@@ -179,7 +179,7 @@ def test_only_with_wait_does_a_put_wait(on_full: str) -> None:
         with bounded(on_full="reject") as queue, pytest.raises(stdlib.Full):
             queue.put(b"x" * 1024)
     else:
-        with opened(disk(), max_bytes=100_000, max_bytes_per_file=2_000, on_full="drop_oldest") as queue:
+        with opened(disk(), max_bytes=100_000, segment_size=2_000, on_full="drop_oldest") as queue:
             for _ in range(200):
                 queue.put(b"x" * 1024)
             assert not queue.full()

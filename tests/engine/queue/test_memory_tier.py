@@ -146,7 +146,7 @@ def test_it_is_for_messages_that_may_be_in_memory(durability):
 @pytest.mark.parametrize("file_size", [200, 3000, 100_000])
 def test_order_is_kept_over_memory_and_files(file_size):
     fs = disk()
-    with first(fs, memory_size=2 * KIB, max_bytes_per_file=file_size) as queue:
+    with first(fs, memory_size=2 * KIB, segment_size=file_size) as queue:
         queue.put_many(bodies(100))
         assert queue.get_many(10) == bodies(10)
         for number in range(100, 120):
@@ -224,7 +224,7 @@ def test_the_depth_of_the_metadata_is_that_of_the_files():
 @pytest.mark.parametrize("by", ["pressure", "written", "sync", "sync, twice"])
 def test_what_is_peeked_at_may_be_written_meanwhile(by, file_size):
     fs = disk()
-    with first(fs, memory_size=3 * KIB, max_bytes_per_file=file_size) as queue:
+    with first(fs, memory_size=3 * KIB, segment_size=file_size) as queue:
         queue.put_many(bodies(15))
         assert queue.peek_many(10) == bodies(10)
         more = 0
@@ -361,7 +361,7 @@ def test_messages_that_never_fit_on_the_disk_are_reported_at_the_close():
 
 def test_what_is_peeked_at_and_does_not_fit_on_the_disk_stays_where_it_is():
     fs = failing_disk()
-    with first(fs, memory_size=3 * KIB, max_bytes_per_file=400) as queue:
+    with first(fs, memory_size=3 * KIB, segment_size=400) as queue:
         queue.put_many(bodies(15))
         assert queue.peek_many(10) == bodies(10)
         for room in (5 * KIB, 400, 400):
@@ -443,7 +443,7 @@ def test_memory_and_files_are_one_queue(seed):
     fs = disk()
     options = {
         "memory_size": rng.choice([200, 1000, 5000]),
-        "max_bytes_per_file": rng.choice([150, 2000, 100_000]),
+        "segment_size": rng.choice([150, 2000, 100_000]),
         "sync_every": rng.choice([3, 50, 2500]),
         "max_unsynced": rng.choice([300, 100_000]),
     }
@@ -512,7 +512,7 @@ def test_memory_and_files_are_one_queue(seed):
 def test_disk_space_for_messages_in_memory_is_reserved_in_a_shared_budget(on_full):
     fs = disk()
     budget = DiskBudget(512 * KIB)
-    options: dict[str, Any] = {"memory_size": 100 * KIB, "on_full": on_full, "max_bytes_per_file": 20 * KIB}
+    options: dict[str, Any] = {"memory_size": 100 * KIB, "on_full": on_full, "segment_size": 20 * KIB}
     queues = [first(fs, name=name, budget=budget, **options) for name in ("a", "b", "c")]
     rng = random.Random(1)
     models: list[list[bytes]] = [[], [], []]

@@ -52,7 +52,7 @@ A_HUGE_LENGTH = b"\x7f\xff\xff\xff"
 def three_files() -> tuple[CrashFS, list[bytes]]:
     """A queue of three files, five of its 25 messages consumed, closed; and the other twenty."""
     fs = disk()
-    with opened(fs, max_bytes_per_file=1000) as queue:
+    with opened(fs, segment_size=1000) as queue:
         queue.put_many(bodies(25))
         queue.get_many(5)
     return fs.kill(), bodies(20, start=5)
@@ -99,10 +99,10 @@ def test_where_the_metadata_is_no_use_the_files_decide(content):
 
 def test_metadata_of_an_earlier_time_brings_messages_again_and_loses_none():
     fs = disk()
-    with opened(fs, max_bytes_per_file=1000) as queue:
+    with opened(fs, segment_size=1000) as queue:
         queue.put_many(bodies(5))
     earlier = fs.read(meta())
-    with opened(fs, max_bytes_per_file=1000) as queue:
+    with opened(fs, segment_size=1000) as queue:
         queue.put_many(bodies(20, start=5))
         queue.get_many(2)
     fs = fs.kill()
@@ -112,10 +112,10 @@ def test_metadata_of_an_earlier_time_brings_messages_again_and_loses_none():
 
 def test_metadata_of_a_time_when_files_were_there_that_are_consumed_skips_to_those_that_are():
     fs = disk()
-    with opened(fs, max_bytes_per_file=1000) as queue:
+    with opened(fs, segment_size=1000) as queue:
         queue.put_many(bodies(25))
     earlier = fs.read(meta())
-    with opened(fs, max_bytes_per_file=1000) as queue:
+    with opened(fs, segment_size=1000) as queue:
         queue.get_many(12)
     fs = fs.kill()
     fs.write_durably(meta(), earlier)
@@ -129,7 +129,7 @@ def older_metadata(fs: CrashFS, age: str, *, restarted: bool) -> CrashFS:
     """A closed queue of 6 files with 52 messages; its metadata is of an earlier time, or gone."""
     moments = {}
     for moment, count in (("empty", 0), ("in the second file", 12), ("now", 40)):
-        with opened(fs, max_bytes_per_file=1000) as queue:
+        with opened(fs, segment_size=1000) as queue:
             queue.put_many(bodies(count, start=queue.depth))
         moments[moment] = fs.read(meta())
     if restarted:
@@ -180,10 +180,10 @@ def test_a_hole_without_checksums_is_reported_whatever_the_metadata_says():
 
 def test_files_that_were_consumed_after_metadata_of_an_earlier_time_are_no_hole():
     fs = disk()
-    with opened(fs, max_bytes_per_file=1000) as queue:
+    with opened(fs, segment_size=1000) as queue:
         queue.put_many(bodies(5))
     earlier = fs.read(meta())
-    with opened(fs, max_bytes_per_file=1000) as queue:
+    with opened(fs, segment_size=1000) as queue:
         queue.put_many(bodies(30, start=5))
         queue.get_many(30)
     fs = fs.kill()
@@ -234,7 +234,7 @@ def test_a_depth_that_is_wrong_is_counted_anew():
 def test_after_a_kill_all_is_there_and_the_depth_is_right():
     """N11, N5: nothing was synced since the open."""
     fs = disk()
-    queue = opened(fs, max_bytes_per_file=1000)
+    queue = opened(fs, segment_size=1000)
     queue.put_many(bodies(5))
     for number in range(5, 25):
         queue.put(body(number))
@@ -328,7 +328,7 @@ def test_a_length_that_rotted_costs_its_block_and_reading_goes_on_after_it():
 
 def test_killed_while_recovering_the_next_one_recovers():
     fs = disk()
-    queue = opened(fs, max_bytes_per_file=1000)
+    queue = opened(fs, segment_size=1000)
     queue.put_many(bodies(25))
     fs = abandoned(queue, fs)
     fs.write_durably(data(2), fs.read(data(2)) + b"torn")
@@ -394,11 +394,11 @@ def test_a_file_that_survived_without_the_one_before_it_is_not_delivered():
 @pytest.mark.parametrize("ending", ["closed", "killed", "killed before the file is set aside"])
 def test_a_file_with_damage_is_kept_though_another_process_consumes_the_rest_of_it(ending):
     fs = disk()
-    with opened(fs, max_bytes_per_file=9000) as queue:
+    with opened(fs, segment_size=9000) as queue:
         queue.put_many(bodies(200))
     flip(fs, data(0), 10)
     damaged = fs.read(data(0))
-    queue = opened(fs, max_bytes_per_file=9000)
+    queue = opened(fs, segment_size=9000)
     queue.get()
     assert queue.repairs
     if ending == "closed":
@@ -410,9 +410,9 @@ def test_a_file_with_damage_is_kept_though_another_process_consumes_the_rest_of_
         broken = FaultFS(fs)
         broken.fail("rename", path=data(0))
         with pytest.raises(StorageFailedError):
-            drained(opened(broken, max_bytes_per_file=9000))
+            drained(opened(broken, segment_size=9000))
         fs = fs.kill()
-    with opened(fs, max_bytes_per_file=9000) as queue:
+    with opened(fs, segment_size=9000) as queue:
         drained(queue)
     assert fs.read(data(0) + ".bad") == damaged
     assert listed(fs, f"{ROOT}/.diskq") == ["q.diskqueue.000002.dat.sums", "q.lock", "q.slate"]
@@ -461,7 +461,7 @@ def test_consumed_files_that_a_kill_left_are_removed():
 def test_a_consumed_file_is_removed_only_after_the_position_after_it_is_durable():
     """N10: the peer removes it first."""
     fs = failing_disk()
-    with opened(fs, max_bytes_per_file=200) as queue:
+    with opened(fs, segment_size=200) as queue:
         queue.put_many(bodies(5))
         fs.calls.clear()
         queue.get_many(3)
@@ -476,7 +476,7 @@ def test_a_consumed_file_is_removed_only_after_the_position_after_it_is_durable(
 
 def in_turn(tmp_path) -> tuple[Path, list[bytes]]:
     """A directory that diskq wrote and a peer then appended to, and its messages."""
-    with Queue(tmp_path, "q", options=QueueOptions(max_bytes_per_file=10_000)) as queue:
+    with Queue(tmp_path, "q", options=QueueOptions(segment_size=10_000)) as queue:
         queue.put_many(bodies(150))
         queue.get_many(10)
     told = nsq_oracle.read_meta(tmp_path, "q")
@@ -488,7 +488,7 @@ def in_turn(tmp_path) -> tuple[Path, list[bytes]]:
 
 
 def test_a_peers_directory_is_taken_as_it_is(tmp_path):
-    nsq_oracle.write_dir(tmp_path, "q", bodies(100), max_bytes_per_file=2000)
+    nsq_oracle.write_dir(tmp_path, "q", bodies(100), segment_size=2000)
     nsq_oracle.consume(tmp_path, "q", 30)
     with Queue(tmp_path, "q") as queue:
         assert not queue.repairs
@@ -504,12 +504,10 @@ def test_a_peers_directory_is_taken_as_it_is(tmp_path):
     st.integers(0, 5),
 )
 @settings(deadline=None)
-def test_any_peers_directory_is_taken_as_it_is(
-    tmp_path_factory, sent, max_bytes_per_file, consumed, first_file
-):
+def test_any_peers_directory_is_taken_as_it_is(tmp_path_factory, sent, segment_size, consumed, first_file):
     directory = tmp_path_factory.mktemp("theirs")
     consumed = min(consumed, len(sent))
-    nsq_oracle.write_dir(directory, "q", sent, max_bytes_per_file, first_file)
+    nsq_oracle.write_dir(directory, "q", sent, segment_size, first_file)
     nsq_oracle.consume(directory, "q", consumed)
     with opened(CrashFS.from_directory(directory, ROOT)) as queue:
         assert not queue.repairs
@@ -580,7 +578,7 @@ def test_a_peer_that_began_again_at_the_first_file_is_believed(tmp_path):
 
 
 def test_a_file_that_a_peer_left_over_is_left_alone_and_reported(tmp_path):
-    nsq_oracle.write_dir(tmp_path, "q", bodies(30), max_bytes_per_file=1000)
+    nsq_oracle.write_dir(tmp_path, "q", bodies(30), segment_size=1000)
     left = nsq_oracle.data_path(tmp_path, "q", 0)
     content = left.read_bytes()
     nsq_oracle.consume(tmp_path, "q", 12)
@@ -598,7 +596,7 @@ def test_the_messages_around_damage_in_a_peers_files_are_delivered():
     files[3] = files[3][:-5]
     fs = disk()
     put_files(fs, files, b"40\n0,0\n3,240\n")
-    options: dict[str, Any] = {"min_message_size": 10, "max_bytes_per_file": 240}
+    options: dict[str, Any] = {"min_message_size": 10, "segment_size": 240}
     with opened(fs, **options) as queue:
         expected = [*bodies(14, 20), *bodies(10, 20, start=20), *bodies(9, 20, start=30)]
         assert drained(queue) == expected
@@ -618,7 +616,7 @@ def test_a_file_cut_under_an_open_queue_costs_what_was_cut_off(is_synced):
     for number, first, last in ((1, 9, 18), (2, 18, 25)):
         for cut in (0, 3, 4, 50, 104, 500, 520, 727):
             fs = disk()
-            with opened(fs, max_bytes_per_file=1000) as queue:
+            with opened(fs, segment_size=1000) as queue:
                 queue.put_many(bodies(25))
                 if is_synced:
                     queue.sync()
@@ -654,7 +652,7 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_strict_raises_at_what_would_be_repaired_and_changes_nothing(damage):
     fs = disk()
-    with opened(fs, max_bytes_per_file=1000) as queue:
+    with opened(fs, segment_size=1000) as queue:
         queue.put_many(bodies(25))
         queue.get()
     fs = fs.kill()

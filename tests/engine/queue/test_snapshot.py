@@ -103,7 +103,7 @@ def messages(fs: FileSystem, parts: int = 1) -> list[bytes]:
 def three_files() -> CrashFS:
     """A closed queue of 200 messages, the first twenty consumed: the read position is inside a block."""
     fs = disk()
-    with opened(fs, max_bytes_per_file=9_000) as queue:
+    with opened(fs, segment_size=9_000) as queue:
         queue.put_many(bodies(200))
         queue.get_many(20)
     return fs
@@ -160,7 +160,7 @@ def test_columns_are_bounded_but_one_message_however_large(max_bytes):
 
 def test_parts_are_of_about_one_size():
     fs = disk()
-    with opened(fs, max_bytes_per_file=300_000) as queue:
+    with opened(fs, segment_size=300_000) as queue:
         queue.put_many(bodies(10_000))
     snapshot = look(fs)
     for parts in (2, 5, 8):
@@ -405,7 +405,7 @@ def left_behind(draw: Any) -> RamFS:
     queue = Queue(ROOT, "q", fs=fs)
     for _ in range(draw(st.integers(0, 3))):
         queue.close()
-        queue = opened(fs, max_bytes_per_file=draw(st.sampled_from([300, 5_000, 20_000])))
+        queue = opened(fs, segment_size=draw(st.sampled_from([300, 5_000, 20_000])))
         for act in draw(st.lists(st.sampled_from(["put", "put", "take", "sync"]), max_size=8)):
             if act == "put":
                 count = draw(st.integers(1, 60))
@@ -508,7 +508,7 @@ def test_a_file_that_was_open_is_read_to_its_end_though_it_is_removed():
 
 def test_what_is_written_after_it_was_planned_is_not_seen():
     fs = disk()
-    with opened(fs, max_bytes_per_file=9_000) as queue:
+    with opened(fs, segment_size=9_000) as queue:
         queue.put_many(bodies(50))
         (part,) = look(fs).plan()
         queue.put_many(bodies(50, start=50))
@@ -520,7 +520,7 @@ BESIDE = """
     import sys, time
     import diskq
 
-    options = diskq.QueueOptions(max_bytes_per_file=40_000, sync_every=50)
+    options = diskq.QueueOptions(segment_size=40_000, sync_every=50)
     with diskq.Queue(sys.argv[1], "q", options=options) as queue:
         print("open", flush=True)
         number = 0
@@ -571,7 +571,7 @@ def test_of_a_queue_in_use_every_snapshot_is_a_run_of_its_messages(tmp_path):
 
 def test_a_peer_s_queue_is_read_where_it_lies(tmp_path: Path):
     sent = bodies(3000)
-    write_dir(tmp_path, "topic:channel", sent, max_bytes_per_file=60_000, first_file=7)
+    write_dir(tmp_path, "topic:channel", sent, segment_size=60_000, first_file=7)
     planned = QueueSnapshot(tmp_path, "topic:channel").plan(4)
     found = [read(None, part, path=tmp_path, name="topic:channel") for part in planned]
     assert [body for numbered, _ in found for _, body in numbered] == sent

@@ -110,7 +110,7 @@ def test_a_lease_is_ended_once():
 
 
 def test_ids_are_the_same_after_a_restart_and_ordered():
-    fs = filled(10, max_bytes_per_file=3 * RECORD)
+    fs = filled(10, segment_size=3 * RECORD)
     with opened(fs) as queue, QueueWork(queue) as work:
         ids = [lease.id for lease in work.get_many(10)]
     assert ids == sorted(ids)
@@ -120,7 +120,7 @@ def test_ids_are_the_same_after_a_restart_and_ordered():
 
 
 def test_files_go_when_the_head_has_left_them():
-    fs = filled(10, max_bytes_per_file=2 * RECORD)
+    fs = filled(10, segment_size=2 * RECORD)
     with opened(fs) as queue, QueueWork(queue) as work:
         leases = work.get_many(10)
         work.ack(leases[1:])
@@ -440,7 +440,7 @@ def test_what_is_known_is_kept_while_it_is_not_reached():
 
 
 def test_the_head_passes_what_was_acknowledged_before_without_another_take():
-    with opened(filled(9, max_bytes_per_file=2 * RECORD)) as queue:
+    with opened(filled(9, segment_size=2 * RECORD)) as queue:
         with QueueWork(queue) as work:
             work.ack(work.get_many(7)[2:])
         with QueueWork(queue) as work:
@@ -629,7 +629,7 @@ def test_the_files_are_what_go_reads_at_every_step(tmp_path: Path):
     """By an independent reader: all messages from the first unacknowledged one on."""
     rng = random.Random(4)
     left = set(range(40))
-    with diskq.Queue(tmp_path, "q", options=diskq.QueueOptions(max_bytes_per_file=5 * RECORD)) as queue:
+    with diskq.Queue(tmp_path, "q", options=diskq.QueueOptions(segment_size=5 * RECORD)) as queue:
         queue.put_many(bodies(40))
         with QueueWork(queue) as work:
             leases = work.get_many(40)

@@ -18,7 +18,7 @@ from tests.reference import nsq_oracle
 DIRECTORY, NAME = "/q", "q"
 META = f"{DIRECTORY}/{NAME}.diskqueue.meta.dat"
 BODIES = [b"%04d" % number + b"." * 60 for number in range(40)]
-SMALL = QueueOptions(max_bytes_per_file=1000)
+SMALL = QueueOptions(segment_size=1000)
 
 
 def path(number: int) -> str:

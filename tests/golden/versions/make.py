@@ -122,7 +122,7 @@ def raw(bodies: list[str]) -> list[bytes]:
 def queue_closed(path: str) -> Told:
     """Several files, some consumed."""
     sent = texts("order", 60)
-    options = diskq.QueueOptions(max_bytes_per_file=200)
+    options = diskq.QueueOptions(segment_size=200)
     with diskq.Queue(path, "orders", options=options) as queue:
         queue.put_many(raw(sent))
         queue.get_many(25)
@@ -166,7 +166,7 @@ async def queue_killed(path: str) -> Told:
 @case
 async def queue_killed_rolling(path: str) -> Told:
     """The same, in many files."""
-    return await _queue_killed(path, max_bytes_per_file=200)
+    return await _queue_killed(path, segment_size=200)
 
 
 @case
@@ -685,7 +685,7 @@ def cut(disk: CrashFS, path: str, redo: str = "", **told: Any) -> Told:
 def _queue_before(sent: list[str], name: str) -> CrashFS:
     """Several files, some consumed, and closed; then more, each synced."""
     disk = memory()
-    with diskq.Queue(ROOT, name, options=diskq.QueueOptions(max_bytes_per_file=200), fs=disk) as queue:
+    with diskq.Queue(ROOT, name, options=diskq.QueueOptions(segment_size=200), fs=disk) as queue:
         queue.put_many(raw(sent[:30]))
         queue.get_many(12)
     return disk

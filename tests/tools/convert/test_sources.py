@@ -164,7 +164,7 @@ def test_it_is_the_same_again_whatever_was_written_meanwhile(tmp_path: Path, kin
 
 
 def test_messages_that_were_taken_out_meanwhile_are_an_error(tmp_path: Path) -> None:
-    options = QueueOptions(max_bytes_per_file=8)
+    options = QueueOptions(segment_size=8)
     with Queue(tmp_path, "q", options=options) as queue:
         queue.put_many([b"%d" % number for number in range(9)])
         with open_reading(Store("queue", str(tmp_path), "q")) as reading:

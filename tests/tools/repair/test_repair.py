@@ -257,7 +257,7 @@ def test_a_gap_that_is_not_noted_is_damage(tmp_path):
 
 
 def test_acknowledgements_move_along(tmp_path):
-    with Queue(tmp_path, "events", options=diskq.QueueOptions(max_bytes_per_file=100_000)) as queue:
+    with Queue(tmp_path, "events", options=diskq.QueueOptions(segment_size=100_000)) as queue:
         queue.put_many([body(number) for number in range(400)])
         with QueueWork(queue, options=diskq.QueueWorkOptions(max_in_flight=500, max_ahead=500)) as work:
             leases = work.get_many(400)
@@ -338,7 +338,7 @@ def rotten(kind: Kind, fs: CrashFS) -> Store:
     fs.make_directory_durably("/q")
     store = made(kind, "/q", fs)
     if kind == "queue":  # a file of several blocks, of which the first one rots
-        with Queue("/q", "events", options=diskq.QueueOptions(max_bytes_per_file=9000), fs=fs) as queue:
+        with Queue("/q", "events", options=diskq.QueueOptions(segment_size=9000), fs=fs) as queue:
             queue.put_many([body(number) for number in range(COUNT, 4 * COUNT)])
     endings = ("2.dat", "25.data", "18.jnl", ".log")
     path = next(path for path in sorted(fs.files()) if path.endswith(endings))

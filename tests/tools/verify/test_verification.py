@@ -42,7 +42,7 @@ BODIES = [b"%06d" % number + b"x" * 94 for number in range(COUNT)]
 
 
 def a_queue(path: Path) -> Path:
-    with Queue(path, "q", options=QueueOptions(max_bytes_per_file=16_000)) as queue:
+    with Queue(path, "q", options=QueueOptions(segment_size=16_000)) as queue:
         queue.put_many(BODIES)
     return path / "q.diskqueue.000000.dat"
 
@@ -272,7 +272,7 @@ def test_an_acknowledged_message_is_not_counted(tmp_path):
 
 
 def test_what_a_peer_has_left_of_a_file_that_it_began_anew_is_counted_where_the_next_open_moves_it(tmp_path):
-    with Queue(tmp_path, "q", options=QueueOptions(max_bytes_per_file=9_000)) as queue:
+    with Queue(tmp_path, "q", options=QueueOptions(segment_size=9_000)) as queue:
         queue.put_many([body(number) * 10 for number in range(300)])
     theirs = frame(b"theirs")
     file = tmp_path / "q.diskqueue.000001.dat"
@@ -461,7 +461,7 @@ WRITERS = {
     "queue": """
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.options import QueueOptions
-with Queue(path, "q", options=QueueOptions(max_bytes_per_file=200_000)) as thing:
+with Queue(path, "q", options=QueueOptions(segment_size=200_000)) as thing:
     while not done():
         thing.put_many([body] * 50)
         thing.get_many(40)

@@ -50,7 +50,7 @@ def test_names_are_those_of_files_of_queues_and_of_nothing_else(data):
 
 
 def test_a_closed_queue_is_exactly_what_its_files_say(data):
-    with Queue(data, "q", options=QueueOptions(max_bytes_per_file=30)) as queue:
+    with Queue(data, "q", options=QueueOptions(segment_size=30)) as queue:
         queue.put_many([b"x" * 10] * 5)
         queue.get_many(3)
     view = look(str(data), "q")

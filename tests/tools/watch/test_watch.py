@@ -54,7 +54,7 @@ def contents(directory: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_a_queue_is_as_deep_as_it_was_recorded_and_what_came_since(tmp_path: Path) -> None:
-    with Queue(tmp_path, "q", options=QueueOptions(sync_every=100_000, max_bytes_per_file=10_000)) as queue:
+    with Queue(tmp_path, "q", options=QueueOptions(sync_every=100_000, segment_size=10_000)) as queue:
         queue.put_many([b"x" * 100] * 250)
         queue.sync()
         watch = StoreWatch([tmp_path])
