@@ -16,7 +16,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diskq.channels.core.from_threads import ThreadSender as ThreadSender, from_threads as from_threads
+    from diskq.channels.core.from_threads import (
+        ThreadSender as ThreadSender,
+        open_thread_sender as open_thread_sender,
+    )
     from diskq.channels.core.merging import merge as merge
     from diskq.channels.core.selecting import select as select, select_nowait as select_nowait
     from diskq.channels.errors import (
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     )
     from diskq.channels.journal.root_watch import (
         JournalRootWatch as JournalRootWatch,
-        watch_root as watch_root,
+        open_root_watch as open_root_watch,
     )
     from diskq.channels.journal.scanner import (
         JournalScanner as JournalScanner,
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     )
     from diskq.channels.journal.shard_scanner import (
         JournalShardScanner as JournalShardScanner,
-        scan_shards as scan_shards,
+        open_shard_scanner as open_shard_scanner,
     )
     from diskq.channels.journal.shard_writer import (
         JournalShardWriter as JournalShardWriter,
@@ -63,7 +66,11 @@ if TYPE_CHECKING:
         open_queue as open_queue,
     )
     from diskq.channels.queue.work import QueueWorkChannel as QueueWorkChannel
-    from diskq.channels.replay import Replay as Replay, ReplayStatistics as ReplayStatistics, replay as replay
+    from diskq.channels.replay import (
+        Replay as Replay,
+        ReplayStatistics as ReplayStatistics,
+        open_replay as open_replay,
+    )
     from diskq.channels.spool.spool import (
         SpoolChannel as SpoolChannel,
         SpoolStatistics as SpoolStatistics,
@@ -192,7 +199,7 @@ if TYPE_CHECKING:
 # of them, and no Trio; only the modules in `_IMPORTED_AT_ONCE` are imported with the package.
 _IMPORTED_AT_ONCE = ("errors", "messages", "options")
 _HOMES = {
-    "channels.core.from_threads": ("ThreadSender", "from_threads"),
+    "channels.core.from_threads": ("ThreadSender", "open_thread_sender"),
     "channels.core.merging": ("merge",),
     "channels.core.selecting": ("select", "select_nowait"),
     "channels.errors": (
@@ -202,9 +209,9 @@ _HOMES = {
         "EndOfChannel",
         "WouldBlock",
     ),
-    "channels.journal.root_watch": ("JournalRootWatch", "watch_root"),
+    "channels.journal.root_watch": ("JournalRootWatch", "open_root_watch"),
     "channels.journal.scanner": ("JournalScanner", "JournalScannerStatistics", "open_scanner"),
-    "channels.journal.shard_scanner": ("JournalShardScanner", "scan_shards"),
+    "channels.journal.shard_scanner": ("JournalShardScanner", "open_shard_scanner"),
     "channels.journal.shard_writer": ("JournalShardWriter", "open_shards"),
     "channels.journal.writer": ("JournalWriter", "JournalWriterStatistics", "open_journal"),
     "channels.priority.queue": ("PriorityQueueChannel", "PriorityQueueChannelStatistics"),
@@ -215,7 +222,7 @@ _HOMES = {
     ),
     "channels.queue.queue": ("QueueChannel", "QueueChannelStatistics", "open_queue"),
     "channels.queue.work": ("QueueWorkChannel",),
-    "channels.replay": ("Replay", "ReplayStatistics", "replay"),
+    "channels.replay": ("Replay", "ReplayStatistics", "open_replay"),
     "channels.spool.spool": ("SpoolChannel", "SpoolStatistics", "open_spool"),
     "channels.stream.consumer": ("StreamConsumer", "StreamConsumerStatistics", "open_consumer"),
     "channels.stream.producer": ("StreamProducer", "StreamProducerStatistics", "open_producer"),

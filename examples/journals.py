@@ -23,7 +23,7 @@ async def sell(shards: diskq.JournalShardWriter, shop: str, count: int) -> None:
 async def add_up(root: str, expected: int) -> int:
     """Receive and add up `expected` messages. Committed messages are not received again."""
     total = 0
-    async with diskq.scan_shards(root, "shop", 2, reader="billing") as scanner:
+    async with diskq.open_shard_scanner(root, "shop", 2, reader="billing") as scanner:
         while expected:
             async with scanner.receiving(min(expected, 100)) as messages:
                 total += sum(int(message.value) for message in messages)

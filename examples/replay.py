@@ -32,7 +32,7 @@ async def record(stream: Path) -> None:
 async def show(stream: Path) -> list[bytes]:
     """Replay the clicks in order, with the night shortened to a hundredth of a second."""
     clicks = []
-    async with diskq.replay(stream, speed=SPEED, max_gap=0.010) as replayed:
+    async with diskq.open_replay(stream, speed=SPEED, max_gap=0.010) as replayed:
         async for message in replayed:
             clicks.append(message.value)
         print(f"{replayed.statistics().delivered} clicks in the order in which they came")
@@ -42,12 +42,12 @@ async def show(stream: Path) -> list[bytes]:
 async def refill(stream: Path, data: str) -> None:
     """Replay into a queue, in two parts: the second one begins where the first one was interrupted."""
     async with diskq.open_queue(data, "clicks") as queue:
-        async with diskq.replay(stream, speed=SPEED) as replayed:
+        async with diskq.open_replay(stream, speed=SPEED) as replayed:
             for _ in range(30):
                 message = await replayed.receive()
                 await queue.send(message.value)
             position = replayed.position
-        async with diskq.replay(stream, start=position, speed=None) as rest:
+        async with diskq.open_replay(stream, start=position, speed=None) as rest:
             async for message in rest:
                 await queue.send(message.value)
 

@@ -61,7 +61,7 @@ async def main() -> None:
 
     options = diskq.SpoolOptions(backoff_initial=0.05, backoff_max=0.2, backoff_jitter=0.05)
     async with diskq.open_spool("spool/logging", deliver, options=options) as spool:
-        async with diskq.from_threads(spool) as sender:  # leaving it sends the rest to the spool
+        async with diskq.open_thread_sender(spool) as sender:  # leaving it sends the rest to the spool
             handler = SpoolHandler(sender)
             log.addHandler(handler)
             async with trio.open_nursery() as nursery:

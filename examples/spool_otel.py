@@ -72,7 +72,7 @@ async def main() -> None:
                     raise diskq.Permanent(f"HTTP {response.status_code}")
 
             async with diskq.open_spool("spool/otel", post, options=OPTIONS) as spool:
-                async with diskq.from_threads(spool) as sender:
+                async with diskq.open_thread_sender(spool) as sender:
                     provider = TracerProvider(resource=Resource.create({"service.name": "shop"}))
                     exporter = SpoolSpanExporter(sender)
                     provider.add_span_processor(BatchSpanProcessor(exporter, max_export_batch_size=10))

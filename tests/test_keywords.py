@@ -33,10 +33,10 @@ CALLS = {
     "Stream": ("StreamOptions", 'diskq.Stream("d", {})'),
     "StreamReader": ("StreamConsumerOptions", 'diskq.StreamReader("d", {})'),
     "open_journal": ("JournalOptions", 'diskq.open_journal("d", {})'),
-    "JournalWriter.scan": ("JournalScannerOptions", "journal.scan({})"),
+    "JournalWriter.open_scanner": ("JournalScannerOptions", "journal.open_scanner({})"),
     "open_scanner": ("JournalScannerOptions", 'diskq.open_scanner("d", {})'),
     "open_shards": ("JournalOptions", 'diskq.open_shards("d", {})'),
-    "scan_shards": ("JournalScannerOptions", 'diskq.scan_shards("d", {})'),
+    "open_shard_scanner": ("JournalScannerOptions", 'diskq.open_shard_scanner("d", {})'),
     "Journal": ("JournalOptions", 'diskq.Journal("d", {})'),
     "open_priority_store": ("PriorityOptions", 'diskq.open_priority_store("d", {})'),
     "PriorityStore": ("PriorityOptions", 'diskq.PriorityStore("d", {})'),
@@ -167,8 +167,8 @@ def test_what_resembles_no_option_is_refused_with_those_that_there_are() -> None
 
 
 def test_an_option_of_another_kind_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"^open_queue\(\) has no option 'segment_size'"):
-        diskq.open_queue("d", "n", segment_size=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^open_queue\(\) has no option 'partition_count'"):
+        diskq.open_queue("d", "n", partition_count=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("kind", ["JournalOptions", "PriorityOptions", "QueueOptions", "StreamOptions"])

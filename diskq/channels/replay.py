@@ -34,7 +34,7 @@ from diskq.messages import JournalMessage, Message
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 
-__all__ = ["AnyMessage", "Late", "Replay", "ReplayEnd", "ReplayStatistics", "replay"]
+__all__ = ["AnyMessage", "Late", "Replay", "ReplayEnd", "ReplayStatistics", "open_replay"]
 
 AnyMessage = Message | JournalMessage
 ReplayEnd = Literal["close"] | int | datetime
@@ -101,7 +101,7 @@ class _Schedule:
 
 
 class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
-    """Receives messages when they are due. Made by `replay`.
+    """Receives messages when they are due. Made by `open_replay`.
 
     Any number of tasks may receive at once; each message is handed to one of them. Every async method is a
     cancellation point, and a schedule point at least every 100 µs of running; if one raises `Cancelled`,
@@ -254,7 +254,7 @@ def _size(message: AnyMessage) -> int:
 # --- opening --------------------------------------------------------------------------------------
 
 
-class replay(Opening[Replay]):  # noqa: N801 (it is used as a function)
+class open_replay(Opening[Replay]):  # noqa: N801 (it is used as a function)
     """Replay the stream or the journal at `path` at its own pace: an async context manager for a `Replay`.
 
     It gives all messages that are present at the open, merged from all partitions by time, each partition in

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import assert_checkpoints
 
-from diskq.channels.replay import AnyMessage, Replay, replay
+from diskq.channels.replay import AnyMessage, Replay, open_replay
 from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
 from diskq.messages import NULL_TIMESTAMP
 from diskq.testing import CrashFS, FaultFS
@@ -47,13 +47,13 @@ async def test_messages_are_as_far_apart_as_they_were_divided_by_the_speed(
     disk, autojump_clock, speed, expected
 ):
     await at_seconds(disk, 100, 102, 105)
-    async with replay(STREAM, speed=speed, fs=disk) as replayed:
+    async with open_replay(STREAM, speed=speed, fs=disk) as replayed:
         assert await heard(replayed) == list(enumerate(expected))
 
 
 async def test_an_hour_of_messages_takes_an_hour_however_long_each_of_them_is_worked_on(disk, autojump_clock):
     await at_seconds(disk, *range(0, 3601, 5))
-    async with replay(STREAM, fs=disk) as replayed:
+    async with open_replay(STREAM, fs=disk) as replayed:
         began = trio.current_time()
         async for _ in replayed:
             await trio.sleep(0.3)
@@ -63,7 +63,7 @@ async def test_an_hour_of_messages_takes_an_hour_however_long_each_of_them_is_wo
 async def test_all_partitions_come_as_one_by_time_and_each_in_its_order(disk, autojump_clock):
     keys = "abcdefghi"
     await written(disk, *((key, 10 - at) for at, key in enumerate(keys)), partition_count=3)
-    async with replay(STREAM, fs=disk) as replayed:
+    async with open_replay(STREAM, fs=disk) as replayed:
         found = [message async for message in replayed]
     assert sorted(int(message.value) for message in found) == list(range(9))
     for partition in range(3):
@@ -73,25 +73,25 @@ async def test_all_partitions_come_as_one_by_time_and_each_in_its_order(disk, au
 
 async def test_of_two_partitions_the_earlier_message_comes_first(disk, autojump_clock):
     await written(disk, ("a", 1), ("b", 2), ("b", 3), ("a", 4), partition_count=8)
-    async with replay(STREAM, fs=disk) as replayed:
+    async with open_replay(STREAM, fs=disk) as replayed:
         assert await heard(replayed) == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
 async def test_a_step_back_is_not_waited_for_and_not_paid_twice(disk, autojump_clock):
     await at_seconds(disk, 10, 14, 11, 15)
-    async with replay(STREAM, fs=disk) as replayed:
+    async with open_replay(STREAM, fs=disk) as replayed:
         assert await heard(replayed) == [(0, 0), (1, 4), (2, 4), (3, 5)]
 
 
 async def test_a_long_silence_is_cut_and_so_is_a_message_from_the_far_future(disk, autojump_clock):
     await at_seconds(disk, 10, 11, 4000, YEAR, 4001, 4003)
-    async with replay(STREAM, max_gap=5, fs=disk) as replayed:
+    async with open_replay(STREAM, max_gap=5, fs=disk) as replayed:
         assert await heard(replayed) == [(0, 0), (1, 1), (2, 6), (3, 11), (4, 11), (5, 13)]
 
 
 async def test_a_silence_is_cut_in_seconds_of_waiting(disk, autojump_clock):
     await at_seconds(disk, 0, 40, 140)
-    async with replay(STREAM, max_gap=5, speed=10, fs=disk) as replayed:
+    async with open_replay(STREAM, max_gap=5, speed=10, fs=disk) as replayed:
         assert await heard(replayed) == [(0, 0), (1, 4), (2, 9)]
 
 
@@ -99,7 +99,7 @@ async def test_messages_without_a_time_come_with_the_one_before(disk, autojump_c
     with elsewhere(disk) as journal:
         for number, when in enumerate([NULL_TIMESTAMP, SECOND, NULL_TIMESTAMP, 3 * SECOND]):
             journal.append(b"%d" % number, b"", when)
-    async with replay(JOURNAL, fs=disk) as replayed:
+    async with open_replay(JOURNAL, fs=disk) as replayed:
         assert await heard(replayed) == [(0, 0), (1, 0), (2, 0), (3, 2)]
 
 
@@ -108,7 +108,7 @@ async def test_messages_without_a_time_come_with_the_one_before(disk, autojump_c
 )
 async def test_a_late_receiver_catches_up_or_keeps_the_gaps(disk, autojump_clock, late, expected):
     await at_seconds(disk, 0, 1, 2, 4)
-    async with replay(STREAM, late=late, fs=disk) as replayed:
+    async with open_replay(STREAM, late=late, fs=disk) as replayed:
         began, found = trio.current_time(), []
         async for message in replayed:
             found.append(trio.current_time() - began)
@@ -119,7 +119,7 @@ async def test_a_late_receiver_catches_up_or_keeps_the_gaps(disk, autojump_clock
 
 async def test_many_are_those_that_are_due(disk, autojump_clock):
     await at_seconds(disk, 0, 1, 1, 1, 5)
-    async with replay(STREAM, fs=disk) as replayed:
+    async with open_replay(STREAM, fs=disk) as replayed:
         found = [[m.offset for m in await replayed.receive_many(2)] for _ in range(4)]
     assert found == [[0], [1, 2], [3], [4]]
 
@@ -134,29 +134,32 @@ async def test_two_replays_in_succession_have_each_message_once(disk, autojump_c
         for number in range(10):
             journal.append(b"%d" % number, b"", number * SECOND)
     middle = datetime.fromtimestamp(4, UTC)
-    async with replay(path, end=middle, fs=disk) as before, replay(path, start=middle, fs=disk) as after:
+    async with (
+        open_replay(path, end=middle, fs=disk) as before,
+        open_replay(path, start=middle, fs=disk) as after,
+    ):
         found = [value for each in (before, after) for value, _ in await heard(each)]
     assert found == list(range(10))
 
 
 async def test_it_begins_at_an_offset_at_once_and_ends_after_one(disk, autojump_clock):
     await at_seconds(disk, 0, 1, 2, 3, 4)
-    async with replay(STREAM, start=2, end=3, fs=disk) as replayed:
+    async with open_replay(STREAM, start=2, end=3, fs=disk) as replayed:
         assert await heard(replayed) == [(2, 0), (3, 1)]
 
 
 async def test_its_position_has_another_one_go_on_there(disk, autojump_clock):
     await written(disk, *((f"k{number}", number) for number in range(20)), partition_count=3)
-    async with replay(STREAM, fs=disk) as first:
+    async with open_replay(STREAM, fs=disk) as first:
         found = [int((await first.receive()).value) for _ in range(7)]
-    async with replay(STREAM, start=first.position, fs=disk) as second:
+    async with open_replay(STREAM, start=first.position, fs=disk) as second:
         found += [value for value, _ in await heard(second)]
     assert found == list(range(20))
 
 
 async def test_what_comes_after_the_open_is_not_replayed(disk, autojump_clock):
     await at_seconds(disk, 0)
-    async with replay(STREAM, fs=disk) as replayed:
+    async with open_replay(STREAM, fs=disk) as replayed:
         await at_seconds(disk, 1)
         assert len(await heard(replayed)) == 1
 
@@ -164,11 +167,11 @@ async def test_what_comes_after_the_open_is_not_replayed(disk, autojump_clock):
 async def test_where_there_is_nothing_to_replay_it_says_so(disk):
     for path in (STREAM, "/nowhere"):
         with pytest.raises(StreamNotFoundError, match="neither a stream nor a journal"):
-            async with replay(path, fs=disk):
+            async with open_replay(path, fs=disk):
                 pass
     await at_seconds(disk, 0)
     with pytest.raises(OffsetOutOfRangeError):
-        async with replay(STREAM, start=5, fs=disk):
+        async with open_replay(STREAM, start=5, fs=disk):
             pass
 
 
@@ -185,7 +188,7 @@ async def test_where_there_is_nothing_to_replay_it_says_so(disk):
 )
 async def test_options_that_make_no_sense_are_refused(name, value):
     with pytest.raises(ValueError, match=r"got|no time zone"):
-        replay(STREAM, **{name: value})
+        open_replay(STREAM, **{name: value})
 
 
 # --- no message is lost ---------------------------------------------------------------------------
@@ -197,7 +200,7 @@ async def test_a_receiver_cancelled_anywhere_loses_nothing(disk, autojump_clock)
     while True:
         instrument = CancelAt(step)
         found: list[AnyMessage] = []
-        async with replay(STREAM, fs=disk) as replayed:
+        async with open_replay(STREAM, fs=disk) as replayed:
             with instrument.at_work(), instrument.scope:
                 while len(found) < 3:
                     found.append(await replayed.receive())
@@ -212,7 +215,7 @@ async def test_a_receiver_cancelled_anywhere_loses_nothing(disk, autojump_clock)
 async def test_what_cannot_be_read_comes_when_it_can(autojump_clock):
     disk: FaultFS[CrashFS] = FaultFS(crash_disk())
     await at_seconds(disk, 0, 1)
-    async with replay(STREAM, speed=None, fs=disk) as replayed:
+    async with open_replay(STREAM, speed=None, fs=disk) as replayed:
         disk.fail("pread")
         with pytest.raises(OSError, match="error"):
             await replayed.receive()
@@ -223,7 +226,7 @@ async def test_what_was_taken_before_something_could_not_be_read_is_handed_over(
     disk: FaultFS[CrashFS] = FaultFS(crash_disk())
     async with producing(disk, partition_count=1) as producer:
         await producer.send_many([("k", bytes(8192), 0) for number in range(1000)])
-    async with replay(STREAM, speed=None, fs=disk) as replayed:
+    async with open_replay(STREAM, speed=None, fs=disk) as replayed:
         found = await replayed.receive_many(1)
         disk.fail("pread", times=None)
         found += await replayed.receive_many(2000)
@@ -235,7 +238,7 @@ async def test_what_was_taken_before_something_could_not_be_read_is_handed_over(
 
 async def test_several_tasks_are_served_in_order_of_arrival(disk, autojump_clock):
     await at_seconds(disk, 0, 1, 2)
-    async with replay(STREAM, fs=disk) as replayed, trio.open_nursery() as nursery:
+    async with open_replay(STREAM, fs=disk) as replayed, trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         for name in ("first", "second", "third"):
             await tasks.start(name, replayed.receive)
@@ -246,7 +249,7 @@ async def test_several_tasks_are_served_in_order_of_arrival(disk, autojump_clock
 
 async def test_closing_it_wakes_waiting_tasks(disk, autojump_clock):
     await at_seconds(disk, 0, YEAR)
-    async with replay(STREAM, fs=disk) as replayed, trio.open_nursery() as nursery:
+    async with open_replay(STREAM, fs=disk) as replayed, trio.open_nursery() as nursery:
         await replayed.receive()
         tasks = Tasks(nursery)
         await tasks.start("late", replayed.receive)
@@ -259,7 +262,7 @@ async def test_closing_it_wakes_waiting_tasks(disk, autojump_clock):
 
 async def test_every_receive_is_a_checkpoint_now_and_then_and_nowait_does_not_wait(disk, autojump_clock):
     await at_seconds(disk, 0, 1)
-    async with replay(STREAM, fs=disk) as replayed:
+    async with open_replay(STREAM, fs=disk) as replayed:
         with assert_checkpoints():
             await replayed.receive()
         with pytest.raises(trio.WouldBlock):
@@ -272,7 +275,7 @@ async def test_every_receive_is_a_checkpoint_now_and_then_and_nowait_does_not_wa
 
 async def test_statistics_tell_where_it_is_and_how_late(disk, autojump_clock):
     await at_seconds(disk, 10, 12, 20)
-    async with replay(STREAM, fs=disk) as replayed:
+    async with open_replay(STREAM, fs=disk) as replayed:
         assert replayed.statistics().delivered == 0
         await replayed.receive()
         await trio.sleep(5)

@@ -113,7 +113,7 @@ async def _merge(fs: FileSystem, **options: Any) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _watch(fs: FileSystem, **options: Any) -> AsyncIterator[Any]:
-    async with diskq.watch_root("/many", fs=fs) as watch:
+    async with diskq.open_root_watch("/many", fs=fs) as watch:
         for _ in range(2):
             watch.receive_nowait()
         yield watch
@@ -121,7 +121,7 @@ async def _watch(fs: FileSystem, **options: Any) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _threads(fs: FileSystem, **options: Any) -> AsyncIterator[Any]:
-    async with _queue(fs, **options) as queue, diskq.from_threads(queue) as sender:
+    async with _queue(fs, **options) as queue, diskq.open_thread_sender(queue) as sender:
         yield sender
 
 
@@ -272,7 +272,7 @@ _HANDLES = [
     ),
     Handle(
         "scanner of shards",
-        lambda fs, **options: diskq.scan_shards("/many", "p", 1, reader="r", fs=fs, **options),
+        lambda fs, **options: diskq.open_shard_scanner("/many", "p", 1, reader="r", fs=fs, **options),
         {**_RECEIVE_NOW, **_CLOSE},
         {**_TAIL, **_COMMITS, "seek": lambda its: its.seek("oldest")},
         _RECEIVE,
@@ -316,7 +316,7 @@ _HANDLES = [
     ),
     Handle(
         "replay",
-        lambda fs, **options: diskq.replay("/s", fs=fs, speed=None, **options),
+        lambda fs, **options: diskq.open_replay("/s", fs=fs, speed=None, **options),
         {**_RECEIVE_NOW, **_CLOSE},
         {"receive": _RECEIVE, "receive_many": _MANY["receive_many"], "async for": _RECEIVES["async for"]},
     ),

@@ -114,7 +114,7 @@ async def test_an_async_may_take_is_refused(disk, reader):
         diskq.open_queue("/q", "events", fs=disk) as queue,
         diskq.open_consumer("/s", fs=disk) as consumer,
         diskq.open_journal("/j", fs=disk) as journal,
-        journal.scan() as scanner,
+        journal.open_scanner() as scanner,
         diskq.open_priority_store("/p", fs=disk) as priorities,
         diskq.open_queue("/w", "jobs", fs=disk) as jobs,
         jobs.working() as work,

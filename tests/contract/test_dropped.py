@@ -157,7 +157,7 @@ def test_a_reader_warns_and_lets_go(name: str, tmp_path: Path) -> None:
 RECEIVERS: dict[str, Callable[[Path], Any]] = {
     "consumer": lambda root: diskq.open_consumer(root / "s"),
     "scanner": lambda root: diskq.open_scanner(root / "j"),
-    "scanner of shards": lambda root: diskq.scan_shards(root, "many", 1),
+    "scanner of shards": lambda root: diskq.open_shard_scanner(root, "many", 1),
 }
 """Those without a task of their own: Trio lets no task end that has left one behind."""
 

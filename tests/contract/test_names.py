@@ -75,7 +75,7 @@ WAYS = [
     ),
     Named(
         "reader of shards",
-        lambda root, name: entered(diskq.scan_shards(root, "p", 1, reader=name)),
+        lambda root, name: entered(diskq.open_shard_scanner(root, "p", 1, reader=name)),
         OffsetNameError,
     ),
     Named(
@@ -86,7 +86,7 @@ WAYS = [
     ),
     Named(
         "scanner of shards",
-        lambda root, name: entered(diskq.scan_shards(root, name, 1)),
+        lambda root, name: entered(diskq.open_shard_scanner(root, name, 1)),
         ShardNameError,
         may_be_empty=True,
     ),

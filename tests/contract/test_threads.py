@@ -42,7 +42,9 @@ async def test_a_call_from_another_thread_is_refused_and_leaves_everything_as_it
             if handle.name == "merge":
                 its.receive_nowait()  # from here on it is this thread's
             before, files = numbers(its), files_of(fs)
-            with pytest.raises(diskq.BusyError, match=r"belongs to the thread of its Trio run.*from_threads"):
+            with pytest.raises(
+                diskq.BusyError, match=r"belongs to the thread of its Trio run.*open_thread_sender"
+            ):
                 await trio.to_thread.run_sync(handle.plain[name], its)
             assert numbers(its) == before
             assert files_of(fs) == files
@@ -78,7 +80,7 @@ async def test_the_message_of_a_thread_that_was_refused_is_not_in_and_the_block_
                 await trio.to_thread.run_sync(queue.send_nowait, b"foreign")
             await queue.send(b"3")
             assert [await queue.receive() for _ in range(4)] == [b"0", b"1", b"2", b"3"]
-            async with diskq.from_threads(queue) as sender:
+            async with diskq.open_thread_sender(queue) as sender:
                 await trio.to_thread.run_sync(sender.put, b"4")
             assert await queue.receive() == b"4"
 

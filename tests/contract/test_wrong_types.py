@@ -258,7 +258,7 @@ OPENERS: dict[str, Call] = {
     "journal": lambda options: diskq.open_journal("/j", options=options),
     "scanner": lambda options: diskq.open_scanner("/j", options=options),
     "shards": lambda options: diskq.open_shards("/many", "p", 1, options=options),
-    "scanner of shards": lambda options: diskq.scan_shards("/many", "p", 1, options=options),
+    "scanner of shards": lambda options: diskq.open_shard_scanner("/many", "p", 1, options=options),
     "priority store": lambda options: diskq.open_priority_store("/jobs", options=options),
     "spool": lambda options: diskq.open_spool("/spool", deliver, options=options),
 }

@@ -126,7 +126,7 @@ async def test_a_journal_a_store_and_a_spool(fs, tmp_path):
     async with diskq.open_journal(tmp_path / "j", fs=fs, segment_size=1024) as journal:
         for body in BODIES:
             await journal.send(body)
-        async with journal.scan("oldest", end="close") as scanner:
+        async with journal.open_scanner("oldest", end="close") as scanner:
             assert [message.value async for message in scanner] == BODIES
     async with diskq.open_priority_store(tmp_path / "p", fs=fs) as store:
         mail = await store.create_queue("mail")

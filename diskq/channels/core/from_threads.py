@@ -24,7 +24,7 @@ from diskq.channels.core.opening import Opening
 from diskq.errors import DiskFullError
 from diskq.storage.log_events import Log
 
-__all__ = ["ThreadSender", "from_threads"]
+__all__ = ["ThreadSender", "open_thread_sender"]
 
 log = Log("threads")
 
@@ -46,7 +46,8 @@ class SendsMany(Protocol[T_contra]):
 class ThreadSender(Generic[T_contra]):
     """Takes messages from any thread for a channel, with the methods of the standard library's `queue.Queue`.
 
-    Made by `from_threads`. Code that puts into such a queue can use it, for example logging's `QueueHandler`.
+    Made by `open_thread_sender`. Code that puts into such a queue can use it, for example logging's
+    `QueueHandler`.
     """
 
     def __init__(self, max_messages: int) -> None:
@@ -66,9 +67,9 @@ class ThreadSender(Generic[T_contra]):
         """Put a message, from any thread; waits up to `timeout` seconds for space (None: without limit).
 
         The message is in memory: it is lost if the process is killed before the channel has accepted it.
-        Raises queue.Full if there is no space, trio.ClosedResourceError after the `from_threads` block was
-        left, trio.BrokenResourceError after the channel failed, RuntimeError if the loop's own thread would
-        wait.
+        Raises queue.Full if there is no space, trio.ClosedResourceError after the `open_thread_sender` block
+        was left, trio.BrokenResourceError after the channel failed, RuntimeError if the loop's own thread
+        would wait.
         """
         with self._has_room:
             if self._refusal is None and len(self._messages) >= self._max_messages:
@@ -227,7 +228,7 @@ class _Bridge(Generic[T]):
             raise self._failure
 
 
-class from_threads(Opening[ThreadSender[T]]):  # noqa: N801 (it is used as a function)
+class open_thread_sender(Opening[ThreadSender[T]]):  # noqa: N801 (it is used as a function)
     """Let threads send into a channel: an async context manager that gives a `ThreadSender`.
 
     `channel` is a disk queue, a stream's producer, or anything with the same `send_many`. At most

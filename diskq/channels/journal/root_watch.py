@@ -18,20 +18,21 @@ from diskq.engine.journal.shards import journals_below
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 
-__all__ = ["JournalRootWatch", "watch_root"]
+__all__ = ["JournalRootWatch", "open_root_watch"]
 
 
-def watch_root(root: AnyPath, *, fs: FileSystem | None = None) -> JournalRootWatch:
+def open_root_watch(root: AnyPath, *, fs: FileSystem | None = None) -> JournalRootWatch:
     """Watch for journals at `root` and directly below it: gives the paths of present and of later ones.
 
-    A receive channel that never ends: `async with watch_root("journals") as found: async for path in found:`.
-    The root need not exist yet. Call this in a task. Raises OSError.
+    A receive channel that never ends:
+    `async with open_root_watch("journals") as found: async for path in found:`. The root need not exist yet.
+    Call this in a task. Raises OSError.
     """
     return JournalRootWatch(fs or OsFileSystem(), as_path(root))
 
 
 class JournalRootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
-    """Receives the paths of journals. Made by `watch_root`."""
+    """Receives the paths of journals. Made by `open_root_watch`."""
 
     def __init__(self, fs: FileSystem, root: str) -> None:
         self._fs = fs

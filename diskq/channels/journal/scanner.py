@@ -111,9 +111,9 @@ class Scanner(CommittingReceiver[JournalMessage]):
 class JournalScanner(Scanner):
     """Receives the messages of a journal, in the order of their offsets.
 
-    Made by `open_scanner`, and `JournalWriter.scan`. Any number of tasks may receive at once; each message
-    is handed to one of them. Every async method is a cancellation point, and a schedule point once per
-    `checkpoint_slice`; if one raises `Cancelled`, nothing was received.
+    Made by `open_scanner`, and `JournalWriter.open_scanner`. Any number of tasks may receive at once; each
+    message is handed to one of them. Every async method is a cancellation point, and a schedule point once
+    per `checkpoint_slice`; if one raises `Cancelled`, nothing was received.
     """
 
     @property

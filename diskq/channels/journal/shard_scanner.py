@@ -28,11 +28,11 @@ from diskq.keywords import JournalScannerKeywords
 from diskq.options import JournalScannerOptions
 from diskq.storage.fs import AnyPath, FileSystem, as_path
 
-__all__ = ["JournalShardScanner", "scan_shards"]
+__all__ = ["JournalShardScanner", "open_shard_scanner"]
 
 
 class JournalShardScanner(Scanner):
-    """Receives the messages of all shards, in turn, as `JournalScanner` does. Made by `scan_shards`.
+    """Receives the messages of all shards, in turn, as `JournalScanner` does. Made by `open_shard_scanner`.
 
     A message's `partition` is its shard.
     """
@@ -61,7 +61,7 @@ class JournalShardScanner(Scanner):
         return self.statistics()
 
 
-class scan_shards(OpeningScanner[JournalShardScanner]):  # noqa: N801 (it is used as a function)
+class open_shard_scanner(OpeningScanner[JournalShardScanner]):  # noqa: N801 (it is used as a function)
     """Open the journals of `prefix` below `root` for reading: gives a `JournalShardScanner` for a block.
 
     It reads the present shards and, if `end` is "wait", those made later, from their beginning. `bits` must

@@ -182,7 +182,7 @@ class JournalWriter(Sender[int]):
 
     # --- the journal as a whole -------------------------------------------------------------------
 
-    def scan(
+    def open_scanner(
         self,
         start: JournalStart = "oldest",
         end: End = "wait",
@@ -204,7 +204,7 @@ class JournalWriter(Sender[int]):
         - `autocommit=False`: A named reader: the next receive, and the end of the block, commit what was
           received before.
         """
-        checked = chosen_options(JournalWriter.scan, options, JournalScannerOptions, changes)
+        checked = chosen_options(JournalWriter.open_scanner, options, JournalScannerOptions, changes)
         return open_scanner(
             self._engine.path, start=start, end=end, reader=reader, options=checked, fs=self._loop.fs
         )

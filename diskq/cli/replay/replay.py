@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from diskq.channels.replay import AnyMessage, Replay, replay
+from diskq.channels.replay import AnyMessage, Replay, open_replay
 from diskq.cli.core.interrupts import run_async
 from diskq.cli.core.parsing import OUT, CommandParser, Commands, UsageError, add_command, number
 from diskq.cli.core.pipes import OUT_BYTES
@@ -231,7 +231,7 @@ class _Run:
     async def run(self) -> None:
         args = self._args
         wanted = {partition: offsets for partition, offsets in self._stretch.items() if offsets}
-        replayed = replay(
+        replayed = open_replay(
             args.path,
             None if args.is_journal else wanted,
             start={partition: offsets[0] for partition, offsets in wanted.items()},

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 import diskq
-from diskq.channels.core.from_threads import ThreadSender, from_threads
+from diskq.channels.core.from_threads import ThreadSender, open_thread_sender
 from tests.channels.rig import (
     CancelAt,
     blocked,
@@ -60,7 +60,7 @@ async def test_what_threads_put_arrives_and_each_threads_in_order(disk):
 
     names = [b"a", b"b", b"c", b"d"]
     async with opened(disk) as queue:
-        async with from_threads(queue, max_messages=50) as sender, trio.open_nursery() as nursery:
+        async with open_thread_sender(queue, max_messages=50) as sender, trio.open_nursery() as nursery:
             for name in names:
                 nursery.start_soon(in_thread, put, name)
         bodies = drain(queue)
@@ -82,7 +82,7 @@ async def test_a_burst_is_one_waking_and_few_batches(disk, monkeypatch):
     monkeypatch.setattr(ThreadSender, "_notify", tell)
     async with opened(disk) as queue:
         seen = Seen(queue)
-        async with from_threads(seen) as sender:
+        async with open_thread_sender(seen) as sender:
             for _ in range(2):
                 threads = [threading.Thread(target=put_all, args=(sender, numbered(50))) for _ in range(5)]
                 for thread in threads:
@@ -101,14 +101,14 @@ def put_all(sender: ThreadSender[bytes], bodies: list[bytes]) -> None:
 
 
 async def test_it_arrives_while_the_block_lasts(disk):
-    async with opened(disk) as queue, from_threads(queue) as sender:
+    async with opened(disk) as queue, open_thread_sender(queue) as sender:
         for body in numbered(3):
             await in_thread(sender.put, body)
             assert await queue.receive() == body
 
 
 async def test_a_stream_is_a_channel_too(disk):
-    async with producing(disk, **ONE) as producer, from_threads(producer) as sender:
+    async with producing(disk, **ONE) as producer, open_thread_sender(producer) as sender:
         await in_thread(sender.put, ("key", b"value"))
         sender.put_nowait(("key", b"from this thread"))
     assert [(message.key, message.value) for message in stored(disk)] == [
@@ -123,7 +123,7 @@ async def test_loggings_queue_handler_takes_it_for_a_queue(disk):
             return record.getMessage().encode()
 
     async with opened(disk) as queue:
-        async with from_threads(queue) as sender:
+        async with open_thread_sender(queue) as sender:
             log = logging.Logger("of this test")
             log.addHandler(Plain(sender))  # type: ignore[arg-type]  # it only puts
             await in_thread(log.warning, "spooled %d", 1)
@@ -135,7 +135,7 @@ async def test_loggings_queue_handler_takes_it_for_a_queue(disk):
 
 async def test_without_space_a_thread_gets_full_or_waits(disk):
     async with opened(disk) as queue:
-        async with from_threads(queue, max_messages=2) as sender:
+        async with open_thread_sender(queue, max_messages=2) as sender:
             sender.put_nowait(b"0")
             sender.put_nowait(b"1")
             with pytest.raises(stdlib.Full):
@@ -157,7 +157,7 @@ async def test_while_the_disk_is_full_messages_wait(disk, autojump_clock, caplog
     async with opened(disk, max_bytes=2**20, segment_size=2**16, on_full="reject") as queue:
         while outcome_of(queue.send_nowait, bytes(10_000)) is None:
             pass
-        async with from_threads(queue, max_messages=3) as sender:
+        async with open_thread_sender(queue, max_messages=3) as sender:
             for number in range(3):
                 sender.put_nowait(bytes([number]) * 20_000)
             await trio.sleep(5)
@@ -175,7 +175,7 @@ async def test_what_found_no_room_until_the_end_is_an_error_and_counted(disk, au
         while outcome_of(queue.send_nowait, bytes(10_000)) is None:
             pass
         with pytest.raises(diskq.DiskFullError):  # noqa: PT012
-            async with from_threads(queue) as sender:
+            async with open_thread_sender(queue) as sender:
                 for _ in range(3):
                     sender.put_nowait(bytes(20_000))
     assert "3 messages that threads have sent are lost" in caplog.text
@@ -183,7 +183,7 @@ async def test_what_found_no_room_until_the_end_is_an_error_and_counted(disk, au
 
 async def test_what_is_too_much_together_goes_in_one_by_one(disk):
     async with opened(disk, max_bytes=2**20, segment_size=2**16, on_full="drop_oldest") as queue:
-        async with from_threads(queue) as sender:
+        async with open_thread_sender(queue) as sender:
             for number in range(100):
                 sender.put_nowait(bytes([number]) * 20_000)
         assert drain(queue)[-1][0] == 99
@@ -194,7 +194,7 @@ async def test_what_is_too_much_together_goes_in_one_by_one(disk):
 
 async def test_leaving_the_block_carries_over_what_was_put_and_refuses_more(disk):
     async with opened(disk) as queue:
-        async with from_threads(queue) as sender:
+        async with open_thread_sender(queue) as sender:
             put_all(sender, numbered(1000))
         assert drain(queue) == numbered(1000)
         assert outcome_of(sender.put_nowait, b"late") is trio.ClosedResourceError
@@ -207,7 +207,7 @@ async def test_a_thread_that_waits_for_space_gets_an_error_at_the_end(disk):
         while outcome_of(queue.send_nowait, bytes(10_000)) is None:
             pass
         with trio.CancelScope() as scope:
-            async with from_threads(queue, max_messages=1, flush_timeout=0) as sender:
+            async with open_thread_sender(queue, max_messages=1, flush_timeout=0) as sender:
                 sender.put_nowait(bytes(20_000))
                 thread = threading.Thread(target=lambda: told.append(outcome_of(sender.put, b"x")))
                 thread.start()
@@ -225,7 +225,7 @@ async def test_wherever_the_block_is_cancelled_what_was_put_arrives(count):
         saboteur, put = CancelAt(step), 0
         async with opened(crash_disk()) as queue:
             with saboteur.at_work(), saboteur.scope:
-                async with from_threads(queue) as sender:
+                async with open_thread_sender(queue) as sender:
                     for body in numbered(count):
                         sender.put_nowait(body)
                         put += 1
@@ -239,7 +239,7 @@ async def test_wherever_the_block_is_cancelled_what_was_put_arrives(count):
 async def test_a_cancelled_block_that_is_not_left_yet_goes_on_sending(disk, autojump_clock):
     async with opened(disk) as queue:
         with trio.CancelScope() as scope:
-            async with from_threads(queue, flush_timeout=1) as sender:
+            async with open_thread_sender(queue, flush_timeout=1) as sender:
                 scope.cancel()
                 with trio.CancelScope(shield=True):
                     await trio.sleep(10)
@@ -252,7 +252,7 @@ async def test_cancelled_with_no_room_it_gives_up_in_time_and_says_so(disk, auto
         while outcome_of(queue.send_nowait, bytes(10_000)) is None:
             pass
         with trio.move_on_after(1) as scope:
-            async with from_threads(queue, flush_timeout=3) as sender:
+            async with open_thread_sender(queue, flush_timeout=3) as sender:
                 sender.put_nowait(bytes(20_000))
                 await trio.sleep_forever()
         assert scope.cancelled_caught
@@ -265,7 +265,7 @@ async def test_a_channel_that_fails_raises_in_threads_and_at_the_end(caplog):
     async with opened(disk) as queue:
         handle = queue.clone()
         with pytest.raises(trio.ClosedResourceError):  # noqa: PT012
-            async with from_threads(handle) as sender:
+            async with open_thread_sender(handle) as sender:
                 handle.close()
                 sender.put_nowait(b"never in")
                 await blocked()
@@ -277,7 +277,7 @@ async def test_a_channel_that_fails_raises_in_threads_and_at_the_end(caplog):
 async def test_what_the_block_raises_leaves_it_as_it_is(disk):
     async with opened(disk) as queue:
         with pytest.raises(ZeroDivisionError):  # noqa: PT012
-            async with from_threads(queue) as sender:
+            async with open_thread_sender(queue) as sender:
                 sender.put_nowait(b"arrives")
                 raise ZeroDivisionError
         assert drain(queue) == [b"arrives"]
@@ -286,5 +286,5 @@ async def test_what_the_block_raises_leaves_it_as_it_is(disk):
 async def test_it_has_room_for_a_message_at_least(disk):
     async with opened(disk) as queue:
         with pytest.raises(ValueError, match="max_messages"):
-            async with from_threads(queue, max_messages=0):
+            async with open_thread_sender(queue, max_messages=0):
                 pass

@@ -56,7 +56,7 @@ READINGS = [
     Reading(
         "scanner of shards",
         fill_journals,
-        lambda fs: diskq.scan_shards("/q", "j", 1, end="close", fs=fs),
+        lambda fs: diskq.open_shard_scanner("/q", "j", 1, end="close", fs=fs),
         2,
         ".jnl",
     ),

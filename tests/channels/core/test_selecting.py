@@ -59,7 +59,7 @@ async def a_consumer() -> AsyncIterator[Source]:
 
 @asynccontextmanager
 async def a_scanner() -> AsyncIterator[Source]:
-    async with writing(crash_disk()) as journal, journal.scan() as scanner:
+    async with writing(crash_disk()) as journal, journal.open_scanner() as scanner:
         yield Source(scanner, journal.send_nowait, lambda message: message.value)
 
 

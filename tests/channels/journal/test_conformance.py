@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from diskq.channels.journal.root_watch import watch_root
+from diskq.channels.journal.root_watch import open_root_watch
 from diskq.engine.journal.shards import ShardSet
 from diskq.errors import LockedError
 from tests.channels.journal_rig import JOURNAL, drain, elsewhere, filled, rest, scanning, values, writing
@@ -42,7 +42,7 @@ async def test_offset_lock_and_offset(disk):
 async def test_watch(disk):
     for path in ("root", "root/d1", "root/d2"):
         filled(disk, 1, f"{DIRECTORY}/{path}")
-    async with watch_root(f"{DIRECTORY}/root", fs=disk) as found:
+    async with open_root_watch(f"{DIRECTORY}/root", fs=disk) as found:
         told = [found.receive_nowait() for _ in range(3)]
         assert told == [f"{DIRECTORY}/root", f"{DIRECTORY}/root/d1", f"{DIRECTORY}/root/d2"]
         with pytest.raises(trio.WouldBlock):
@@ -74,7 +74,7 @@ async def test_scan_before_write(disk, autojump_clock, size):
 
 
 async def test_scan_timeout_and_again(disk, autojump_clock):
-    async with writing(disk) as journal, journal.scan() as scanner:
+    async with writing(disk) as journal, journal.open_scanner() as scanner:
         for body in numbered(3):
             with pytest.raises(trio.TooSlowError), trio.fail_after(1):
                 await scanner.receive()

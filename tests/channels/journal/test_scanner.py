@@ -88,7 +88,7 @@ async def test_a_moment_is_the_first_message_that_is_not_earlier(disk):
 async def test_newest_is_what_comes_from_now_on(disk):
     async with writing(disk) as journal:
         await journal.send(b"before")
-        async with journal.scan(start="newest") as scanner:
+        async with journal.open_scanner(start="newest") as scanner:
             assert drain(scanner) == []
             await journal.send(b"after")
             assert values(drain(scanner)) == [b"after"]
@@ -386,7 +386,7 @@ async def test_s6_good_messages_after_a_bad_one_are_kept(disk):
     content[2 * 27 + 7] ^= 0x80  # the offset of the third
     disk.write_durably(segment(), bytes(content) + b"\x00\x00")
     disk.unlink(f"{JOURNAL}/.diskq/journal-data/{0:016x}.jnl.sums")
-    async with writing(disk) as writer, writer.scan() as scanner:
+    async with writing(disk) as writer, writer.open_scanner() as scanner:
         assert writer.repairs
         assert await writer.send(b"5") == 5
         assert [message.offset for message in drain(scanner)] == [0, 1, 3, 4, 5]
@@ -447,7 +447,7 @@ async def test_s11_a_readers_offset_is_written_and_its_lock_let_go(disk):
 
 async def test_s12_an_idle_scanner_asks_nothing():
     disk = FaultFS(crash_disk())
-    async with writing(disk) as journal, journal.scan() as scanner, trio.open_nursery() as nursery:
+    async with writing(disk) as journal, journal.open_scanner() as scanner, trio.open_nursery() as nursery:
         await journal.send(b"x")
         drain(scanner)
         tasks = Tasks(nursery)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from diskq.channels.journal.root_watch import watch_root
+from diskq.channels.journal.root_watch import open_root_watch
 from diskq.channels.journal.scanner import open_scanner
-from diskq.channels.journal.shard_scanner import scan_shards
+from diskq.channels.journal.shard_scanner import open_shard_scanner
 from diskq.channels.journal.shard_writer import open_shards
 from diskq.channels.journal.writer import open_journal
 from diskq.engine.journal.shards import ShardSet, key_hash
@@ -43,7 +43,7 @@ def test_names_are_those_of_sej():
 
 async def test_what_sej_has_sharded_lies_where_we_would_put_it(tmp_path):
     shutil.copytree(GOLDEN, tmp_path / "r")
-    async with scan_shards(tmp_path / "r", "blue", 3, end="close") as scanner:
+    async with open_shard_scanner(tmp_path / "r", "blue", 3, end="close") as scanner:
         found = await rest(scanner)
     assert len(found) == 40
     for message in found:
@@ -67,7 +67,7 @@ async def test_each_key_has_its_journal_and_its_order(tmp_path):
             for task in range(4):
                 nursery.start_soon(send, task)
     order = defaultdict(list)
-    async with scan_shards(tmp_path, "web", 2, end="close") as scanner:
+    async with open_shard_scanner(tmp_path, "web", 2, end="close") as scanner:
         for message in await rest(scanner):
             order[message.key].append(int(message.value))
     assert len(order) == 20
@@ -99,7 +99,7 @@ async def test_a_cancelled_sender_has_sent_nothing(tmp_path):
         with trio.CancelScope() as scope:
             scope.cancel()
             await shards.send(b"x", b"k")
-    async with scan_shards(tmp_path, "web", 2, end="close") as scanner:
+    async with open_shard_scanner(tmp_path, "web", 2, end="close") as scanner:
         assert await rest(scanner) == []
 
 
@@ -113,7 +113,7 @@ async def test_all_are_synced_when_the_block_is_left_and_what_it_raises_is_as_it
 
     with pytest.raises(KeyError):
         await run()
-    async with scan_shards(DIRECTORY, "web", 2, end="close", fs=disk.crash()) as scanner:
+    async with open_shard_scanner(DIRECTORY, "web", 2, end="close", fs=disk.crash()) as scanner:
         assert len(await rest(scanner)) == 20
 
 
@@ -149,7 +149,7 @@ async def test_all_shards_are_read_in_turn(disk):
     shards = ShardSet(DIRECTORY, "web", 2)
     for index in range(4):
         filled(disk, 600, shards.path(index))
-    async with scan_shards(DIRECTORY, "web", 2, end="close", fs=disk) as scanner:
+    async with open_shard_scanner(DIRECTORY, "web", 2, end="close", fs=disk) as scanner:
         found = [message.partition for message in await rest(scanner)]
     assert Counter(found) == dict.fromkeys(range(4), 600)
     assert set(found[:1024]) == set(range(4))
@@ -158,7 +158,7 @@ async def test_all_shards_are_read_in_turn(disk):
 @pytest.mark.parametrize("where", ["in this run", "elsewhere"])
 async def test_shards_that_are_made_later_are_read(tmp_path, where):
     async with (
-        scan_shards(tmp_path, "web", 2, start="newest") as scanner,
+        open_shard_scanner(tmp_path, "web", 2, start="newest") as scanner,
         open_shards(tmp_path, "web", 2) as shards,
     ):
         for number in range(40):
@@ -180,7 +180,7 @@ async def test_a_waiting_task_is_woken_by_any_shard(tmp_path):
     async with open_shards(tmp_path, "web", 3) as shards:
         for number in range(30):
             await shards.send(b"old", f"{number}")
-        async with scan_shards(tmp_path, "web", 3, start="newest") as scanner:
+        async with open_shard_scanner(tmp_path, "web", 3, start="newest") as scanner:
             for number in range(30):
                 async with trio.open_nursery() as nursery:
                     tasks = Tasks(nursery)
@@ -194,10 +194,10 @@ async def test_a_named_reader_has_a_place_in_each_shard(tmp_path):
     async with open_shards(tmp_path, "web", 2) as shards:
         for number in range(40):
             await shards.send(b"%d" % number, f"{number}")
-    async with scan_shards(tmp_path, "web", 2, reader="billing") as scanner:
+    async with open_shard_scanner(tmp_path, "web", 2, reader="billing") as scanner:
         first = [await scanner.receive() for _ in range(25)]
         await scanner.commit()
-    async with scan_shards(tmp_path, "web", 2, reader="billing", end="close") as scanner:
+    async with open_shard_scanner(tmp_path, "web", 2, reader="billing", end="close") as scanner:
         second = await rest(scanner)
     assert sorted(int(message.value) for message in first + second) == list(range(40))
 
@@ -209,7 +209,7 @@ async def test_journals_are_reported_once_each_as_they_appear(tmp_path):
     fs = OsFileSystem()
     filled(fs, 1, tmp_path / "a")
     (tmp_path / "none").mkdir()
-    async with watch_root(tmp_path) as found:
+    async with open_root_watch(tmp_path) as found:
         assert await found.receive() == str(tmp_path / "a")
         with pytest.raises(trio.WouldBlock):
             found.receive_nowait()
@@ -231,7 +231,7 @@ async def test_journals_are_reported_once_each_as_they_appear(tmp_path):
 
 
 async def test_a_root_that_is_not_there_is_waited_for_and_a_wait_can_be_cancelled(disk, autojump_clock):
-    async with watch_root(f"{DIRECTORY}/later", fs=disk) as found:
+    async with open_root_watch(f"{DIRECTORY}/later", fs=disk) as found:
         with trio.move_on_after(3) as scope:
             await found.receive()
         assert scope.cancelled_caught
@@ -242,7 +242,7 @@ async def test_a_root_that_is_not_there_is_waited_for_and_a_wait_can_be_cancelle
 
 async def test_a_root_may_be_a_journal_itself_and_closing_wakes_waiting_tasks(disk):
     filled(disk, 1)
-    async with watch_root(f"{DIRECTORY}/j", fs=disk) as found, trio.open_nursery() as nursery:
+    async with open_root_watch(f"{DIRECTORY}/j", fs=disk) as found, trio.open_nursery() as nursery:
         assert await found.receive() == f"{DIRECTORY}/j"
         tasks = Tasks(nursery)
         await tasks.start("waits", found.receive)

@@ -52,7 +52,7 @@ async def test_a_message_comes_back_as_it_was_given(open_one):
         await journal.send(bytearray(b"a"), "key", moment, 7)
         await journal.send(b"", b"\x00\xff", NULL_TIMESTAMP)
         await journal.send_many([b"c", ("k", b"d"), (b"k", b"e", 5), (None, b"f", None, 255)])
-        async with journal.scan(end="close") as scanner:
+        async with journal.open_scanner(end="close") as scanner:
             found = [message async for message in scanner]
     assert [(m.value, m.key, m.type) for m in found] == [
         (b"a", b"key", 7),
@@ -105,7 +105,7 @@ async def test_many_tasks_and_clones_send_at_once(open_one):
             for name in (b"a", b"b", b"c"):
                 nursery.start_soon(send, journal.clone(), name)
         assert journal.statistics().open_handles == 1
-        async with journal.scan(end="close") as scanner:
+        async with journal.open_scanner(end="close") as scanner:
             found = values([message async for message in scanner])
     for name in (b"a", b"b", b"c"):
         mine = [value for value in found if value.startswith(name)]
@@ -203,7 +203,7 @@ async def test_what_waits_to_be_written_is_written_before_what_comes_after_it(ac
 
 async def test_a_scanner_of_this_run_gets_what_was_gathered():
     disk = fault_disk()
-    async with writing(disk, durability="synced") as journal, journal.scan() as scanner:
+    async with writing(disk, durability="synced") as journal, journal.open_scanner() as scanner:
         async with trio.open_nursery() as nursery:
             tasks = Tasks(nursery)
             await tasks.start("received", scanner.receive_many, 10)
@@ -295,7 +295,7 @@ async def test_a_full_disk_refuses_and_what_is_in_stays_in():
             await journal.send(b"x" * 1000, durability="written")
         disk.heal()
         assert await journal.send(b"after") == 1
-        async with journal.scan() as scanner:
+        async with journal.open_scanner() as scanner:
             assert values(drain(scanner)) == [b"before", b"after"]
 
 
@@ -310,7 +310,7 @@ async def test_a_synced_batch_after_waiting_ones_is_refused_without_space():
         assert refused.value.accepted == 0
         disk.heal()
         assert await journal.send_many([b"d"], durability="synced") == range(3, 4)
-        async with journal.scan() as scanner:
+        async with journal.open_scanner() as scanner:
             assert values(drain(scanner)) == [b"a", b"b", b"c", b"d"]
 
 

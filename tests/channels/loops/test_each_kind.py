@@ -166,7 +166,7 @@ async def test_a_merge_and_select_take_from_whichever_has_a_message() -> None:
 async def test_threads_send_into_a_queue() -> None:
     fs = disk(messages=0)
     async with diskq.open_queue("/q", "events", fs=fs) as queue:
-        async with diskq.from_threads(queue) as sender:
+        async with diskq.open_thread_sender(queue) as sender:
             for body in bodies(50):
                 await anyio.to_thread.run_sync(sender.put, body)
         assert queue.depth == 50
@@ -175,7 +175,7 @@ async def test_threads_send_into_a_queue() -> None:
 
 @each_loop
 async def test_a_watch_of_a_root_reports_journals_as_they_appear(tmp_path: Path) -> None:
-    async with diskq.watch_root(tmp_path) as watch, anyio.create_task_group() as tasks:
+    async with diskq.open_root_watch(tmp_path) as watch, anyio.create_task_group() as tasks:
 
         async def make() -> None:
             await anyio.sleep(0.05)

@@ -44,10 +44,10 @@ async def everything(fs: Any) -> AsyncIterator[dict[str, Any]]:
         scanner = await enter(diskq.open_scanner("/j", reader="r", fs=fs))
         shards = await enter(diskq.open_shards("/many", "p", 1, fs=fs))
         await shards.send(b"x", key=b"k")
-        shard_scanner = await enter(diskq.scan_shards("/many", "p", 1, fs=fs))
+        shard_scanner = await enter(diskq.open_shard_scanner("/many", "p", 1, fs=fs))
         store = await enter(diskq.open_priority_store("/jobs", fs=fs))
         mail = await store.create_queue("mail")
-        replay = await enter(diskq.replay("/s", fs=fs))
+        replay = await enter(diskq.open_replay("/s", fs=fs))
         spool = await enter(diskq.open_spool("/spool", deliver, fs=fs))
         for sink in (queue, producer, journal, spool):
             await sink.send(b"hello")
