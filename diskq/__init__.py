@@ -2,7 +2,8 @@
 
 Channels run on Trio and on asyncio. `open_queue` opens one on NSQ's files; `Queue` is the same queue for
 synchronous programs.
-`open_spool` keeps the messages sent to it until it has delivered them to their destination.
+`open_spool` keeps the messages sent to it until it has delivered them to their destination; `Spool` does so
+in synchronous programs.
 `open_producer` and `open_consumer` write and read streams, in go-diskq's files; `Stream` and `StreamReader`
 do so in synchronous programs. `Journal`, `JournalReader` and `JournalReaderOffset` are sej's journals.
 `open_priority_store` keeps queues that deliver the smallest priority first, in TaskFlux's files;
@@ -71,11 +72,7 @@ if TYPE_CHECKING:
         ReplayStatistics as ReplayStatistics,
         open_replay as open_replay,
     )
-    from diskq.channels.spool.spool import (
-        SpoolChannel as SpoolChannel,
-        SpoolStatistics as SpoolStatistics,
-        open_spool as open_spool,
-    )
+    from diskq.channels.spool.spool import SpoolChannel as SpoolChannel, open_spool as open_spool
     from diskq.channels.stream.consumer import (
         StreamConsumer as StreamConsumer,
         StreamConsumerStatistics as StreamConsumerStatistics,
@@ -117,6 +114,8 @@ if TYPE_CHECKING:
         QueueWorkStatistics as QueueWorkStatistics,
     )
     from diskq.engine.spool.dead_letters import DeadLetter as DeadLetter, DeadLetters as DeadLetters
+    from diskq.engine.spool.figures import SpoolStatistics as SpoolStatistics
+    from diskq.engine.spool.spool import Spool as Spool
     from diskq.engine.stream.stream import Stream as Stream
     from diskq.engine.stream.stream_reader import StreamReader as StreamReader
     from diskq.errors import (
@@ -223,7 +222,7 @@ _HOMES = {
     "channels.queue.queue": ("QueueChannel", "QueueChannelStatistics", "open_queue"),
     "channels.queue.work": ("QueueWorkChannel",),
     "channels.replay": ("Replay", "ReplayStatistics", "open_replay"),
-    "channels.spool.spool": ("SpoolChannel", "SpoolStatistics", "open_spool"),
+    "channels.spool.spool": ("SpoolChannel", "open_spool"),
     "channels.stream.consumer": ("StreamConsumer", "StreamConsumerStatistics", "open_consumer"),
     "channels.stream.producer": ("StreamProducer", "StreamProducerStatistics", "open_producer"),
     "channels.stream.time_lookup": ("offset_after", "offset_at_or_after"),
@@ -246,6 +245,8 @@ _HOMES = {
     "engine.queue.queue_errors": ("QueueBoundError", "QueueEmptyError"),
     "engine.queue.work": ("Lease", "MessageId", "QueueWork", "QueueWorkStatistics"),
     "engine.spool.dead_letters": ("DeadLetter", "DeadLetters"),
+    "engine.spool.figures": ("SpoolStatistics",),
+    "engine.spool.spool": ("Spool",),
     "engine.stream.stream": ("Stream",),
     "engine.stream.stream_reader": ("StreamReader",),
     "errors": (

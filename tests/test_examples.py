@@ -52,6 +52,11 @@ def test_the_spool_example_runs_and_runs_again(tmp_path):
         ]
 
 
+def test_the_example_of_a_spool_without_an_event_loop_runs_and_runs_again(tmp_path):
+    for _ in range(2):
+        assert printed("spool_thread.py", tmp_path) == ["4 messages", "True"]
+
+
 def test_the_example_of_a_stream_reader_runs_and_runs_again(tmp_path):
     for _ in range(2):
         assert printed("stream_reader.py", tmp_path) == ["one", "two"]

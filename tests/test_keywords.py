@@ -28,6 +28,7 @@ CALLS = {
     "Queue": ("QueueOptions", 'diskq.Queue("d", "n", {})'),
     "QueueWork": ("QueueWorkOptions", "diskq.QueueWork(engine, {})"),
     "open_spool": ("SpoolOptions", 'diskq.open_spool("d", deliver, {})'),
+    "Spool": ("SpoolOptions", 'diskq.Spool("d", print, {})'),
     "open_producer": ("StreamOptions", 'diskq.open_producer("d", {})'),
     "open_consumer": ("StreamConsumerOptions", 'diskq.open_consumer("d", {})'),
     "Stream": ("StreamOptions", 'diskq.Stream("d", {})'),

@@ -61,6 +61,7 @@ TABLE = """
   diskq.engine.log.file_line        threading
   diskq.engine.log.shared_sync      threading
   diskq.engine.log.thread_line      threading time
+  diskq.engine.spool.spool          threading
   diskq.storage.checksums           crc32c
   diskq.hub.client                  diskq._native.hub.wire diskq._native.journal.codec
   diskq.hub.replication             diskq._native.journal.codec

@@ -18,7 +18,6 @@ import trio
 
 from diskq._native.journal import codec as journal_codec
 from diskq._native.journal.codec import JournalColumns
-from diskq.channels.core.backoff import backoff
 from diskq.channels.core.watch import listen
 from diskq.engine.journal.reader import JournalReader
 from diskq.errors import HubError, OffsetOutOfRangeError
@@ -27,6 +26,7 @@ from diskq.hub.store import Range
 from diskq.keywords import ReplicationKeywords
 from diskq.messages import Message
 from diskq.options import ReplicationOptions, chosen_options
+from diskq.storage.backoff import backoff
 from diskq.storage.callbacks import check_plain
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path

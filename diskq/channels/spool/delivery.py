@@ -1,39 +1,35 @@
 # The task that delivers. Law: one batch at a time, in order; a batch leaves the queue after `deliver`
 # returned, or after its undeliverable messages are durable as dead letters; in all other cases it stays.
 #
-# The first try of a batch costs no more than the call. After a failure the back-off (core/backoff.py) decides
-# how long to wait, unless the failure says so itself, until the batch is done.
+# The first try of a batch costs no more than the call. After a failure the back-off decides how long to wait,
+# unless the failure says so itself, until the batch is done: engine/spool/trial.py.
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from operator import index
+from collections.abc import Awaitable, Callable
 
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
-from diskq.channels.core.backoff import backoff
 from diskq.channels.core.event_loops.seam import Task
 from diskq.channels.queue.io_loop import QueueLoop
 from diskq.channels.spool.dead_letters import SpoolDeadLetters
 from diskq.channels.spool.pacing import Pacing
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
-from diskq.errors import DiskFullError, Permanent, Retry, StorageFailedError
+from diskq.engine.spool.trial import FailedTry, Trial, single_error
+from diskq.errors import DiskFullError, StorageFailedError
 from diskq.messages import Batch
 from diskq.options import SpoolOptions
-from diskq.storage.callbacks import check_awaitable, text_of
-from diskq.storage.log_events import Log
+from diskq.storage.backoff import backoff
+from diskq.storage.callbacks import check_awaitable
 
 __all__ = ["Deliver", "Delivery"]
-
-log = Log("spool")
 
 Deliver = Callable[[Batch], Awaitable[object]]
 """Returns when the destination has the batch. May raise `Retry` and `Permanent`."""
 
-_LONGEST_ERROR = 500
 # Seconds until the next attempt after a failed read.
 _READ_AGAIN = 1.0
 
@@ -74,13 +70,10 @@ class Delivery:
         self._options = options
         self._on_change = on_change
         self._name = f"spool {cursor.path!r}"
-        self._retry_on = options.retry_on if isinstance(options.retry_on, tuple) else (options.retry_on,)
-        self._complaint: tuple[type[BaseException], str] | None = None  # what was logged last
         self.pacing = Pacing(options)
+        self.trial = Trial(cursor, options, self.pacing, trio.TooSlowError)
         self._task: Task | None = None
         self._mistake: RuntimeError | None = None  # raised in `deliver` by `refuse_inside`
-        self.delivered = self.buried = self.failed_tries = 0
-        self.last_error: str | None = None
 
     @enable_ki_protection
     async def run(self) -> None:
@@ -102,7 +95,7 @@ class Delivery:
                 loop.broke(failure)
             except OSError as failure:
                 # For example, too many open files: the messages are still there.
-                self._complain(failure)
+                self.trial.complain(failure)
                 await self.pacing.sleep(_READ_AGAIN)
                 continue
             if not bodies:
@@ -175,8 +168,8 @@ class Delivery:
         cursor = self._cursor
         while cursor.live:
             await self.pacing.turn(cursor.live)
-            if self._is_tried_enough:
-                await self._bury_all(self.last_error or "the process ended while it was being delivered")
+            if self.trial.is_tried_enough:
+                await self._bury(self.trial.gives_up())
                 return
             batch = cursor.begin_try()
             try:
@@ -185,13 +178,13 @@ class Delivery:
                 if limit.cancelled_caught:
                     raise trio.TooSlowError(f"not delivered within {self._options.deliver_timeout} seconds")
             except Exception as raised:
-                await self._judge(batch, _single(raised))
+                await self._judge(batch, single_error(raised))
             except BaseException:
                 cursor.do_not_count_try()  # its outcome is unknown
                 raise
             else:
-                self._succeeded()
-                self.delivered += len(batch)
+                self.trial.succeeded()
+                self.trial.delivered += len(batch)
                 return
 
     @disable_ki_protection
@@ -204,114 +197,24 @@ class Delivery:
             raise Misuse(mistake) from None
         await awaitable
 
-    @property
-    def _is_tried_enough(self) -> bool:
-        limit = self._options.max_attempts
-        return limit is not None and self._cursor.failed_attempts >= limit
-
     async def _judge(self, batch: Batch, raised: Exception) -> None:
         """Handle a failed try. Returns if the rest may be tried at once; raises Again to wait first."""
         if isinstance(raised, Misuse):
             raise raised.mistake
         if raised is self._mistake:
             raise raised
-        if isinstance(raised, Permanent) and raised.messages != ():
-            try:
-                items = range(len(batch)) if raised.messages is None else _places(batch, raised.messages)
-            except (IndexError, TypeError) as mistake:
-                # No message can be given up for it, and the others are to be delivered.
-                raised = Retry(f"Permanent({raised.reason!r}): {mistake}")
-            else:
-                await self._bury(batch, items, raised.reason)
-                self._cursor.do_not_count_failed_try()
-                self._succeeded()
-                return
-        if not isinstance(raised, (Permanent, Retry, trio.TooSlowError, *self._retry_on)):
-            raise raised
-        self.failed_tries += 1
-        self._complain(raised)
-        after, pause = getattr(raised, "after", None), self.pacing.failed()
-        if self._is_tried_enough:
-            await self._bury_all(self.last_error or "")
-            return
-        waits = [seconds for seconds in (after, pause) if seconds is not None]
-        raise Again(max(waits) if waits else None)
+        failed = self.trial.failed(batch, raised)
+        if not failed.given_up:
+            raise Again(failed.after)
+        await self._bury(failed)
 
-    def _succeeded(self) -> None:
-        if self._complaint is not None:
-            failures = self.pacing.failures
-            log.report(
-                "delivery_resumed",
-                "%s delivers again, after %d failures",
-                self._name,
-                failures,
-                path=self._cursor.path,
-                failures=failures,
-            )
-        self._complaint = self.last_error = None
-        self.pacing.succeeded()
-
-    def _complain(self, failure: BaseException) -> None:
-        """Remember a failure, and log it if it differs from the one before."""
-        text = text_of(failure)
-        complaint = type(failure), text
-        self.last_error = f"{type(failure).__name__}: {text}"[:_LONGEST_ERROR]
-        if complaint != self._complaint:
-            log.report(
-                "delivery_failed",
-                "%s cannot deliver: %s",
-                self._name,
-                self.last_error,
-                path=self._cursor.path,
-                error=failure,
-                failures=self.pacing.failures,
-                exc_info=failure,
-            )
-        self._complaint = complaint
-
-    # --- dead letters -----------------------------------------------------------------------------
-
-    async def _bury_all(self, reason: str) -> None:
-        batch = self._cursor.batch()
-        await self._bury(batch, range(len(batch)), f"gave up after {batch.attempts} attempts: {reason}")
-
-    async def _bury(self, batch: Batch, items: Sequence[int], reason: str) -> None:
-        """Make dead letters of these items. Raises Again if there is no space for dead letters."""
+    async def _bury(self, failed: FailedTry) -> None:
+        """Make dead letters of what is given up. Raises Again if there is no space for dead letters."""
+        letters = self._cursor.dead_letters(self._cursor.batch(), failed.given_up, failed.reason)
         try:
-            dead_letters = self._cursor.dead_letters(batch, items, reason)
             # Short, and must not be left half done.
-            await self._loop.event_loop.shielded(self._dead_letters.add, dead_letters)
+            await self._loop.event_loop.shielded(self._dead_letters.add, letters)
         except DiskFullError as full:
-            self._complain(full)
+            self.trial.complain(full)
             raise Again(self.pacing.failed()) from full
-        self._cursor.bury(items)
-        self.buried += len(items)
-        log.report(
-            "dead_letters",
-            "%s: %d messages became dead letters: %s",
-            self._name,
-            len(items),
-            reason,
-            path=self._cursor.path,
-            count=len(items),
-            reason=reason,
-        )
-
-
-def _single(raised: Exception) -> Exception:
-    """Return the single exception that a nursery inside `deliver` wrapped in a group."""
-    while isinstance(raised, ExceptionGroup) and len(raised.exceptions) == 1:
-        raised = raised.exceptions[0]
-    return raised
-
-
-def _places(batch: Batch, items: Iterable[int]) -> list[int]:
-    """Return the items as sorted indexes. Raises IndexError or TypeError for one that is not in the batch."""
-    places = set()
-    for item in items:
-        if isinstance(item, bool) or not hasattr(item, "__index__"):
-            raise TypeError(f"messages are places in the batch, whole numbers from 0, got {item!r}")
-        if not 0 <= index(item) < len(batch):
-            raise IndexError(f"messages has place {item}, and the batch has places 0 to {len(batch) - 1}")
-        places.add(index(item))
-    return sorted(places)
+        self.trial.bury(failed)

@@ -7,12 +7,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -29,6 +27,7 @@ from diskq.engine.queue.fifo_queue import Body, Queue
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetters
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
+from diskq.engine.spool.figures import TICK, SpoolFigures, SpoolStatistics
 from diskq.engine.spool.files import SPOOL, SpoolStatus
 from diskq.errors import StorageFailedError
 from diskq.keywords import SpoolKeywords
@@ -36,7 +35,6 @@ from diskq.options import Durability, SpoolOptions, chosen_options
 from diskq.storage.callbacks import check_async, text_of
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
-from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair
@@ -44,52 +42,6 @@ from diskq.storage.repairs import Repair
 __all__ = ["SpoolChannel", "SpoolStatistics", "open_spool"]
 
 log = Log("spool")
-
-# Seconds: the status is written at most once in this time, and ages are accurate to it.
-_TICK = 1.0
-# The number of ticks over which rates are computed.
-_RATED = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolStatistics:
-    """Figures of a spool at one moment. Durations are in seconds."""
-
-    depth: int
-    """Messages that wait to be delivered, including those of the batch that is being tried."""
-    bytes: int
-    """Bytes on disk, without the dead letters."""
-    oldest_age: float | None
-    """How long the oldest message has waited: never too low, and too high by up to a second or, after a long
-    time, some percent. None: no message waits."""
-    delivered: int
-    """Messages since the open; `accepted`, `buried` and `failed_tries` count since then as well."""
-    accepted: int
-    buried: int
-    """Messages that became dead letters."""
-    failed_tries: int
-    dead_letters: int
-    """The number of dead letters now."""
-    failures: int
-    """Failures in a row up to now."""
-    attempts: int
-    """Tries of the first batch so far."""
-    last_error: str | None
-    """The text of the last failure. None: the last try succeeded, or there was none."""
-    is_paused: bool
-    """Paused by hand, or because too many tries in a row failed."""
-    next_try_in: float | None
-    """Seconds until the next try at the earliest. None: nothing delays it, or it is paused by hand."""
-    arrival_rate: float
-    """Messages accepted per second, over about the last ten seconds."""
-    delivery_rate: float
-    """Messages delivered per second, over about the last ten seconds."""
-    repairs: tuple[Repair, ...]
-    barrier_seconds: Durations
-    """How long barriers took on the disk: each is one or several syncs of files and directories."""
-
-
-T = TypeVar("T")
 
 
 class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
@@ -115,13 +67,14 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
         self._fs = fs
         self._is_over = False  # delivery has ended
         self._draining = 0  # tasks that wait in `drained`
-        self._samples: deque[tuple[float, int, int]] = deque(maxlen=_RATED)  # (time, accepted, delivered)
         self._event_loop = loop.event_loop
         self._progress = self._event_loop.event()
         self._news = self._event_loop.event()
         self._news.set()
         self._dead_letters = SpoolDeadLetters(dead_letters, self._put_back)
         self._delivery = Delivery(loop, cursor, self._dead_letters, deliver, options, self._notify)
+        delivery = self._delivery
+        self._figures = SpoolFigures(self._engine, cursor, dead_letters, delivery.trial, delivery.pacing, fs)
         loop.on_empty = self._note_empty
 
     # --- sending ----------------------------------------------------------------------------------
@@ -206,61 +159,10 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
 
     def statistics(self) -> SpoolStatistics:
         """Return figures of the spool as it is now. Cheap; may be called from any thread."""
-        accepted_at, wait = self._cursor.accepted_at(), self._wait()
-        return self._figures_as(
-            SpoolStatistics,
-            oldest_age=None if accepted_at is None else max(0.0, self._fs.wall_clock() - accepted_at),
-            next_try_in=None if wait is None else max(0.0, wait),
-            accepted=self._engine.accepted_total,
-            repairs=self.repairs,
-            barrier_seconds=self._loop.barrier_seconds,
-        )
+        return self._figures.statistics(self.repairs, self._loop.barrier_seconds)
 
     def _status(self) -> SpoolStatus:
-        now, wait = self._fs.wall_clock(), self._wait()
-        return self._figures_as(
-            SpoolStatus,
-            written_at=now,
-            accepted_at=self._cursor.accepted_at(),
-            next_try_at=None if wait is None else now + wait,
-        )
-
-    def _wait(self) -> float | None:
-        """Return the seconds until the next try; negative if that time has passed."""
-        next_try_at = self._delivery.pacing.next_try_at
-        return None if next_try_at is None else next_try_at - self._engine.log.clock()
-
-    def _figures_as(self, kind: Callable[..., T], **more: Any) -> T:
-        """Return an object of `kind` with the figures of statistics and status; `more` are its own fields."""
-        delivery, engine = self._delivery, self._engine
-        pacing = delivery.pacing
-        arrivals, deliveries = self._rates()
-        return kind(
-            depth=engine.head.depth,
-            bytes=engine.quota.on_disk,
-            delivered=delivery.delivered,
-            buried=delivery.buried,
-            failed_tries=delivery.failed_tries,
-            dead_letters=len(self._dead_letters),
-            failures=pacing.failures,
-            attempts=self._cursor.attempts,
-            last_error=delivery.last_error,
-            is_paused=pacing.is_paused,
-            arrival_rate=arrivals,
-            delivery_rate=deliveries,
-            **more,
-        )
-
-    def _rates(self) -> tuple[float, float]:
-        """Return the messages accepted, and delivered, per second."""
-        if not self._samples:
-            return 0.0, 0.0
-        then, accepted, delivered = self._samples[0]
-        seconds = max(self._engine.log.clock() - then, _TICK)
-        return (
-            (self._engine.accepted_total - accepted) / seconds,
-            (self._delivery.delivered - delivered) / seconds,
-        )
+        return self._figures.status()
 
     # --- the status file --------------------------------------------------------------------------
 
@@ -291,14 +193,12 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
                 await self._news.wait()
             self._news = self._event_loop.event()
             self._cursor.ages.add(self._engine.tail.position, self._fs.wall_clock())
-            self._samples.append(
-                (self._event_loop.clock(), self._engine.accepted_total, self._delivery.delivered)
-            )
+            self._figures.sample()
             status = self._status()
             current = dataclasses.replace(status, written_at=0.0), self._engine.tail.position
             if current != written:
                 written = current if await self._write(status) else None
-            await self._event_loop.sleep_for(_TICK)
+            await self._event_loop.sleep_for(TICK)
 
     async def _write(self, status: SpoolStatus, *, is_open: bool = True) -> bool:
         """Write the status to stable storage. False: the disk is full, and the old status stays."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import diskq
-from diskq.channels.core.backoff import backoff
+from diskq.storage.backoff import backoff
 from tests.channels.spools import PATH, Destination, spool_disk
 
 

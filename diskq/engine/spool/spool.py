@@ -1,0 +1,527 @@
+# A spool without an event loop: a thread of its own delivers what others put. Law: one batch at a time, in
+# order; a batch leaves the queue after `deliver` returned, or after its undeliverable messages are durable as
+# dead letters; in all other cases it stays.
+#
+# The files, the order and what follows from a failure are those of the channel (channels/spool), by the same
+# modules: delivery_cursor.py and trial.py. No event loop runs in the thread: it does nothing but wait, for
+# messages, for time to pass, and for `deliver`. What it cannot do is to end a `deliver` that does not return.
+#
+# `deliver` is called without the thread guard, so that others put meanwhile; everything else of the queue,
+# the cursor and the figures is done with it held.
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import threading
+from collections.abc import Callable, Collection, Iterable
+from types import TracebackType
+from typing import Unpack
+
+from diskq.engine.log.thread_line import deadline, now
+from diskq.engine.queue.fifo_queue import Body, Queue
+from diskq.engine.queue.files import QueuePosition
+from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
+from diskq.engine.spool.delivery_cursor import DeliveryCursor
+from diskq.engine.spool.figures import TICK, SpoolFigures, SpoolStatistics
+from diskq.engine.spool.files import SPOOL, SpoolStatus
+from diskq.engine.spool.trial import FailedTry, Pace, Trial
+from diskq.errors import DiskFullError
+from diskq.keywords import SpoolKeywords
+from diskq.messages import Batch
+from diskq.options import Durability, SpoolOptions, chosen_options
+from diskq.storage.backoff import backoff
+from diskq.storage.callbacks import check_plain, check_result, text_of
+from diskq.storage.closing import Closing
+from diskq.storage.directories import make_directories
+from diskq.storage.durations import DurationCounter
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.log_events import Log
+from diskq.storage.repairs import Repair
+
+__all__ = ["Spool", "ThreadedDeadLetters"]
+
+log = Log("spool")
+
+# Seconds until the next attempt after a failed read.
+_READ_AGAIN = 1.0
+
+_DeadLetterList = list[DeadLetter]
+
+
+class Spool(Closing):
+    """Accepts messages, and delivers them to a destination that may be away, in a thread of its own.
+
+    Threads may share it. The files are those of `open_spool`: one and the other may open a spool in turn.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        deliver: Callable[[Batch], object],
+        *,
+        options: SpoolOptions | None = None,
+        fs: FileSystem | None = None,
+        **changes: Unpack[SpoolKeywords],
+    ) -> None:
+        """Open the spool at `path`, a directory of its own, made if it is missing, and begin to deliver.
+
+        `deliver(batch)` is called in the spool's thread with a `Batch`, in order, one at a time; when it
+        returns, the batch is delivered. It may raise `Retry` and `Permanent`. It should have a timeout of
+        its own: it cannot be interrupted, so `deliver_timeout` is refused, and `close` waits for it.
+
+        Raises LockedError if another process has the spool, OSError, TypeError and ValueError.
+
+        Options (`SpoolOptions`). Sizes in bytes, durations in seconds. No option is part of the format: a
+        spool may be reopened with other options at any time.
+
+        - `max_messages=100`: A batch has at most this many messages.
+        - `max_bytes=1024 * 1024`: A batch has at most this many bytes of messages; a single larger message is
+          a batch of its own.
+        - `backoff_initial=0.1`: The second try comes after this time; each later one waits twice as long as
+          the one before.
+        - `backoff_max=60.0`: No try waits longer than this.
+        - `backoff_jitter=1.0`: A random time of up to this much is added, so that many processes do not retry
+          at the same moment.
+        - `linger=0.0`: A batch that is not full waits this long for more messages.
+        - `max_attempts=None`: After this many tries a batch's messages become dead letters. None: it is tried
+          without limit.
+        - `deliver_timeout=None`: A try that takes longer is cancelled, and has failed. None: no limit.
+        - `retry_on=Exception`: Exceptions of `deliver` after which the batch is tried again; any other one
+          ends the spool's block.
+        - `pause_after=None`: After this many failures in a row delivery stops for `pause`, then tries once.
+          None: it never stops.
+        - `pause=60.0`: The length of that pause, to which up to a tenth is added at random.
+        - `rate=None`: At most this many messages a second on average, each batch at once. None: as fast as
+          possible.
+        - `drain_timeout=0.0`: Leaving the block without an error waits up to this long for the remaining
+          messages' delivery.
+        - `commit="written"`: How durably a delivered batch is recorded before the next one is tried:
+          `written`, it is not delivered again after a kill; `synced`, also not after a power cut, at the
+          price of one sync for each batch.
+        - `queue=QueueOptions()`: How the spool keeps its messages: durability, bounds, and what happens when
+          it is full.
+        """
+        check_plain("deliver", deliver)
+        chosen = chosen_options(Spool, options, SpoolOptions, changes)
+        if chosen.deliver_timeout is not None:
+            raise ValueError(
+                "deliver_timeout is for open_spool: a plain function cannot be interrupted, give it a timeout"
+            )
+        self.path = as_path(path)
+        self.options = chosen
+        self._deliver = deliver
+        self._fs = fs or OsFileSystem()
+        make_directories(self._fs, self.path)
+        with contextlib.ExitStack() as opened:
+            self._queue = opened.enter_context(Queue(self.path, SPOOL, options=chosen.queue, fs=self._fs))
+            letters = opened.enter_context(DeadLetters(self.path, fs=self._fs))
+            self._cursor = opened.enter_context(DeliveryCursor(self._fs, self.path, self._queue.steps))
+            self._files = opened.pop_all()
+        self._letters = letters
+        self._pace = Pace(chosen)
+        self._trial = Trial(self._cursor, chosen, self._pace, TimeoutError)
+        self._figures = SpoolFigures(
+            self._queue.steps, self._cursor, letters, self._trial, self._pace, self._fs
+        )
+        self.dead_letters = ThreadedDeadLetters(letters, self._queue)
+        """The messages that could not be delivered, to be listed, replayed or removed."""
+        self._news = threading.Condition()  # something has changed for a thread that waits
+        self._wakes = 0  # calls that end the waits of the delivery
+        self._is_closing = self._is_over = self._is_closed = False
+        self._failure: BaseException | None = None
+        self._barriers = DurationCounter()
+        self._status_at = -math.inf  # when the status was written last
+        self._written: tuple[SpoolStatus, QueuePosition] | None = None
+        self._thread = threading.Thread(target=self._run, name=f"diskq delivers {self.path}", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open" if self._failure is None else "failed"
+        return f"<Spool {self.path!r}: {self._queue.depth} messages, {state}>"
+
+    # --- putting ----------------------------------------------------------------------------------
+
+    def put(
+        self,
+        body: Body,
+        block: bool = True,
+        timeout: float | None = None,
+        *,
+        durability: Durability | None = None,
+    ) -> None:
+        """Accept a message, to be delivered after all earlier ones. As `Queue.put`.
+
+        Returns when it is as durable as `durability` (by default the queue options') says. Where delivery
+        has ended by an error, messages are accepted all the same: the next open delivers them.
+        """
+        self._queue.put(body, block, timeout, durability=durability)
+
+    def put_nowait(self, body: Body, *, durability: Durability | None = None) -> None:
+        """Accept a message as `put`, without waiting for space."""
+        self._queue.put(body, False, durability=durability)
+
+    def put_many(self, bodies: Iterable[Body], *, durability: Durability | None = None) -> int:
+        """Accept messages next to each other, in order. Returns how many. As `Queue.put_many`."""
+        return self._queue.put_many(bodies, durability=durability)
+
+    def sync(self) -> None:
+        """Return when all accepted messages, and all deliveries, are on stable storage. As `Queue.sync`."""
+        self._queue.sync()
+
+    # --- delivering -------------------------------------------------------------------------------
+
+    def drained(self, timeout: float | None = None) -> bool:
+        """Wait until all messages accepted by now are delivered or are dead letters. False: not in time.
+
+        Waits up to `timeout` seconds (None: without limit). Raises the error that has ended delivery,
+        ValueError after `close`, and RuntimeError inside `deliver`, since it waits for that to return.
+        """
+        self._refuse_inside("drained()")
+        end, steps = deadline(timeout), self._queue.steps
+        tail = steps.tail.position
+        with self._news:
+            while steps.head.depth and steps.head.position < tail:
+                if self._is_over:
+                    if self._failure is not None:
+                        raise self._failure
+                    raise ValueError(f"the spool {self.path} is closed")
+                left = end - now()
+                if left <= 0:
+                    return False
+                self._news.wait(None if left == math.inf else left)
+        return True
+
+    def pause(self) -> None:
+        """Begin no further try until `resume`. A try under way is completed."""
+        self._pace.pause()
+
+    def resume(self) -> None:
+        """Try now, even during a back-off, a pause after failures or a wait for the rate."""
+        self._pace.resume()
+        self._wake()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error that has ended delivery; None: it goes on."""
+        return self._failure
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """The damage found in the files of the queue and of the dead letters, at the open and since."""
+        return self._queue.repairs + self.dead_letters.repairs
+
+    def statistics(self) -> SpoolStatistics:
+        """Return figures of the spool as it is now. Cheap; from any thread."""
+        return self._figures.statistics(self.repairs, self._barriers.now())
+
+    def close(self) -> None:
+        """Wait up to `drain_timeout` for the remaining messages, end delivery, and close the files.
+
+        Idempotent. A `deliver` that runs is waited for; what it does not deliver is delivered after the next
+        open. Raises the error that has ended delivery, DiskFullError and StorageFailedError; it is closed all
+        the same.
+        """
+        self._close(self.options.drain_timeout)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            super().__exit__(kind, error, trace)
+        else:
+            with contextlib.suppress(Exception):  # the block's own error is raised instead
+                self._close(0.0)
+
+    def _close(self, drain_timeout: float) -> None:
+        if self._is_closed:
+            return
+        self._refuse_inside("close()")
+        with self._queue.guard:
+            pass  # in a child of a fork it raises
+        if drain_timeout and self._failure is None:
+            with contextlib.suppress(Exception):  # it is raised below
+                self.drained(drain_timeout)
+        self._is_closing = True
+        self._wake()
+        self._thread.join()
+        self._is_closed = True
+        with self._files:
+            if self._queue.log.failure is None:
+                self._write_status(is_open=False)
+        if self._failure is not None:
+            raise self._failure
+
+    def _refuse_inside(self, call: str) -> None:
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                f"deliver of spool {self.path!r} called {call}, which waits until deliver has returned: "
+                "call it in another thread"
+            )
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Deliver until the spool is closed, or delivery fails for good."""
+        try:
+            while not self._is_closing:
+                self._wait_for_messages()
+                self._deliver_batch()
+        except _SpoolCloses:
+            pass
+        except BaseException as failure:
+            log.report(
+                "delivery_ended",
+                "spool %r delivers no more: %s: %s",
+                self.path,
+                type(failure).__name__,
+                text_of(failure),
+                path=self.path,
+                error=failure,
+            )
+            self._failure = failure
+        finally:
+            self._is_over = True
+            self._notify()
+
+    def _wait_for_messages(self) -> None:
+        """Return when there is a message; with `linger`, when there is a full batch or time is up."""
+        head, line = self._queue.steps.head, self._queue.log.thread_lines.for_messages
+        was_idle = not head.depth
+        while not head.depth and not self._is_closing:
+            due = self._keep_status()
+            line.wait(lambda: True if head.depth or self._is_closing else None, due)
+        if self._is_closing:
+            raise _SpoolCloses
+        if was_idle:
+            with self._queue.guard:
+                self._cursor.note_arrival()
+        linger, most = self.options.linger, self.options.max_messages
+        if linger and not self._cursor.is_tried and head.depth < most:
+            line.wait(lambda: True if head.depth >= most or self._is_closing else None, linger)
+            if self._is_closing:
+                raise _SpoolCloses
+
+    def _deliver_batch(self) -> None:
+        steps, cursor, options = self._queue.steps, self._cursor, self.options
+        try:
+            with self._queue.guard:
+                bodies = steps.head.peek_many(*cursor.limits(options.max_messages, options.max_bytes))
+                if not bodies:
+                    return  # the messages were given up meanwhile, to free space
+                cursor.take_batch(bodies)
+        except OSError as failure:
+            # For example, too many open files: the messages are still there.
+            self._trial.complain(failure)
+            self._wait(_READ_AGAIN)
+            return
+        self._see_through()
+        with self._queue.guard:
+            count = cursor.count
+            steps.head.advance(count)
+            steps.head.settle_in_hand()
+            cursor.commit()
+        if self._queue.log.lines is not None:
+            self._queue.log.lines.note_taken(count)
+        if options.commit == "synced":
+            # The queue reports a full disk; deliveries go on.
+            with contextlib.suppress(DiskFullError):
+                self._queue.sync()
+        self._notify()
+        self._keep_status()
+
+    def _see_through(self) -> None:
+        """Return when nothing is left of the batch at the head. Raises _SpoolCloses."""
+        failures = 0
+        while True:
+            try:
+                return self._try()
+            except _TryAgain as again:
+                failures += 1
+                seconds = backoff(failures, self.options) if again.after is None else again.after
+            self._pace.next_try_at = self._queue.log.clock() + seconds
+            self._wait(seconds)
+
+    def _try(self) -> None:
+        """Return when nothing is left of the batch. Raises _TryAgain, and _SpoolCloses."""
+        guard, cursor, trial = self._queue.guard, self._cursor, self._trial
+        while cursor.live:
+            self._wait_for_turn()
+            if trial.is_tried_enough:
+                return self._bury(trial.gives_up())
+            with guard:
+                batch = cursor.begin_try()
+            try:
+                check_result("deliver", self._deliver, self._deliver(batch))
+            except Exception as raised:
+                with guard:
+                    failed = trial.failed(batch, raised)
+                if not failed.given_up:
+                    raise _TryAgain(failed.after) from raised
+                self._bury(failed)
+            except BaseException:
+                with guard:
+                    cursor.do_not_count_try()  # its outcome is unknown
+                raise
+            else:
+                with guard:
+                    trial.succeeded()
+                    trial.delivered += len(batch)
+                return None
+        return None
+
+    def _bury(self, failed: FailedTry) -> None:
+        """Make dead letters of what is given up. Raises _TryAgain if there is no space for them."""
+        with self._queue.guard:
+            letters = self._cursor.dead_letters(self._cursor.batch(), failed.given_up, failed.reason)
+        try:
+            self.dead_letters.add(letters)
+        except DiskFullError as full:
+            self._trial.complain(full)
+            raise _TryAgain(self._pace.failed()) from full
+        with self._queue.guard:
+            self._trial.bury(failed)
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def _wait_for_turn(self) -> None:
+        """Return when the batch may be tried. Raises _SpoolCloses."""
+        while True:
+            if self._is_closing:
+                raise _SpoolCloses
+            clock = self._queue.log.clock()
+            if self._pace.is_held:
+                self._wait(math.inf)
+                continue
+            if (free_at := self._pace.free_at(clock)) is None:
+                break
+            self._pace.next_try_at = free_at
+            if self._wait(free_at - clock):
+                break
+        self._pace.begin(self._cursor.live, clock)
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait so long, or until `resume` (True). Raises _SpoolCloses. Keeps the status meanwhile."""
+        end, wakes = now() + seconds, self._wakes
+        while True:
+            due = self._keep_status()
+            with self._news:
+                if self._is_closing:
+                    raise _SpoolCloses
+                if self._wakes != wakes:
+                    return True
+                left = end - now()
+                if left <= 0:
+                    return False
+                left = left if due is None else min(left, due)
+                self._news.wait(None if left == math.inf else left)
+
+    def _wake(self) -> None:
+        """End the waits of the delivery."""
+        with self._news:
+            self._wakes += 1
+            self._news.notify_all()
+        self._queue.log.thread_lines.for_messages.wake()
+
+    def _notify(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    # --- the status file --------------------------------------------------------------------------
+
+    def _keep_status(self) -> float | None:
+        """Write the status if it has changed, once per tick. Returns in how many seconds to look again.
+
+        None: not before something happens.
+        """
+        left = self._status_at + TICK - now()
+        if left <= 0:
+            with self._queue.guard:
+                tail = self._queue.steps.tail.position
+                self._cursor.ages.add(tail, self._fs.wall_clock())
+                self._figures.sample()
+                current = dataclasses.replace(self._figures.status(), written_at=0.0), tail
+            if current != self._written:
+                self._status_at = now()
+                self._written = current if self._write_status(is_open=True) else None
+            elif not self._queue.steps.head.depth:
+                return None
+            left = TICK
+        return left
+
+    def _write_status(self, *, is_open: bool) -> bool:
+        """Write the status to stable storage. False: the disk is full, and the old status stays."""
+        with self._queue.guard:
+            barrier = self._cursor.barrier(self._figures.status(), is_open=is_open)
+        began = now()
+        try:
+            return barrier.execute(self._fs)
+        except OSError as failure:
+            self._queue.log.fail(failure)
+        finally:
+            self._barriers.note(now() - began)
+
+
+class _SpoolCloses(Exception):
+    """The spool is being closed: the batch stays."""
+
+
+class _TryAgain(Exception):
+    """The batch is to be tried again `after` that many seconds; None: as the back-off says."""
+
+    def __init__(self, after: float | None) -> None:
+        super().__init__()
+        self.after = after
+
+
+class ThreadedDeadLetters:
+    """The messages that an open `Spool` could not deliver. Threads may share it."""
+
+    def __init__(self, engine: DeadLetters, queue: Queue) -> None:
+        self._engine = engine
+        self._queue = queue
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Return the number of dead letters; a crash may have left some twice."""
+        return len(self._engine)
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """The damage found in the dead letters' files, at the open and by later reads."""
+        return self._engine.repairs
+
+    def list(self) -> _DeadLetterList:
+        """Return all dead letters, in the order in which they were given up."""
+        with self._lock:
+            return self._engine.list()
+
+    def replay(self, ids: Collection[str] | None = None) -> int:
+        """Put the messages of these dead letters, or of all, at the spool's tail. Returns how many.
+
+        They become ordinary messages with new ids. They are durable before the dead letters are removed: a
+        crash in between leaves both. Raises KeyError for an unknown id, and as `Queue.put_many`.
+        """
+        with self._lock:
+            letters = self._engine.select(ids)
+        # Without the lock: a full spool frees space by delivering, which may add dead letters.
+        self._queue.put_many([letter.body for letter in letters], durability="synced")
+        return self._remove(letters)
+
+    def purge(self, ids: Collection[str] | None = None) -> int:
+        """Remove these dead letters, or all, for good. Returns how many. Raises KeyError, DiskFullError."""
+        with self._lock:
+            letters = self._engine.select(ids)
+        return self._remove(letters)
+
+    def _remove(self, letters: Iterable[DeadLetter]) -> int:
+        ids = [letter.id for letter in letters]
+        with self._lock:
+            self._engine.remove(ids)
+        return len(ids)
+
+    def add(self, letters: Collection[DeadLetter]) -> None:
+        """Add dead letters. Durable when this returns. Raises DiskFullError: some of them may be in then."""
+        with self._lock:
+            self._engine.add(letters)
