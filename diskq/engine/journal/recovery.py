@@ -53,7 +53,9 @@ def recover_journal(
     repairs = OpenRepairs(fs, pending_syncs, strict=strict)
     found = FoundLog(repairs.made)
     judge = _JournalJudge(fs, files, repairs, found, staged, has_wal=has_wal)
-    return LogRecovery(fs, files, judge, repairs, found, trust, has_run_on=has_run_on).run(point)
+    # After a power cut the offsets of what was not synced are assigned again: sej's are dense.
+    counts = trust is Trust.CLOSED or (trust is not Trust.POWER_CUT and has_run_on)
+    return LogRecovery(fs, files, judge, repairs, found, trust, counts_checksummed=counts).run(point)
 
 
 def judge_the_middle(
@@ -90,6 +92,7 @@ class _JournalJudge:
         self.found = found
         self.staged = staged
         self.has_wal = has_wal
+        self.to_cover: tuple[int, Walk] | None = None
 
     def begin(self, point: RecoveryPoint, trust: Trust) -> RecoveryPoint:
         return point
@@ -152,7 +155,7 @@ class _JournalJudge:
                 )
             if walked.end < size:
                 self._cut_end(handle, path, walked)
-            self._cover(base, handle, walked)
+        self.to_cover = base, walked
         return Followed(walked.end, walked.next_offset, walked.next_offset)
 
     def _unwritten_in_block(self, handle: int, base: int, end: int) -> int | None:
@@ -221,19 +224,26 @@ class _JournalJudge:
 
     # --- checksums --------------------------------------------------------------------------------
 
+    def settle(self) -> None:
+        """Add checksums for the records that none covers, after they were checked."""
+        if self.to_cover is None:
+            return
+        (base, walked), self.to_cover = self.to_cover, None
+        if walked.stretches:
+            with opened(self.fs, self.files.data(base)) as handle:
+                self._cover(base, handle, walked)
+
     def cover(self, base: int, end: int) -> None:
-        pass  # `follow` has added the checksums
+        pass  # `settle` has added the checksums
 
     def _cover(self, base: int, handle: int, walked: Walk) -> None:
-        """Add checksums for the records that none covers, after they were checked."""
 
         def fill(sums: ChecksumFile, covered: int) -> None:
             for part in walked.stretches:
                 if part.end > covered:
                     self._cover_stretch(sums, handle, part, covered)
 
-        if walked.stretches:
-            self.repairs.cover(self.files.checksum_file(base), walked.end, fill)
+        self.repairs.cover(self.files.checksum_file(base), walked.end, fill)
 
     def _cover_stretch(
         self, checksum_file: ChecksumFile, handle: int, part: RecordStretch, covered: int

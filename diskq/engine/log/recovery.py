@@ -9,7 +9,8 @@
 #   set aside    The whole file gets another name, and the files that belong to it are removed. All of this
 #                happens at once, before the lock is signed: the next open in the same boot would believe
 #                their framing.
-#   begin after  Messages are gone whose offsets a reader may have seen: a new segment begins after them.
+#   begin after  Messages are gone whose offsets a reader may have seen: a new segment begins after them. Its
+#                name is durable before anything goes that shows which offsets these are.
 #   put back     Acknowledged messages that a kill left in the staging area go into their files, before
 #                anything else is looked at: storage/write_ahead_logs.py.
 #
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 
 from diskq._native.core.framing import Count
 from diskq.errors import CorruptionError
-from diskq.storage.barrier import PendingSyncs
+from diskq.storage.barrier import Barrier, PendingSyncs, open_at
 from diskq.storage.checksums import (
     ChecksumFile,
     rows_after,
@@ -230,6 +231,16 @@ class OpenRepairs:
                     path=path, kind=kind, kept=0, dropped=size, reason=reason, records=records, saved_as=aside
                 )
             )
+
+    def begin(self, path: str) -> None:
+        """Make the empty data file of a new segment, durably. Raises OSError.
+
+        Files that are set aside get their names first: one of them may have this name.
+        """
+        asides, self._asides.asides = self._asides.asides, []
+        Barrier(asides=tuple(asides)).execute(self._fs)
+        self._fs.close(open_at(self._fs, path, 0))
+        Barrier(directories=(directory_of(path),)).execute(self._fs)
 
     def execute_asides(self) -> None:
         """Set them aside now. Raises OSError; then nothing may be believed."""

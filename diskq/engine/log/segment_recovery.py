@@ -66,7 +66,13 @@ class Judge(Protocol):
         """Return the segments but the last whose files are not all there."""
 
     def follow(self, base: int, point: RecoveryPoint) -> Followed:
-        """Follow the framing of the segment, from the point on if it is there; repair its end."""
+        """Follow the framing of the segment, from the point on if it is there; repair the end of its data.
+
+        Entries and checksums of messages that are gone stay until `settle`.
+        """
+
+    def settle(self) -> None:
+        """Make the entries and checksums of the segment that was followed last agree with its data."""
 
     def believe(self, base: int, verified: VerifiedPrefix, point: RecoveryPoint) -> Followed:
         """Do the same for a segment of which only verified bytes are left."""
@@ -117,16 +123,16 @@ class LogRecovery:
         found: FoundLog,
         trust: Trust,
         *,
-        has_run_on: bool = True,
+        counts_checksummed: bool = True,
     ) -> None:
-        """`has_run_on`: no sign of a power cut that may have taken what only checksums show."""
+        """`counts_checksummed`: offsets of which only checksums are left are not assigned again."""
         self._fs = fs
         self._files = files
         self._judge = judge
         self._repairs = repairs
         self._found = found
         self._trust = trust
-        self._counts_checksummed = trust is Trust.CLOSED or (trust is not Trust.POWER_CUT and has_run_on)
+        self._counts_checksummed = counts_checksummed
         self._given = 0
         self._begun = 0
 
@@ -147,8 +153,7 @@ class LogRecovery:
         if trust is Trust.PEER_WROTE:
             self._void_checksums(point)
         checksummed = checksummed_end(self._fs, files, found.bases)
-        # Before a segment is begun that has one of these names.
-        Barrier(removals=tuple(files.orphans(found.bases))).execute(self._fs)
+        orphans = files.orphans(found.bases)
         oldest = found.bases[0] if found.bases else 0
         known = point or RecoveryPoint(oldest, 0, oldest)
         promised = known.next_offset
@@ -169,7 +174,10 @@ class LogRecovery:
             if trust is Trust.KILLED:
                 self._cut_unwritten(known)
             pairs = [pair for pair in pairwise(found.bases) if pair[0] >= known.base]
-            for base, following in pairs if trust is not Trust.CLOSED else ():
+            if trust is Trust.CLOSED and not self._is_shorter(known):
+                pairs = []
+            for base, following in pairs:
+                judge.settle()
                 judge.complete(base, following)
                 if trust is not Trust.KILLED:
                     self._keep(base, known)
@@ -178,9 +186,14 @@ class LogRecovery:
             self._follow(found.bases[-1], known)
         given = max(self._given, promised, checksummed if self._counts_checksummed else 0)
         given = judge.next_offset(given, promised, trust)
-        if found.next_offset < given or not found.bases:
+        is_begun = found.next_offset < given or not found.bases
+        if is_begun:
             self._begin_after(given, promised, known)
-        else:
+        self._repairs.execute_asides()
+        # Before a segment is begun that has one of these names.
+        Barrier(removals=tuple(orphans)).execute(self._fs)
+        judge.settle()
+        if not is_begun:
             judge.cover(found.bases[-1], found.end)
             found.rows, _ = rows_before(self._fs, files.checksum_file(found.bases[-1]), found.end)
         return found
@@ -197,7 +210,8 @@ class LogRecovery:
         found, judge = self._found, self._judge
         for base in [base for base in found.bases if base >= point.base]:
             if judge.cut_unwritten(base, point.end if base == point.base else 0):
-                self._set_aside_after(base)
+                if not self._is_begun_after(base):
+                    self._set_aside_after(base)
                 return
 
     def _set_aside_after(self, base: int) -> None:
@@ -206,9 +220,9 @@ class LogRecovery:
         for later in [other for other in found.bases if other > base]:
             found.bases.remove(later)
             self._given = max(self._given, self._judge.set_aside(later))
-        self._repairs.execute_asides()
 
     def _follow(self, base: int, point: RecoveryPoint) -> Followed:
+        self._judge.settle()
         return self._take(base, point, self._judge.follow(base, point))
 
     def _follow_to(self, following: int, base: int, point: RecoveryPoint) -> bool:
@@ -221,11 +235,21 @@ class LogRecovery:
         followed = self._follow(base, point)
         if (lost := following - followed.next_offset) <= 0:
             return True
-        if not is_complete:
+        if not is_complete and not self._is_begun_after(base):
             self._set_aside_after(base)
             return False
         self._repairs.report(missing_after(path, followed.end, lost))
         return True
+
+    def _is_begun_after(self, base: int) -> bool:
+        """True if all later segments are empty: an open that was killed has begun one after lost messages."""
+        later = [other for other in self._found.bases if other > base]
+        return all(not self._fs.size_of(self._files.data(other)) for other in later)
+
+    def _is_shorter(self, point: RecoveryPoint) -> bool:
+        """True if the segment of the point has lost bytes before the point."""
+        size = self._fs.size_of(self._files.data(point.base))
+        return size is not None and size < point.end
 
     def _take(self, base: int, point: RecoveryPoint, followed: Followed) -> Followed:
         """Note the end of the last segment found so far; its files are to be synced."""
@@ -263,13 +287,13 @@ class LogRecovery:
                 verified = verified_prefix(self._fs, data, files.checksum_file(base), start)
                 kept = files.kept(data)
                 self._repairs.cut(data, verified.end, RepairKind.UNSYNCED, UNSYNCED, aside_base=kept)
+                judge.settle()
                 followed = self._take(base, point, judge.believe(base, verified, point))
             else:
                 followed = self._follow(base, point)
             is_followed = bool(pending) and judge.is_followed(pending[0], verified, followed)
         for base in pending:
             self._given = max(self._given, judge.set_aside(base))
-        self._repairs.execute_asides()
 
     def _note_unsynced(self, missing: Repair) -> None:
         """Report messages that were never promised to outlive a power cut: with their bytes, if cut."""
@@ -292,4 +316,6 @@ class LogRecovery:
                 self._repairs.report(repair)
             else:
                 self._note_unsynced(repair)
+            # Only entries and checksums of what is gone show that its offsets were assigned.
+            self._repairs.begin(self._files.data(offset))
         found.begin_after(offset)

@@ -70,8 +70,6 @@ class Recovered:
     """Messages from here to `write` were looked at to count them: `depth` has none that is lost to damage."""
     sizes: dict[int, int]
     """The bytes of each data file that is not consumed, ascending by number; the last may be written to."""
-    rows: int = 0
-    """The size of the checksum entries of the written part of the last file, in bytes."""
     repairs: list[Repair] = field(default_factory=list)
     is_ours: bool = False
     """True if diskq wrote the metadata, and no peer wrote after it."""
@@ -101,7 +99,9 @@ def survey(
         view.make_directory(files.private)  # as the open does
         acts = OpenRepairs(view, PendingSyncs(), is_overlay=True)
         there = QueueFiles(view, files.directory, files.name)
-        found = QueueRecovery(view, there, framing, any_size, use, acts, count_up_to=-1).run()
+        recovery = QueueRecovery(view, there, framing, any_size, use, acts, count_up_to=-1)
+        found = recovery.run()
+        recovery.settle(found)
         for number in found.sizes.keys() - found.unchecked:
             checksum_file = files.checksum_file(number)
             if view.is_changed(checksum_file):
@@ -152,12 +152,14 @@ class QueueRecovery:
         self.reported: list[Repair] = []
         self.unchecked: set[int] = set()
         self.moved: dict[int, bytes] = {}
+        self.to_cover: tuple[int, int] | None = None
         self.ahead = ReadAhead(fs, framing, Gate(), any_size)
 
     def run(self) -> Recovered:
         """Find out where the queue is, repair its tail, and leave the rest to the first barrier.
 
-        Raises OSError, and CorruptionError if the open is strict and more than a torn tail was found.
+        `settle` comes next, after the repairs were reported. Raises OSError, and CorruptionError if the open
+        is strict and more than a torn tail was found.
         """
         # The metadata first: if the owner is at work, the files are then as far as it says, or further.
         content = self.files.read_metadata()
@@ -192,20 +194,30 @@ class QueueRecovery:
             self._add_lost_count(expected - depth + later, self.repairs[:count])
         leftovers = self.files.leftovers(numbers, range(read.file, write.file))
         self.acts.pending_syncs.removals += leftovers
-        rows, _ = rows_before(self.fs, self._sums(write.file), write.byte)
         return Recovered(
             read,
             write,
             depth,
             counted_from,
             self.sizes,
-            rows,
             self.repairs,
             is_ours,
             reported=self.reported,
             unchecked=self.unchecked,
             moved=self.moved,
         )
+
+    def settle(self, found: Recovered) -> int:
+        """Make the last file's checksums agree with its data. Returns the size of their entries, in bytes.
+
+        Checksums of messages that are gone are the only trace of them, so this is done once they were
+        reported. Raises OSError.
+        """
+        if self.to_cover is not None:
+            (number, start), self.to_cover = self.to_cover, None
+            self._cover(number, start)
+        rows, _ = rows_before(self.fs, self._sums(found.write.file), found.write.byte)
+        return rows
 
     def _start(self, metadata: QueueMetadata | None) -> tuple[QueuePosition, QueuePosition, int | None]:
         """Return where the queue is read, up to where it is known to be written, and how many lie between.
@@ -581,7 +593,7 @@ class QueueRecovery:
                 self._report_cut_off(number, size, beyond)
             if is_ours and start < self.sizes[number]:
                 if is_last:
-                    self._cover(number, start)
+                    self.to_cover = number, start
                 self.acts.keep((self.files.data(number), start), (self.files.checksum_file(number), 0))
         self.ahead = judging
         return counted
@@ -627,25 +639,26 @@ class QueueRecovery:
 
     def _fill(self, sums: ChecksumFile, number: int, covered: int, end: int) -> None:
         """Add the checksums of bytes covered:end."""
+        ahead = ReadAhead(self.fs, self.any_size, Gate())
         handle = self.fs.open(self.files.data(number))
         try:
-            self.ahead.seek(covered)
+            ahead.seek(covered)
             tried = 0
             while covered < end:
                 # By the framing alone: the scan before this has checked the same bytes.
-                if records := len(self.ahead.take_many(_MANY, BLOCK_SIZE)):
-                    size = self.ahead.position - covered
+                if records := len(ahead.take_many(_MANY, BLOCK_SIZE)):
+                    size = ahead.position - covered
                     sums.add(covered + size, size, records, memoryview(self.fs.pread(handle, size, covered)))
                     covered += size
                     tried = 0
                     continue
-                claimed = self.ahead.claimed if self.ahead.why == "TORN" else 0
+                claimed = ahead.claimed if ahead.why == "TORN" else 0
                 size = min(max(_CHUNK, claimed), end - covered)
                 if size <= tried:
                     break
                 tried = size
-                self.ahead.load(handle, covered, size)
-                self.ahead.admit(covered, covered + size)
+                ahead.load(handle, covered, size)
+                ahead.admit(covered, covered + size)
         finally:
             let_go(self.fs, handle)
 

@@ -25,7 +25,7 @@ from diskq.engine.queue.files import QueueFiles, QueueMetadata
 from diskq.engine.queue.head import FifoHead
 from diskq.engine.queue.overwritten import is_of_another_program
 from diskq.engine.queue.parts import QueueParts
-from diskq.engine.queue.recovery import QueueRecovery
+from diskq.engine.queue.recovery import QueueRecovery, Recovered
 from diskq.engine.queue.redo_source import redo_source
 from diskq.engine.queue.tail import FifoTail
 from diskq.errors import DiskFullError
@@ -82,6 +82,8 @@ class QueueSteps(LogSteps):
 
     It is opened by `Queue`, and closed by its `log`.
     """
+
+    _recovered: tuple[QueueRecovery, Recovered]  # between two steps of an open
 
     def __init__(
         self,
@@ -168,7 +170,9 @@ class QueueSteps(LogSteps):
         use = QueueUse.before(lock.previous, opening.wals, never_empty=self._never_empty)
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
         framing, any_size = self._parts.framing, self._parts.any_size
-        found = QueueRecovery(fs, files, framing, any_size, use, acts, log_repair=log.report_repair).run()
+        recovery = QueueRecovery(fs, files, framing, any_size, use, acts, log_repair=log.report_repair)
+        found = recovery.run()
+        self._recovered = recovery, found
         if self._has_voided or (found.sizes and not found.is_ours):
             lock.plan_foreign()
         repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
@@ -176,12 +180,14 @@ class QueueSteps(LogSteps):
         opening.note_found(found.repairs, _count)
         self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
         self.head.begin(found.read, found.depth, counted=(found.counted_from, found.write))
-        self.tail.begin(found.write, found.rows, is_there=found.write.file in found.sizes)
         if self._never_empty:
             lock.plan_never_empty()
         return found.reported
 
     def begin(self) -> None:
+        recovery, found = self._recovered
+        del self._recovered
+        self.tail.begin(found.write, recovery.settle(found), is_there=found.write.file in found.sizes)
         self.sync()
 
     def carry_out(self) -> None:

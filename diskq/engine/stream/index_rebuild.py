@@ -39,7 +39,7 @@ from diskq.storage.fs import FileSystem, full_disk_ignored
 from diskq.storage.repairs import Repair, RepairKind, cut_tail, keep_copy
 from diskq.storage.swap import Swap
 
-__all__ = ["RebuiltSegment", "SegmentEntries", "read_entries", "rebuild_index"]
+__all__ = ["IndexRebuild", "RebuiltSegment", "SegmentEntries", "read_entries", "rebuild_index"]
 
 _CHUNK = 1024 * 1024
 # Bytes of entries that are read however small the data file is.
@@ -90,14 +90,14 @@ def rebuild_index(
     fs: FileSystem, files: PartitionFiles, framing: TripletFraming, base: int
 ) -> RebuiltSegment:
     """Rebuild the index and the timeindex of the segment at `base` from its data. Raises OSError."""
-    rebuild = _IndexRebuild(fs, files, framing, base)
-    try:
-        return rebuild.run()
-    finally:
-        rebuild.close()
+    rebuild = IndexRebuild(fs, files, framing, base)
+    rebuild.write()
+    return rebuild.rebuilt
 
 
-class _IndexRebuild:
+class IndexRebuild:
+    """One rebuild. The data is read, and its end cut, when it is made; the entries are changed by `write`."""
+
     def __init__(self, fs: FileSystem, files: PartitionFiles, framing: TripletFraming, base: int) -> None:
         self.fs = fs
         self.files = files
@@ -108,6 +108,7 @@ class _IndexRebuild:
             base, read_entries(fs, self.index, self.data), read_entries(fs, self.timeindex, self.data)
         )
         self.rebuilt = RebuiltSegment(0, base, base)
+        """What is known before `write`; it adds repairs."""
         self.losses: list[Loss] = []
         self.sums = Rows(fs, files.checksum_file(base))
         try:
@@ -120,12 +121,13 @@ class _IndexRebuild:
         self._searches = 0
         self._named = (-1, -1)  # from the first byte on, the next record with an entry is at the second
         self._is_damaged = False  # then offsets may be wrong, and contradict no entry
+        try:
+            self._plan()
+        finally:
+            self.sums.close()
+            let_go(self.fs, self.handle)
 
-    def close(self) -> None:
-        self.sums.close()
-        let_go(self.fs, self.handle)
-
-    def run(self) -> RebuiltSegment:
+    def _plan(self) -> None:
         self.size = self.fs.size(self.handle)
         self.sums.seek(self.size)
         self.covered = self.sums.last_end
@@ -144,15 +146,17 @@ class _IndexRebuild:
             what = "zeros" if self._are_zeros(rebuilt.end, self.size) else "a record that is not whole"
             self._cut(self.data, rebuilt.end, RepairKind.TORN, f"{what} ({self.size - rebuilt.end} bytes)")
         rebuilt.given = max(rebuilt.given, self.rows.given())
-        count = rebuilt.next_offset - self.base
+
+    def write(self) -> None:
+        """Make the entries agree with the data. Raises OSError."""
+        rebuilt = self.rebuilt
         before = len(rebuilt.repairs)
-        self._write(count)
+        self._write(rebuilt.next_offset - self.base)
         if len(rebuilt.repairs) > before:
             # If nothing was rebuilt, the losses were reported before, and readers report them again.
             for loss in self.losses:
                 if loss.start < rebuilt.end:
                     self._report(self.data, loss.kind, loss.start, loss.end, loss.reason, loss.records)
-        return rebuilt
 
     # --- the records ------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from diskq.engine.log.trust import Trust
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.groups import furthest
 from diskq.engine.stream.index_entries import INDEX_ROW
-from diskq.engine.stream.index_rebuild import SegmentEntries, read_entries, rebuild_index
+from diskq.engine.stream.index_rebuild import IndexRebuild, SegmentEntries, read_entries
 from diskq.engine.stream.start import read_first
 from diskq.engine.stream.unindexed import find_unindexed
 from diskq.storage.barrier import PendingSyncs
@@ -90,6 +90,7 @@ class _StreamJudge:
         self.without_index: set[int] = set()
         """The segments but the last whose index or timeindex was missing."""
         self.trust = Trust.POWER_CUT
+        self.to_settle: tuple[IndexRebuild, RecoveryPoint] | None = None
 
     @cached_property
     def first(self) -> int:
@@ -128,10 +129,20 @@ class _StreamJudge:
         return [(data, end), (timeindex, count * TIMEINDEX_ROW_SIZE), (index, count * INDEX_ROW_SIZE)]
 
     def follow(self, base: int, point: RecoveryPoint) -> Followed:
+        rebuild = IndexRebuild(self.fs, self.files, self.framing, base)
+        self.to_settle = rebuild, point
+        rebuilt = rebuild.rebuilt
+        return Followed(rebuilt.end, rebuilt.next_offset, rebuilt.given)
+
+    def settle(self) -> None:
         """Rebuild the segment's index."""
+        if self.to_settle is None:
+            return
+        (rebuild, point), self.to_settle = self.to_settle, None
+        base, rebuilt = rebuild.base, rebuild.rebuilt
         data, *row_files = self.files.segment(base)
         sizes = {path: self.fs.size_of(path) or 0 for path in row_files}
-        rebuilt = rebuild_index(self.fs, self.files, self.framing, base)
+        rebuild.write()
         # One event: the entries of records that a power cut has taken go with these.
         is_unsynced = any(
             (each.path, each.kind, each.kept) == (data, RepairKind.UNSYNCED, rebuilt.end)
@@ -149,7 +160,6 @@ class _StreamJudge:
             self._report_made(base, min(known, rebuilt.next_offset), sizes)
         if rebuilt.is_changed:
             self.found.note_changed(base)
-        return Followed(rebuilt.end, rebuilt.next_offset, rebuilt.given)
 
     def _report_made(self, base: int, known: int, sizes: Mapping[str, int]) -> None:
         """Report entries that were made anew, of messages before `known`.
