@@ -1,23 +1,30 @@
-# The active file. Law: the bytes of a failed write are cut back to the last whole record, and
-# checksum rows never reach past what is in the page cache.
+# The active file and its checksums, as they are written. Law: the bytes of a failed write are cut back to the
+# last whole record, and checksum rows never reach past what is in the page cache.
 #
 # One `AppendFile` serves a queue for life and is moved from file to file as they roll: its buffer
-# is the compiled fast path of every message, and callers keep a reference to that buffer.
+# is the compiled fast path of every message, and callers keep a reference to that buffer. How rows are read
+# is in checksums.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from diskq._native.core.append_buffer import BLOCK_SIZE, AppendBuffer
+from diskq._native.core.blocks import packed_row
 from diskq._native.core.gate import Gate
-from diskq.storage.barrier import PendingSyncs, close_all, open_at
-from diskq.storage.checksums import ChecksumFile
+from diskq.storage.barrier import Barrier, PendingSyncs, close_all, open_at, write_all
+from diskq.storage.checksums import ROW, Row, checksum, rows_before, unpack_row
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.log.entries import CHECKSUMS, DATA, Part
 
-__all__ = ["AppendFile", "OnBlock", "Written"]
+__all__ = ["AppendFile", "ChecksumFile", "OnBlock", "Written", "replace_last_rows", "void_rows"]
 
+_WRITE_AT = 16 * ROW.size  # about 64 KiB of data: rows wait in memory until then, or a barrier
+_SPARE_ROWS = 64  # kept ready as zeros, so that a full disk is noticed before a message is accepted
+_LEAST_AHEAD = 4 * 1024
+_MOST_AHEAD = 64 * 1024
 
 B = TypeVar("B", bound=AppendBuffer)
 
@@ -41,7 +48,10 @@ class AppendFile(Generic[B]):
         self._checksum_file: ChecksumFile | None = None
         self.failure: OSError | None = None
         """Why a checksum row could not be written: nothing more can be promised. None: no failure."""
-        self._logged = (0, 0)  # up to where the data and its checksums are durable, in the redo log or here
+        self.logged = 0
+        """The byte of the data up to which it is durable, in the redo log or here."""
+        self._logged_rows = 0  # the same of the checksums
+        self._given = 0, 0  # up to where `unlogged` has returned both
         self.needs_room = False
         """True if no zeros are left for the next rows, or `before_first` is set: call `prepare` before the
         next message."""
@@ -68,7 +78,7 @@ class AppendFile(Generic[B]):
         self.path = path
         self.handle = handle
         self.buffer.retarget(handle, end, end)
-        self._logged = (end, rows)
+        self.logged, self._logged_rows = end, rows
         pending_syncs.directories[directory_of(path)] = None
         pending_syncs.directories[directory_of(checksum_file)] = None
 
@@ -171,49 +181,41 @@ class AppendFile(Generic[B]):
 
     # --- for the redo log -------------------------------------------------------------------------
 
-    @property
-    def unlogged_size(self) -> int:
-        """Bytes of data that were written, and are durable nowhere yet."""
-        return self.buffer.flushed - self._logged[0] if self._checksum_file is not None else 0
-
     def unlogged(self, group: int) -> tuple[Part, Part] | None:
-        """Return what was written to both files since the last `note_logged`, checksums to the last byte.
+        """Return what was written to both files after `logged`, checksums to the last byte.
 
         None: checksums could not be written, for lack of space or for good. Raises OSError.
         """
         sums = self._checksum_file
         if sums is None or self.needs_room:
             return None
-        data, rows = self._logged
+        data, rows = self.logged, self._logged_rows
         records = self.buffer.since(data)
         if records is None:
             records = self._fs.pread(self.handle, self.buffer.flushed - data, data)
         self.buffer.close_block()  # its checksum, and others, may wait on the write-ahead log
         if self.failure is not None:
             return None
-        number = self.buffer.file_number
-        return Part(group, DATA, number, data, records), Part(
-            group, CHECKSUMS, number, rows, sums.since(rows)
-        )
+        number, checksums = self.buffer.file_number, sums.since(rows)
+        self._given = data + len(records), rows + len(checksums)
+        return Part(group, DATA, number, data, records), Part(group, CHECKSUMS, number, rows, checksums)
 
-    @property
-    def accepted(self) -> Written:
-        """Up to where records are written, and all their checksums, also those that wait."""
-        sums = self._checksum_file
-        return self.buffer.file_number, self.buffer.flushed, 0 if sums is None else sums.end
+    def note_logged(self) -> None:
+        """Note that what `unlogged` returned is in the redo log."""
+        self.logged, self._logged_rows = self._given
 
     @property
     def written(self) -> Written:
-        """Up to where both files are written, for `note_logged`."""
+        """Up to where both files are written, for `note_synced`."""
         sums = self._checksum_file
         rows = 0 if sums is None else sums.written
         return self.buffer.file_number, self.buffer.flushed, rows
 
-    def note_logged(self, written: Written) -> None:
+    def note_synced(self, written: Written) -> None:
         """Note that what was `written` then is durable."""
-        number, *places = written
-        if number == self.buffer.file_number and places[0] > self._logged[0]:
-            self._logged = (places[0], places[1])
+        number, data, rows = written
+        if number == self.buffer.file_number and data > self.logged:
+            self.logged, self._logged_rows = data, rows
 
     def finish(self, pending_syncs: PendingSyncs, *, is_removed: bool = False) -> int:
         """Complete the file. The next barrier syncs it, and then closes it.
@@ -230,6 +232,7 @@ class AppendFile(Generic[B]):
         pending_syncs.sync_and_close(*handles)
         self.handle = -1
         self._checksum_file = None
+        self.logged = self.buffer.flushed  # the log gets nothing of it any more
         return checksum_bytes
 
     def abandon(self) -> None:
@@ -243,12 +246,12 @@ class AppendFile(Generic[B]):
     def _on_block(self, end: int, size: int, records: int, crc: int) -> None:
         # The message is in the page cache, so its caller must not get an error. A row that cannot be
         # written closes the gate instead, and the next message takes the slow path, which reports it.
-        assert self._checksum_file is not None
+        sums = self._checksum_file
+        assert sums is not None
         try:
-            self._checksum_file.add_row(end, size, records, crc)
+            self.needs_room = not sums.add_row(end, size, records, crc)
             if not self.buffer.has_wal:  # with a write-ahead log, the checksum survives a kill there
-                self._checksum_file.flush()
-            self.needs_room = not self._checksum_file.has_room
+                sums.flush()
         except OSError as failure:
             self.needs_room = True
             if failure.errno not in FULL_DISK_ERRNOS:  # on a full disk the rows wait
@@ -260,3 +263,133 @@ class AppendFile(Generic[B]):
         self._gate.left = 0
         if self.on_not_ready is not None:
             self.on_not_ready()
+
+
+# --- the checksums --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ChecksumFile:
+    """The writing side: appends the rows of the active file."""
+
+    fs: FileSystem
+    path: str
+    handle: int
+    written: int
+    """Bytes of rows in the page cache."""
+    allocated: int
+    """Bytes of the file, zeros included."""
+    waiting: bytearray
+    covered: int
+    """The byte of the data up to which rows reach, written or waiting."""
+
+    @classmethod
+    def open(cls, fs: FileSystem, path: str, rows: int, covered: int) -> ChecksumFile:
+        """Continue after `rows` bytes of rows, which reach to byte `covered` of the data.
+
+        Later bytes of the checksum file are cut off: with 0 it starts empty.
+        """
+        handle = fs.open(path, write=True, create=True)
+        checksum_file = cls(fs, path, handle, rows, rows, bytearray(), covered)
+        try:
+            if fs.size(handle) != rows:
+                fs.truncate(handle, rows)
+        except BaseException:
+            fs.close(handle)
+            raise
+        return checksum_file
+
+    def add(self, end: int, size: int, records: int, data: memoryview) -> None:
+        """Add the row of a block with these bytes, as `add_row`."""
+        self.add_row(end, size, records, checksum(data))
+
+    def add_row(self, end: int, size: int, records: int, crc: int) -> bool:
+        """Add the row of a block with this checksum. It waits in memory until `_WRITE_AT` or a barrier.
+
+        True: zeros are left for the rows of the next messages. Raises OSError.
+        """
+        self.waiting += packed_row(end, size, records, crc)
+        self.covered = end
+        if len(self.waiting) >= _WRITE_AT:
+            self.flush()
+        return self.has_room
+
+    def flush(self) -> None:
+        """Write the waiting rows into the page cache, over the zeros written ahead."""
+        if self.waiting:
+            write_all(self.fs, self.handle, self.waiting, self.written)
+            self.written += len(self.waiting)
+            self.allocated = max(self.allocated, self.written)
+            self.waiting.clear()
+
+    def since(self, position: int) -> bytes:
+        """Return the rows from this byte on, written or waiting. Raises OSError."""
+        if position >= self.written:
+            return bytes(self.waiting[position - self.written :])
+        return self.fs.pread(self.handle, self.written - position, position) + self.waiting
+
+    @property
+    def shown(self) -> int:
+        """The byte of the data up to which rows are in the page cache."""
+        first = unpack_row(bytes(self.waiting[: ROW.size]))
+        return first.start if first is not None else self.covered
+
+    @property
+    def room(self) -> int:
+        """Number of further rows for which zeros are left."""
+        return max(0, self.allocated - self.written - len(self.waiting)) // ROW.size
+
+    @property
+    def has_room(self) -> bool:
+        """True if zeros are left for the rows of the next messages."""
+        return self.allocated - self.written - len(self.waiting) >= _SPARE_ROWS * ROW.size
+
+    @property
+    def growth(self) -> int:
+        """Bytes that `make_room` would write now."""
+        return 0 if self.has_room else self.next_growth
+
+    @property
+    def next_growth(self) -> int:
+        """Bytes that `make_room` will write when the zeros are used up."""
+        return min(_MOST_AHEAD, max(_LEAST_AHEAD, self.allocated))
+
+    def make_room(self) -> None:
+        """Write zeros ahead. Raises OSError if the disk is full; the checksum file is then unchanged."""
+        ahead = self.growth
+        write_all(self.fs, self.handle, bytes(ahead), self.allocated)
+        self.allocated += ahead
+
+    def seal(self) -> None:
+        """Write the row that says that the data file is complete, and cut off the zeros."""
+        rows = bytes(self.waiting) + packed_row(self.covered, 0, 0, 0)
+        write_all(self.fs, self.handle, rows, self.written)
+        self.written += len(rows)
+        self.waiting.clear()
+        self.fs.truncate(self.handle, self.written)
+        self.allocated = self.written
+
+
+def void_rows(fs: FileSystem, path: str, position: int) -> None:
+    """Remove durably the rows of blocks that end after byte `position` of the data. Raises OSError.
+
+    They are of bytes that are gone: other ones are there, or will be.
+    """
+    if fs.size_of(path):
+        handle = ChecksumFile.open(fs, path, *rows_before(fs, path, position)).handle
+        Barrier(files=(handle,), closing=(handle,)).execute(fs)
+
+
+def replace_last_rows(fs: FileSystem, path: str, last: Sequence[Row]) -> None:
+    """Replace the last rows of the checksum file at `path`, from the start of the first of `last` on.
+
+    Raises OSError.
+    """
+    kept, covered = rows_before(fs, path, last[0].start)
+    checksum_file = ChecksumFile.open(fs, path, kept, covered)
+    try:
+        for row in last:
+            checksum_file.add_row(row.end, row.end - row.start, row.records, row.crc)
+        checksum_file.flush()
+    finally:
+        fs.close(checksum_file.handle)

@@ -14,9 +14,13 @@ import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from diskq._native.core import file_calls
 from diskq.storage.fs import FULL_DISK_ERRNOS, NO_DESCRIPTOR_ERRNOS, FileSystem, directory_of
 
 __all__ = ["NO_ROOM", "Barrier", "PendingSyncs", "Replacement", "keep_path", "write_over"]
+
+write_all = file_calls.write_all
+"""Write all bytes at an offset. A full disk then raises OSError, instead of taking fewer."""
 
 NO_ROOM = "the disk is full, or no file descriptor is left"
 """The reason why `Barrier.execute` returned False."""
@@ -187,18 +191,6 @@ def close_all(fs: FileSystem, handles: Iterable[int]) -> None:
     with contextlib.ExitStack() as stack:
         for handle in reversed(tuple(handles)):  # the last one in is called first
             stack.callback(fs.close, handle)
-
-
-def write_all(fs: FileSystem, handle: int, data: bytes | memoryview, offset: int) -> None:
-    """Call pwrite until all bytes are written. A full disk then raises OSError instead of taking fewer."""
-    taken = fs.pwrite(handle, data, offset) if len(data) else 0
-    if taken == len(data):
-        return
-    view = memoryview(data)[taken:]
-    while view:
-        offset += taken
-        taken = fs.pwrite(handle, view, offset)
-        view = view[taken:]
 
 
 def cut_to(fs: FileSystem, handle: int, size: int) -> None:

@@ -19,15 +19,13 @@ from __future__ import annotations
 import contextlib
 import re
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from diskq._native.core.blocks import ROW_SIZE, Blocks
+from diskq._native.core.blocks import ROW_SIZE, Blocks, packed_row
 from diskq._native.core.framing import Count
-from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
@@ -35,43 +33,32 @@ from diskq.storage.numbers import UNBOUNDED
 __all__ = [
     "LEAST_ZEROS",
     "ROW",
-    "ChecksumFile",
     "Row",
     "Rows",
     "VerifiedPrefix",
     "checksum",
     "checksummed",
     "corrupt_rows",
-    "replace_last_rows",
     "rows_after",
     "rows_before",
     "rows_of_other_bytes",
     "sealed_end",
     "verified_prefix",
-    "void_rows",
     "zeros_in",
 ]
 
 ROW = struct.Struct("<QIIII")
 assert ROW.size == ROW_SIZE == 24
 _NO_ROW = bytes(ROW.size)
-_CHECKED = struct.Struct("<QIII")
-assert _CHECKED.size == 20
-_CHECK = struct.Struct("<I")
 
-_WRITE_AT = 16 * ROW.size  # about 64 KiB of data: rows wait in memory until then, or a barrier
-_SPARE_ROWS = 64  # kept ready as zeros, so that a full disk is noticed before a message is accepted
-_LEAST_AHEAD = 4 * 1024
-_MOST_AHEAD = 64 * 1024
 _ROWS_AT_ONCE = 512  # for about 2 MiB of data
 # The most zeros that are searched for later rows: far more than are written ahead, or left by a power cut.
 # A file may be one hole of any size.
 _MOST_ZEROS = 4 * 1024 * 1024
 
 
-def checksum(data: bytes | memoryview, before: int = 0) -> int:
-    """Return the crc32c (Castagnoli) of `data`, or of bytes whose crc32c is `before` followed by `data`."""
-    return crc32c(data, before)
+checksum = crc32c
+"""Returns the crc32c (Castagnoli) of bytes; or, given the crc32c of the bytes before them, of all of these."""
 
 
 class Row(NamedTuple):
@@ -92,12 +79,7 @@ class Row(NamedTuple):
 
 
 def pack_row(row: Row) -> bytes:
-    return _packed(row.end, row.end - row.start, row.records, row.crc)
-
-
-def _packed(end: int, size: int, records: int, crc: int) -> bytes:
-    fields = _CHECKED.pack(end, size, records, crc)
-    return fields + _CHECK.pack(crc32c(fields))
+    return packed_row(row.end, row.end - row.start, row.records, row.crc)
 
 
 def unpack_row(data: bytes | memoryview) -> Row | None:
@@ -109,109 +91,6 @@ def _only_row(blocks: Blocks, data: bytes) -> Row | None:
     blocks.load(data, 0)
     first = blocks.first()
     return Row(*first[:4]) if first else None
-
-
-@dataclass(slots=True)
-class ChecksumFile:
-    """The writing side: appends the rows of the active file."""
-
-    fs: FileSystem
-    path: str
-    handle: int
-    written: int
-    """Bytes of rows in the page cache."""
-    allocated: int
-    """Bytes of the file, zeros included."""
-    waiting: bytearray
-    covered: int
-    """The byte of the data up to which rows reach, written or waiting."""
-
-    @classmethod
-    def open(cls, fs: FileSystem, path: str, rows: int, covered: int) -> ChecksumFile:
-        """Continue after `rows` bytes of rows, which reach to byte `covered` of the data.
-
-        Later bytes of the checksum file are cut off: with 0 it starts empty.
-        """
-        handle = fs.open(path, write=True, create=True)
-        checksum_file = cls(fs, path, handle, rows, rows, bytearray(), covered)
-        try:
-            if fs.size(handle) != rows:
-                fs.truncate(handle, rows)
-        except BaseException:
-            fs.close(handle)
-            raise
-        return checksum_file
-
-    def add(self, end: int, size: int, records: int, data: memoryview) -> None:
-        """Add the row of a block with these bytes. It waits in memory until `_WRITE_AT` or a barrier."""
-        self.add_row(end, size, records, crc32c(data))
-
-    def add_row(self, end: int, size: int, records: int, crc: int) -> None:
-        """Do as `add`, for a block whose checksum is known."""
-        self.waiting += _packed(end, size, records, crc)
-        self.covered = end
-        if len(self.waiting) >= _WRITE_AT:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the waiting rows into the page cache, over the zeros written ahead."""
-        if self.waiting:
-            write_all(self.fs, self.handle, bytes(self.waiting), self.written)
-            self.written += len(self.waiting)
-            self.allocated = max(self.allocated, self.written)
-            self.waiting.clear()
-
-    @property
-    def end(self) -> int:
-        """Bytes of all rows, written or waiting."""
-        return self.written + len(self.waiting)
-
-    def since(self, position: int) -> bytes:
-        """Return the rows from this byte on, written or waiting. Raises OSError."""
-        if position >= self.written:
-            return bytes(self.waiting[position - self.written :])
-        return self.fs.pread(self.handle, self.written - position, position) + self.waiting
-
-    @property
-    def shown(self) -> int:
-        """The byte of the data up to which rows are in the page cache."""
-        first = unpack_row(bytes(self.waiting[: ROW.size]))
-        return first.start if first is not None else self.covered
-
-    @property
-    def room(self) -> int:
-        """Number of further rows for which zeros are left."""
-        return max(0, self.allocated - self.written - len(self.waiting)) // ROW.size
-
-    @property
-    def has_room(self) -> bool:
-        """True if zeros are left for the rows of the next messages."""
-        return self.allocated - self.written - len(self.waiting) >= _SPARE_ROWS * ROW.size
-
-    @property
-    def growth(self) -> int:
-        """Bytes that `make_room` would write now."""
-        return 0 if self.has_room else self.next_growth
-
-    @property
-    def next_growth(self) -> int:
-        """Bytes that `make_room` will write when the zeros are used up."""
-        return min(_MOST_AHEAD, max(_LEAST_AHEAD, self.allocated))
-
-    def make_room(self) -> None:
-        """Write zeros ahead. Raises OSError if the disk is full; the checksum file is then unchanged."""
-        ahead = self.growth
-        write_all(self.fs, self.handle, bytes(ahead), self.allocated)
-        self.allocated += ahead
-
-    def seal(self) -> None:
-        """Write the row that says that the data file is complete, and cut off the zeros."""
-        rows = bytes(self.waiting) + _packed(self.covered, 0, 0, 0)
-        write_all(self.fs, self.handle, rows, self.written)
-        self.written += len(rows)
-        self.waiting.clear()
-        self.fs.truncate(self.handle, self.written)
-        self.allocated = self.written
 
 
 class Rows:
@@ -400,31 +279,6 @@ def rows_after(fs: FileSystem, path: str | None, position: int) -> list[Row]:
     finally:
         rows.close()
     return found
-
-
-def void_rows(fs: FileSystem, path: str, position: int) -> None:
-    """Remove durably the rows of blocks that end after byte `position` of the data. Raises OSError.
-
-    They are of bytes that are gone: other ones are there, or will be.
-    """
-    if fs.size_of(path):
-        handle = ChecksumFile.open(fs, path, *rows_before(fs, path, position)).handle
-        Barrier(files=(handle,), closing=(handle,)).execute(fs)
-
-
-def replace_last_rows(fs: FileSystem, path: str, last: Sequence[Row]) -> None:
-    """Replace the last rows of the checksum file at `path`, from the start of the first of `last` on.
-
-    Raises OSError.
-    """
-    kept, covered = rows_before(fs, path, last[0].start)
-    checksum_file = ChecksumFile.open(fs, path, kept, covered)
-    try:
-        for row in last:
-            checksum_file.add_row(row.end, row.end - row.start, row.records, row.crc)
-        checksum_file.flush()
-    finally:
-        fs.close(checksum_file.handle)
 
 
 def checksummed(fs: FileSystem, path: str, start: int = 0, until: int = UNBOUNDED) -> tuple[int, int]:

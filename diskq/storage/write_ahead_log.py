@@ -31,8 +31,9 @@ from diskq._native.core.append_buffer import (
     AppendBuffer,
 )
 from diskq.errors import DiskFullError
+from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import write_all
-from diskq.storage.checksums import ChecksumFile, Row, Rows, checksum
+from diskq.storage.checksums import Row, Rows, checksum
 from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, join
 from diskq.storage.log.entries import DATA, Displaced, Part, Staging

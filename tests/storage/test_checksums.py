@@ -10,18 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq.storage.checksums import (
-    ROW,
-    ChecksumFile,
-    Row,
-    Rows,
-    checksum,
-    checksummed,
-    pack_row,
-    replace_last_rows,
-    rows_after,
-    unpack_row,
-)
+from diskq.storage.append_file import ChecksumFile, replace_last_rows
+from diskq.storage.checksums import ROW, Row, Rows, checksum, checksummed, pack_row, rows_after, unpack_row
 from diskq.testing import CrashFS, FaultFS
 
 PATH = "/q/sums"

@@ -11,7 +11,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from diskq._native.core.byte_order cimport get_u32_le, get_u64_le
+from diskq._native.core.byte_order cimport get_u32_le, get_u64_le, put_u32_le, put_u64_le
+from diskq._native.core.crc32c cimport crc32c_of
 
 cdef enum:
     ROW = 24             # end u64, size u32, records u32, crc32c u32, check u32
@@ -21,6 +22,17 @@ cdef enum:
 cdef uint64_t MOST_END = <uint64_t> 1 << 62
 
 ROW_SIZE = ROW
+
+
+def packed_row(uint64_t end, uint32_t size, uint32_t records, uint32_t crc):
+    """Return the row of a block of so many bytes and records, which ends at byte `end` of the data file."""
+    cdef char row[ROW]
+    put_u64_le(row, end)
+    put_u32_le(row + 8, size)
+    put_u32_le(row + 12, records)
+    put_u32_le(row + 16, crc)
+    put_u32_le(row + CHECKED, crc32c_of(0, row, CHECKED))
+    return row[:ROW]
 
 
 cdef struct Block:

@@ -5,6 +5,7 @@
 # Any other file system is called through its Python methods, so that CrashFS and FaultFS are the disk for
 # the compiled path, too.
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno, PyErr_SetFromErrnoWithFilenameObject
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -87,6 +88,24 @@ cdef FileCalls _of_system = FileCalls.__new__(FileCalls, None)
 cdef FileCalls calls_of(fs):
     """Return the calls for handles of that file system. Those that go to the kernel are one object."""
     return _of_system if fs.native else FileCalls(fs)
+
+
+def write_all(fs, int handle, data, int64_t offset):
+    """Write all bytes of `data`, with more than one call of the system if need be. Raises OSError.
+
+    A full disk then raises the error, instead of taking fewer bytes.
+    """
+    cdef FileCalls calls = calls_of(fs)
+    cdef Py_buffer buffer
+    cdef Py_ssize_t taken = 0
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        while taken < buffer.len:
+            taken += calls.pwrite(
+                handle, <const char*> buffer.buf + taken, buffer.len - taken, offset + taken
+            )
+    finally:
+        PyBuffer_Release(&buffer)
 
 
 def start_writeback(int fd):

@@ -19,8 +19,9 @@ from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, missing_a
 from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
+from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import PendingSyncs
-from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, rows_after, verified_prefix, zeros_in
+from diskq.storage.checksums import VerifiedPrefix, rows_after, verified_prefix, zeros_in
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.entries import Part

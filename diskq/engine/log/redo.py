@@ -171,9 +171,9 @@ class Redo:
             return None
         appends: list[tuple[int, AppendFile[Any]]] = []
         size = 0
-        for each in self._appends():
-            if (unlogged := each[1].unlogged_size) > 0:
-                appends.append(each)
+        for group, append in self._appends():
+            if (unlogged := append.buffer.flushed - append.logged) > 0:
+                appends.append((group, append))
                 size += unlogged
         if size > self._largest:
             return None
@@ -207,7 +207,7 @@ class Redo:
                 self._is_full = True
             return None
         for _, append in appends:
-            append.note_logged(append.accepted)
+            append.note_logged()
         if self._is_named:
             return (log.handle,)
         self._is_named = True
@@ -267,7 +267,7 @@ class Redo:
     def release(self, mark: RedoMark) -> None:
         """Note that the sync of the files for which `mark` was taken is complete. Raises OSError."""
         for append, written in mark.written:
-            append.note_logged(written)
+            append.note_synced(written)
         if mark.makes_log:
             old, self._current, self._new = self._current, self._new, None
             self._is_full = False

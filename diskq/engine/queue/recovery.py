@@ -30,11 +30,11 @@ from diskq.engine.log.trust import QueueUse, Trust
 from diskq.engine.queue.damaged_files import DamagedFiles
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.overwritten import find_overwritten
+from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import Barrier, PendingSyncs, write_all
 from diskq.storage.block_reader import BlockReader, Loss
 from diskq.storage.checksums import (
     LEAST_ZEROS,
-    ChecksumFile,
     Row,
     Rows,
     VerifiedPrefix,

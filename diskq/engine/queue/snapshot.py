@@ -23,8 +23,9 @@ from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.recovery import Recovered, survey
 from diskq.engine.queue.redo_source import queue_as_replayed
 from diskq.errors import QueueMovedError
+from diskq.storage.append_file import replace_last_rows
 from diskq.storage.block_reader import BlockReader, Loss
-from diskq.storage.checksums import Row, checksum, replace_last_rows
+from diskq.storage.checksums import Row, checksum
 from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import holder_of

@@ -30,9 +30,8 @@ from diskq.engine.queue.redo_source import redo_source
 from diskq.engine.queue.tail import FifoTail
 from diskq.errors import DiskFullError
 from diskq.options import QueueOptions
-from diskq.storage.append_file import AppendFile
+from diskq.storage.append_file import AppendFile, void_rows
 from diskq.storage.barrier import Replacement
-from diskq.storage.checksums import void_rows
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.log.entries import Displaced
 from diskq.storage.log.replay import Redone

@@ -26,8 +26,9 @@ from diskq.engine.stream.index_entries import INDEX_ROW
 from diskq.engine.stream.index_rebuild import IndexRebuild, SegmentEntries, read_entries
 from diskq.engine.stream.start import read_first
 from diskq.engine.stream.unindexed import find_unindexed
+from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import PendingSyncs
-from diskq.storage.checksums import ChecksumFile, VerifiedPrefix, verified_prefix
+from diskq.storage.checksums import VerifiedPrefix, verified_prefix
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.entries import Part

@@ -266,7 +266,7 @@ class StreamSteps(DirectorySteps):
         changed = self._changed
         changed.look()
         found = [(index, self._partitions[index].segment.append) for index in sorted(changed.to_log)]
-        unlogged = [(index, append) for index, append in found if append.unlogged_size > 0]
+        unlogged = [(index, append) for index, append in found if append.buffer.flushed > append.logged]
         changed.to_log = {index for index, _ in unlogged}
         return unlogged
 

@@ -38,8 +38,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from diskq.storage.append_file import void_rows
 from diskq.storage.barrier import Barrier, write_all
-from diskq.storage.checksums import void_rows
 from diskq.storage.closing import opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
 from diskq.storage.log.entries import CHECKSUMS, DATA, Displaced, Part, Staging

@@ -14,8 +14,8 @@ from diskq._native.queue.codec import MAX_BODY, NsqFraming
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TripletFraming
 from diskq._native.stream.index_entries import RowsOf, rows_of
 from diskq.engine.stream.index_entries import INDEX_ROW
+from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import write_all
-from diskq.storage.checksums import ChecksumFile
 from diskq.storage.fs import FileSystem
 
 __all__ = [
