@@ -58,7 +58,7 @@ _MOST_ZEROS = 4 * 1024 * 1024
 
 
 checksum = crc32c
-"""Returns the crc32c (Castagnoli) of bytes; or, given the crc32c of the bytes before them, of all of these."""
+"""Returns the crc32c (Castagnoli) of bytes; given the crc32c of bytes before them, of both together."""
 
 
 class Row(NamedTuple):

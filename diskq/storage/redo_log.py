@@ -84,6 +84,8 @@ class RedoLog:
         self.size = size
         """Bytes on the disk."""
         self._half_size = (size - _HALVES_AT) // 2
+        self.largest = self._half_size // 2
+        """The most bytes of content that an entry of a few parts may have."""
         self._half = 0
         self._at = 0  # in the half
         self._next = sequence
@@ -113,11 +115,6 @@ class RedoLog:
         """True if it holds bytes that are not durable elsewhere."""
         return self._floor < self._next
 
-    @property
-    def largest(self) -> int:
-        """The most bytes of content that an entry of a few parts may have."""
-        return self._half_size // 2
-
     def add(self, parts: Sequence[Part]) -> bool:
         """Write an entry, durable with the next sync of `handle`. False: there is no space for it.
 
@@ -141,8 +138,10 @@ class RedoLog:
         return True
 
     def _write(self, content: bytes, floor: int) -> None:
-        size = _ENTRY.size + len(content)
-        entry = _header(size, self.number, self._next, floor, checksum(content)) + content
+        size = (_ENTRY.size + len(content)) | _USED
+        fields = _ENTRY.pack(size, 0, self.number, self._next, floor, checksum(content))
+        first, rest = fields[: _SIZE.size], fields[_HEADER_CHECKED_FROM:]
+        entry = b"".join((first, _SIZE.pack(checksum(rest, checksum(first))), rest, content))
         write_all(self._fs, self.handle, entry, _HALVES_AT + self._half * self._half_size + self._at)
 
     def _find_space(self, size: int) -> bool:
@@ -182,12 +181,6 @@ class RedoLog:
         """Close the file. Idempotent."""
         handle, self.handle = self.handle, -1
         let_go(self._fs, handle)
-
-
-def _header(size: int, number: int, sequence: int, floor: int, check: int) -> bytes:
-    fields = _ENTRY.pack(size | _USED, 0, number, sequence, floor, check)
-    first, rest = fields[: _SIZE.size], fields[_HEADER_CHECKED_FROM:]
-    return first + _SIZE.pack(checksum(rest, checksum(first))) + rest
 
 
 def redo_path(path: str) -> str:

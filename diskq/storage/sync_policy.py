@@ -24,41 +24,36 @@ class SyncPolicy:
     half: int = field(init=False)
     """Half of `max_unsynced`."""
     pending: int = 0
-    first_at: float = math.inf
+    due_at: float = math.inf
+    """When a barrier is due at the latest, on the clock of `now`; infinity: nothing is pending."""
     is_forced: bool = False
 
     def __post_init__(self) -> None:
         self.half = self.max_unsynced // 2
 
-    def passed(self, records: int, now: float) -> None:
-        """Count `records` that were written or consumed since the last call, at the time `now` in seconds."""
-        if records and not self.pending:
-            self.first_at = now
-        self.pending += records
+    def count(self, records: int, now: float) -> int:
+        """Count `records` that were written or consumed since the last call, at the time `now` in seconds.
+
+        Returns how many more may pass before a barrier is due; 0: one is due now.
+        """
+        if records:
+            if not self.pending:
+                self.due_at = now + self.timeout
+            self.pending += records
+        if self.is_forced or self.pending >= self.every or now >= self.due_at:
+            return 0
+        return self.every - self.pending
 
     def force(self) -> None:
         """Make a barrier due now, since a file was used up, or rolled."""
         self.is_forced = True
 
-    @property
-    def left(self) -> int:
-        """Number of records that may pass before a barrier is due (at least 1)."""
-        return max(1, self.every - self.pending)
-
     def bytes_until_check(self, unsynced: int) -> int:
         """Return the bytes that may be written before the caller must check against half or all of them."""
         return (self.max_unsynced if unsynced > self.half else self.half) - unsynced
 
-    def due(self, now: float) -> bool:
-        """True if a barrier is due now."""
-        return self.is_forced or self.pending >= self.every or now >= self.first_at + self.timeout
-
-    def deadline(self) -> float:
-        """Return when a barrier is due at the latest, on the clock of `now`; infinity: nothing is pending."""
-        return self.first_at + self.timeout
-
     def prepared(self) -> None:
         """Note that a barrier was prepared, which covers everything so far."""
         self.pending = 0
-        self.first_at = math.inf
+        self.due_at = math.inf
         self.is_forced = False

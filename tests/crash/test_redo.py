@@ -135,7 +135,7 @@ MUTATIONS = [
         "else (made := self.redo.mark(), self.redo.release(made))[0]",
     ),
     Mutation(
-        REDO, "            append.note_logged(written)\n", "            append.note_logged(append.written)\n"
+        REDO, "            append.note_synced(written)\n", "            append.note_synced(append.written)\n"
     ),
     # Records in it that mean nothing without the name of their file.
     Mutation(WRITER, "            or (in_flight is not None and not in_flight.barrier.is_plain)\n", ""),

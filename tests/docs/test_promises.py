@@ -170,7 +170,7 @@ async def test_who_sends_at_once_shares_a_barrier(tmp_path, senders):
 
 def test_a_count_that_jumps_past_sync_every_is_not_missed():
     policy = SyncPolicy(every=10, timeout=2.0)
-    policy.passed(9, now=0.0)
-    assert not policy.due(0.0)
-    policy.passed(5, now=0.0)
-    assert policy.due(0.0)
+    policy.count(9, now=0.0)
+    assert policy.count(0, 0.0) > 0
+    policy.count(5, now=0.0)
+    assert policy.count(0, 0.0) == 0

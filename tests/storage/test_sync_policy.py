@@ -17,53 +17,52 @@ def policy():
 
 
 def test_nothing_is_due_while_nothing_is_pending(policy):
-    assert not policy.due(now=1e9)
-    assert policy.deadline() == math.inf
+    assert policy.count(0, now=1e9) > 0
+    assert policy.due_at == math.inf
 
 
 def test_it_is_due_with_the_last_record_of_the_count(policy):
-    policy.passed(9, now=0.0)
-    assert not policy.due(now=0.0)
-    assert policy.left == 1
-    policy.passed(1, now=0.0)
-    assert policy.due(now=0.0)
+    policy.count(9, now=0.0)
+    assert policy.count(0, now=0.0) > 0
+    assert policy.count(0, now=0.0) == 1
+    policy.count(1, now=0.0)
+    assert policy.count(0, now=0.0) == 0
 
 
 def test_a_count_that_jumps_past_is_not_missed(policy):
     """go-diskqueue asks for equality, and so misses it (N17)."""
-    policy.passed(25, now=0.0)
-    assert policy.due(now=0.0)
+    policy.count(25, now=0.0)
+    assert policy.count(0, now=0.0) == 0
 
 
 def test_it_is_due_a_timeout_after_the_first_record_not_the_last(policy):
-    policy.passed(1, now=100.0)
-    policy.passed(1, now=101.9)
-    assert policy.deadline() == 102.0
-    assert not policy.due(now=101.99)
-    assert policy.due(now=102.0)
+    policy.count(1, now=100.0)
+    policy.count(1, now=101.9)
+    assert policy.due_at == 102.0
+    assert policy.count(0, now=101.99) > 0
+    assert policy.count(0, now=102.0) == 0
 
 
 def test_passing_no_record_does_not_set_the_clock_running(policy):
-    policy.passed(0, now=5.0)
-    assert policy.deadline() == math.inf
+    policy.count(0, now=5.0)
+    assert policy.due_at == math.inf
 
 
 def test_what_is_forced_is_due_at_once_and_only_once(policy):
     policy.force()
-    assert policy.due(now=0.0)
+    assert policy.count(0, now=0.0) == 0
     policy.prepared()
-    assert not policy.due(now=0.0)
+    assert policy.count(0, now=0.0) > 0
 
 
 def test_a_prepared_barrier_covers_everything_so_far(policy):
-    policy.passed(10, now=0.0)
+    policy.count(10, now=0.0)
     policy.prepared()
-    assert (policy.pending, policy.left, policy.deadline()) == (0, 10, math.inf)
+    assert (policy.pending, policy.count(0, now=0.0), policy.due_at) == (0, 10, math.inf)
 
 
-def test_at_least_one_more_may_pass(policy):
-    policy.passed(99, now=0.0)
-    assert policy.left == 1
+def test_the_records_that_may_still_pass_are_counted(policy):
+    assert [policy.count(4, now=0.0) for _ in range(3)] == [6, 2, 0]
 
 
 @given(
@@ -79,9 +78,9 @@ def test_it_is_due_exactly_when_the_count_or_the_clock_says_so(every, timeout, s
         if records and not pending:
             first = now
         pending += records
-        policy.passed(records, now)
+        policy.count(records, now)
         is_due = pending >= every or now >= first + timeout
-        assert policy.due(now) == is_due
+        assert (policy.count(0, now) == 0) == is_due
         if is_due:
             policy.prepared()
             pending, first = 0, math.inf

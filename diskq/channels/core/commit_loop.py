@@ -1,7 +1,7 @@
 # The loop of every channel that writes: it makes durable what its callers wrote.
 #
 #   go-diskqueue's arm                here
-#   count == syncEvery, syncTicker    `log.note()` and `log.deadline()`, slept on in the loop's task
+#   count == syncEvery, syncTicker    `log.note()` and `log.due_at`, slept on in the loop's task
 #   needSync                          the engine forces the next sync
 #   exitChan                          `begin_to_close`: `run` completes the last sync, and ends
 #
@@ -98,8 +98,10 @@ class Writer(Protocol):
     def note(self) -> bool:
         """Count the records that passed the gates, and open them again. True: a barrier is due."""
 
-    def deadline(self) -> float:
-        """Return when a barrier is due at the latest, on the loop's clock; infinity if nothing is pending."""
+    due_at: float
+    """When a barrier is due at the latest, on the loop's clock, as of the last `note` or `prepare`.
+
+    Infinity: nothing is pending."""
 
     def flush(self) -> None:
         """Write what was accepted and is not written yet. Raises DiskFullError, StorageFailedError."""
@@ -377,7 +379,7 @@ class CommitLoop(ABC, Generic[E]):
             # Where the disk is full, what is unsynced may be what cannot be written.
             if writer.note() or (writer.is_half_unsynced and not self._in_flight and not self._is_full):
                 self._ask_for_barrier()
-            elif not self._has_deadline and writer.deadline() < math.inf:
+            elif not self._has_deadline and writer.due_at < math.inf:
                 self._has_deadline = True
                 self.task.ring(self)  # the loop sleeps without a deadline, and has one now
         except DiskqError as failure:
@@ -480,7 +482,7 @@ class CommitLoop(ABC, Generic[E]):
 
     def _set_deadline(self) -> None:
         """Make the loop's task wake it when something is due."""
-        deadline = self._writer.deadline()
+        deadline = self._writer.due_at
         if self._in_flight:
             self._has_deadline = True
             if deadline <= self.event_loop.clock():
@@ -511,7 +513,7 @@ class CommitLoop(ABC, Generic[E]):
         self.syncs_prepared += 1
         self._log_in_flight = self.syncs_prepared
         self._executor.begin(sync, self._complete, self._bound)
-        if not self._writer.is_flushed:
+        if sync.has_rest:
             self._flush_held()  # index entries, while the disk works
         return True
 

@@ -329,10 +329,12 @@ class JournalSteps(DirectorySteps):
         return self.buffer.accepted_bytes
 
     @property
-    def waiting_bytes(self) -> int:
-        return self.buffer.end - self.buffer.flushed
+    def written_bytes(self) -> int:
+        return self.buffer.accepted_bytes - (self.buffer.end - self.buffer.flushed)
 
     def open_gates(self, left: int, unsynced: int) -> None:
+        if (failure := self._segment.append.failure) is not None:
+            raise failure
         self.buffer.room = self.log.policy.bytes_until_check(unsynced)
         self.log.gates[0].left = left if self._segment.is_ready else 0
 
@@ -346,10 +348,6 @@ class JournalSteps(DirectorySteps):
 
     def cut_back(self) -> None:
         self._segment.cut_back()
-
-    @property
-    def failure(self) -> OSError | None:
-        return self._segment.append.failure
 
     def settle(self, with_metadata: bool) -> tuple[int, ...]:
         active: tuple[int, ...] = ()
@@ -370,6 +368,8 @@ class JournalSteps(DirectorySteps):
     def state(self) -> int:
         return self.buffer.written_offset
 
+    follows_log = True
+
     def logged(self, state: int) -> None:
         self.synced_offset = max(self.synced_offset, state)
 
@@ -378,7 +378,7 @@ class JournalSteps(DirectorySteps):
 
     def finish(self) -> None:
         # Messages that could not be written stay in the write-ahead log for the next open.
-        self.log.is_closing = not self.waiting_bytes
+        self.log.is_closing = self.buffer.end == self.buffer.flushed
         sync = self.log.prepare(full=True)
         self.log.run(sync)
         if self.log.wals is not None:

@@ -217,7 +217,7 @@ class CommittedOffset(Synced, Closing, Dropped):
             raise
         if found.repair is not None:
             log.report_repair(found.repair)
-            self.policy.passed(1, self.clock())
+            self.policy.count(1, self.clock())
 
     def commit(self, offset: int | None, *, seek: bool = False) -> None:
         """Commit everything up to `offset`. It is durable with the next sync, which may be due now.
@@ -281,12 +281,15 @@ class CommittedOffset(Synced, Closing, Dropped):
         passed = 1 if seek or offset is None else offset - (-1 if self.committed is None else self.committed)
         self.committed = offset
         now = self.clock()
-        self.policy.passed(passed, now)
-        return self.policy.due(now)
+        return self.policy.count(passed, now) == 0
 
     def note(self) -> bool:
         """True if a sync is due by now."""
-        return self.policy.due(self.clock())
+        return self.policy.count(0, self.clock()) == 0
+
+    def deadline(self) -> float:
+        """Return when a sync is due at the latest, on the clock; infinity while nothing is pending."""
+        return self.policy.due_at
 
     def prepare(self) -> Sync | None:
         """Prepare a sync of the last commit; None if it is durable. Execute it; then `complete` or `fail`."""

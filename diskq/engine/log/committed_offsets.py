@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import NoReturn, Self
@@ -29,6 +30,8 @@ class CommittedOffsets:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.due_at = math.inf
+        """When a sync is due at the latest, as of the last `note` or `prepare`."""
         self._failure: StorageFailedError | None = None
         self._moved: dict[CommittedOffset, None] = {}  # those with something to sync, and perhaps others
 
@@ -46,11 +49,12 @@ class CommittedOffsets:
 
     def note(self) -> bool:
         """True if a sync is due."""
+        self.due_at = self.deadline()
         return self._failure is None and any(offset.note() for offset in self._moved)
 
     def deadline(self) -> float:
         """Return when a sync is due at the latest."""
-        return min((offset.deadline() for offset in self._moved), default=float("inf"))
+        return min((offset.deadline() for offset in self._moved), default=math.inf)
 
     def flush(self) -> None:
         """Do nothing: only a barrier writes."""
@@ -62,6 +66,7 @@ class CommittedOffsets:
         prepared = ((offset, offset.prepare()) for offset in self._moved)
         syncs = tuple((offset, sync) for offset, sync in prepared if sync is not None)
         self._moved = {offset: None for offset, _ in syncs}  # their sync may fail
+        self.due_at = math.inf
         return Sync(barrier=joint_barrier(sync for _, sync in syncs), state=syncs)
 
     def prepare_log(self) -> None:

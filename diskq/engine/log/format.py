@@ -57,13 +57,16 @@ class Format(Protocol):
         """The bytes of records accepted, less those that need no sync."""
 
     @property
-    def waiting_bytes(self) -> int:
-        """The part of `accepted_bytes` that is not yet written."""
+    def written_bytes(self) -> int:
+        """The part of `accepted_bytes` that is in the page cache."""
 
     # --- writing ----------------------------------------------------------------------------------
 
     def open_gates(self, left: int, unsynced: int) -> None:
-        """Let at most `left` records pass each gate without asking. `unsynced` bytes are unsynced now."""
+        """Let at most `left` records pass each gate without asking. `unsynced` bytes are unsynced now.
+
+        Raises the OSError that kept a checksum from being written: nothing more can be promised.
+        """
 
     @property
     def is_flushed(self) -> bool:
@@ -72,15 +75,14 @@ class Format(Protocol):
     def flush(self) -> None:
         """Write everything accepted that is not yet written. Raises OSError, DiskFullError."""
 
-    def flush_records(self) -> None:
-        """Write the accepted records; what recovery can make again from them may wait. Raises as `flush`."""
+    def flush_records(self) -> bool:
+        """Write the accepted records. True: what recovery can make again from them still waits, for `flush`.
+
+        Raises as `flush`.
+        """
 
     def cut_back(self) -> None:
         """Cut off what a failed write left after the last whole record. Raises OSError."""
-
-    @property
-    def failure(self) -> OSError | None:
-        """The error that kept a checksum from being written, after which nothing more can be promised."""
 
     # --- syncing ----------------------------------------------------------------------------------
 
@@ -99,15 +101,17 @@ class Format(Protocol):
     def state(self) -> Any:
         """Return what `completed` needs to know of this moment."""
 
-    @property
-    def is_log(self) -> bool:
-        """True if its files are a log themselves: `log_handles` stands in for a redo log."""
+    is_log: bool
+    """True if its files are a log themselves: `log_handles` stands in for a redo log."""
 
     def log_handles(self) -> tuple[int, ...] | None:
         """Return what to sync for all records that are written, beside a sync of the files in flight.
 
         None: the files must be synced. Called while no such sync is in flight, and only if `is_log`.
         """
+
+    follows_log: bool
+    """True if `logged` is to be called."""
 
     def logged(self, state: Any) -> None:
         """Note that all records written at `state` are durable, perhaps in the redo log only."""

@@ -74,6 +74,8 @@ class Redo:
         self._is_wanted = options.sync_to == "log" and most >= LEAST_SIZE
         self._current: RedoLog | None = None
         self._new: RedoLog | None = None  # it is made by a sync of the files
+        self.is_ready = False
+        """True if there is a log, and no larger one is being made."""
         self._is_full = False  # it had no space
         self._is_noting = False  # the next sync of the files makes it durable that nothing in it is needed
         self._retry_at = -math.inf
@@ -144,11 +146,6 @@ class Redo:
         """Bytes on the disk."""
         logs = (log for log in (self._current, self._new) if log is not None)
         return max((log.size for log in logs), default=0)
-
-    @property
-    def is_there(self) -> bool:
-        """True if there is a log, and no larger one is being made."""
-        return self._current is not None and self._new is None
 
     @property
     def is_due(self) -> bool:
@@ -248,6 +245,7 @@ class Redo:
             )
             return
         self._new = new
+        self.is_ready = False
         pending.files.append(new.handle)
         pending.directories[directory_of(self.path)] = None
         pending.installs.append((path, self.path))
@@ -275,6 +273,7 @@ class Redo:
                 old.close()
             elif not self._name():
                 return
+            self.is_ready = True
         if self._current is not None:
             self._current.note_synced(mark.noted)
             with full_disk_ignored():  # the next open may find entries that are not needed, and no harm
@@ -306,4 +305,4 @@ class Redo:
             if log is not None:
                 log.close()
         self._current = self._new = None
-        self._is_wanted = False
+        self._is_wanted = self.is_ready = False

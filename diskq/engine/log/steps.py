@@ -35,18 +35,18 @@ class LogSteps:
         """Write everything accepted that is not yet written. Raises OSError, DiskFullError."""
         raise NotImplementedError
 
-    def flush_records(self) -> None:
+    def flush_records(self) -> bool:
         self.flush()
-
-    @property
-    def is_log(self) -> bool:
         return False
+
+    is_log = False
+    follows_log = False
 
     def log_handles(self) -> tuple[int, ...] | None:
         return None
 
     def logged(self, state: Any) -> None:
-        """Do nothing: what is durable in the redo log alone is of no interest to this format."""
+        """Not called: what is durable in the redo log alone is of no interest to this format."""
 
     def _wall_clock_ns(self) -> int:
         return int(self._fs.wall_clock() * 1_000_000_000)

@@ -42,7 +42,9 @@ class Sync:
     redo: Any = None
     """What of the redo log is not needed any more once it is complete."""
     is_of_log: bool = False
-    """True if it syncs the redo log, and not the files."""
+    """True if it syncs the redo log, and not the files; no name comes or goes with it."""
+    has_rest: bool = False
+    """True if something that recovery can make again is not written yet: `flush` it while the disk works."""
 
 
 class Synced(ABC):
@@ -96,10 +98,6 @@ class Synced(ABC):
         error.__cause__ = failure
         return error
 
-    def deadline(self) -> float:
-        """Return when a sync is due at the latest, on the clock; infinity while nothing is pending."""
-        return self.policy.deadline()
-
     def run(self, sync: Sync) -> bool:
         """Execute it here, and complete it. Returns as `Barrier.execute`. Raises StorageFailedError."""
         try:
@@ -125,14 +123,10 @@ class Synced(ABC):
         assert self._in_flight is None, "one sync at a time"
 
     def _end_flight(self, sync: Sync) -> None:
-        if sync.is_of_log:
-            assert sync is self._log_in_flight, "not the sync that was prepared"
-            self._log_in_flight = None
-        else:
-            assert sync is self._in_flight, "not the sync that was prepared"
-            self._in_flight = None
+        assert sync is self._in_flight, "not the sync that was prepared"
+        self._in_flight = None
 
     def _note_not_replaced(self, path: str) -> None:
         """Log that the disk has no space for the small file `path`, which is still pending."""
         self._topic.report("disk_full", f"%s: {NO_ROOM}, it will be written later", path, path=path)
-        self.policy.passed(1, self.clock())
+        self.policy.count(1, self.clock())

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -65,6 +66,7 @@ class LogWriter(Synced, Dropped):
         "_shared",
         "_synced_bytes",
         "_time_slice",
+        "due_at",
         "gates",
         "guard",
         "is_closing",
@@ -119,6 +121,10 @@ class LogWriter(Synced, Dropped):
         self.repairs: list[Repair] = []
         self.wals: WriteAheadLogs | None = None
         self.redo: Redo | None = None
+        self.due_at = math.inf
+        """When a sync is due at the latest, on the clock, as of the last `note` or `prepare`.
+
+        Infinity: nothing is pending."""
         self.is_closing = False
         """True while the last syncs are prepared."""
         self.is_dropped = False
@@ -413,24 +419,26 @@ class LogWriter(Synced, Dropped):
         now = self.clock()
         passed = form.passed
         was_idle = not policy.pending
-        policy.passed(passed - self._counted, now)
+        left = policy.count(passed - self._counted, now)
         self._counted = passed
         if self._keeps_time and was_idle and policy.pending:
             self.gates[0].restart()
-        if (failure := form.failure) is not None:
-            self.fail(failure)
-        is_due = policy.due(now)
+        self.due_at = policy.due_at
+        is_due = left == 0
         if is_due:
             left = UNBOUNDED  # the caller knows now, and needs no report at each message
         elif policy.pending:
             # Through each of the gates; the message that makes a sync due is counted here.
-            left = (policy.left - 1) // len(self.gates)
+            left = (left - 1) // len(self.gates)
         else:
             left = 0  # the first message after a sync is counted here, too: it starts the clock
         unsynced = form.accepted_bytes - self._synced_bytes
         self.is_half_unsynced = unsynced > policy.half
         if self.failure is None and not self.is_closed:
-            form.open_gates(left, unsynced)
+            try:
+                form.open_gates(left, unsynced)
+            except OSError as failure:
+                self.fail(failure)
         else:
             self.shut()
         return is_due
@@ -506,7 +514,7 @@ class LogWriter(Synced, Dropped):
         """
         if sync.left_out is None:
             return
-        if self._format.waiting_bytes:
+        if self._format.written_bytes < self._format.accepted_bytes:
             raise sync.left_out
         self._topic.report("disk_full", "%s", sync.left_out, path=sync.left_out.path)
 
@@ -527,55 +535,61 @@ class LogWriter(Synced, Dropped):
         if redo is None:
             if not self._format.is_log:
                 return False
-        elif not redo.is_there:
+        elif not redo.is_ready:
             return redo.is_due
         is_idle = self._log_in_flight is None and not self.pending
         return is_idle and (in_flight is None or in_flight.barrier.is_plain)
 
-    @exclusive
     def prepare_log(self) -> Sync | None:
         """Prepare a sync of the redo log, which makes all durable that was accepted, as `prepare` does.
 
         So does a sync of the active file alone, in a format that is a log itself. None: it cannot, and the
         files must be synced; this one may be in flight beside such a sync. What recovery can make again may
-        still have to be written: `flush` while it is executed. Raises StorageFailedError.
+        still have to be written (`Sync.has_rest`). Raises StorageFailedError.
         """
-        self._end_shared()
-        self.check_usable()
-        redo = self.redo
-        if redo is not None:
-            redo.begin(self.pending)
-        elif not self._format.is_log:
-            return None
-        in_flight = self._in_flight
-        if (
-            self._log_in_flight is not None
-            or self.pending
-            # Records that follow in a new file mean nothing without it.
-            or (in_flight is not None and not in_flight.barrier.is_plain)
-        ):
-            return None
-        if redo is not None or not self._format.is_flushed:
+        with self.guard:
+            form, redo, in_flight = self._format, self.redo, self._in_flight
+            if self._shared is not None:
+                self._shared.end_flight()
+                in_flight = self._in_flight
+            if self.failure is not None or self.is_closed:
+                self.check_usable()
+            if redo is None:
+                if not form.is_log:
+                    return None
+            elif not redo.is_ready:
+                redo.begin(self.pending)
+            if (
+                self._log_in_flight is not None
+                or self.pending
+                # Records that follow in a new file mean nothing without it.
+                or (in_flight is not None and not in_flight.barrier.is_plain)
+            ):
+                return None
             try:
-                self._flush(self._format.flush_records)
-            except (DiskFullError, OSError):
-                return None  # a sync of the files meets the same, and judges it
-        try:
-            handles = self._format.log_handles() if redo is None else redo.add(self.pending)
-        except OSError as failure:
-            self.fail(failure)
-        if handles is None:
-            return None
-        self._log_in_flight = Sync(
-            barrier=Barrier(files=handles),
-            written=self._format.accepted_bytes - self._format.waiting_bytes,
-            has_metadata=False,
-            state=self._format.state(),
-            is_of_log=True,
-        )
-        if self._shared is not None:
-            self._shared.cover(self._log_in_flight, is_full=False)
-        return self._log_in_flight
+                has_rest = form.flush_records()
+            except OSError as failure:
+                # A sync of the files meets the same, and judges it.
+                with contextlib.suppress(DiskFullError, OSError):
+                    self.append_failed(failure)
+                return None
+            try:
+                handles = form.log_handles() if redo is None else redo.add(self.pending)
+            except OSError as failure:
+                self.fail(failure)
+            if handles is None:
+                return None
+            self._log_in_flight = Sync(
+                barrier=Barrier(files=handles),
+                written=form.written_bytes,
+                has_metadata=False,
+                state=form.state(),
+                is_of_log=True,
+                has_rest=has_rest,
+            )
+            if self._shared is not None:
+                self._shared.cover(self._log_in_flight, is_full=False)
+            return self._log_in_flight
 
     @exclusive
     def prepare(self, *, full: bool) -> Sync:
@@ -621,7 +635,7 @@ class LogWriter(Synced, Dropped):
             self._pointed_bytes = self._format.accepted_bytes
         self._in_flight = Sync(
             barrier=self.pending.freeze(handles, metadata),
-            written=self._format.accepted_bytes - self._format.waiting_bytes,
+            written=self._format.written_bytes,
             has_metadata=bool(metadata),
             left_out=left_out,
             state=self._format.state(),
@@ -629,27 +643,29 @@ class LogWriter(Synced, Dropped):
         )
         return self._in_flight
 
-    @exclusive
     def complete(self, sync: Sync, is_replaced: bool) -> None:
-        self._end_flight(sync)
-        self._synced_bytes = max(self._synced_bytes, sync.written)
-        self.syncs += 1
-        if sync.is_of_log:
-            self._format.logged(sync.state)
-            self._end_covered(sync, is_replaced)
-            return
-        if self.redo is not None and sync.redo is not None:
-            try:
-                self.redo.release(sync.redo)
-            except OSError as failure:
-                self.fail(failure)
-        if sync.has_metadata and not is_replaced:
-            # The disk is full. Recovery will begin at an older point; the new one is still pending.
-            self.was_refused = True
-            self._note_not_replaced(sync.barrier.replacements[-1].path)
-        self._format.completed(sync.state, is_replaced)
-        self._end_covered(sync, is_replaced)
-
-    def _end_covered(self, sync: Sync, is_replaced: bool) -> None:
-        if self._shared is not None:
-            self._shared.completed(sync, is_replaced)
+        with self.guard:
+            form = self._format
+            if sync.is_of_log:
+                assert sync is self._log_in_flight, "not the sync that was prepared"
+                self._log_in_flight = None
+            else:
+                self._end_flight(sync)
+            self._synced_bytes = max(self._synced_bytes, sync.written)
+            self.syncs += 1
+            if sync.is_of_log:
+                if form.follows_log:
+                    form.logged(sync.state)
+            else:
+                if self.redo is not None and sync.redo is not None:
+                    try:
+                        self.redo.release(sync.redo)
+                    except OSError as failure:
+                        self.fail(failure)
+                if sync.has_metadata and not is_replaced:
+                    # The disk is full. Recovery will begin at an older point; the new one is still pending.
+                    self.was_refused = True
+                    self._note_not_replaced(sync.barrier.replacements[-1].path)
+                form.completed(sync.state, is_replaced)
+            if self._shared is not None:
+                self._shared.completed(sync, is_replaced)

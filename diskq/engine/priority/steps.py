@@ -770,8 +770,8 @@ class PrioritySteps(DirectorySteps):
         return self.buffer.accepted_bytes
 
     @property
-    def waiting_bytes(self) -> int:
-        return self._held.size
+    def written_bytes(self) -> int:
+        return self.buffer.accepted_bytes - self._held.size
 
     def open_gates(self, left: int, unsynced: int) -> None:
         self.buffer.most_bytes = self.buffer.accepted_bytes + self.log.policy.bytes_until_check(unsynced)
@@ -822,9 +822,8 @@ class PrioritySteps(DirectorySteps):
         reveals = [(table, table.last_id) for table in self._hiding]
         return _Durable(self.buffer.next_offset - 1, reveals, self._next_point())
 
-    @property
-    def is_log(self) -> bool:
-        return True
+    is_log = True
+    follows_log = True
 
     def log_handles(self) -> tuple[int, ...] | None:
         handle = self._segment.second_handle()

@@ -389,14 +389,16 @@ class QueueSteps(LogSteps):
         return self.tail.sealed_bytes + self.buffer.end
 
     @property
-    def waiting_bytes(self) -> int:
-        return self.buffer.end - self.buffer.flushed
+    def written_bytes(self) -> int:
+        return self.tail.sealed_bytes + self.buffer.flushed
 
     def open_gates(self, left: int, unsynced: int) -> None:
+        append, head = self._append, self.head
+        if append.failure is not None:
+            raise append.failure
         # Messages that enter or leave memory are not counted: there is nothing to be synced.
-        self.gate_in.left = UNBOUNDED if self.has_tier else left if self._append.is_ready else 0
-        is_shut = self.head.is_reserved
-        self.gate_out.left = 0 if is_shut else UNBOUNDED if self.tier.is_next else left
+        self.gate_in.left = UNBOUNDED if self.has_tier else left if append.is_ready else 0
+        self.gate_out.left = 0 if head.is_reserved else UNBOUNDED if self.tier.is_next else left
 
     @property
     def is_flushed(self) -> bool:
@@ -405,13 +407,13 @@ class QueueSteps(LogSteps):
     def flush(self) -> None:
         self.buffer.flush()
 
+    def flush_records(self) -> bool:
+        self.buffer.flush()
+        return False
+
     def cut_back(self) -> None:
         if self._append.is_open:
             self._append.cut_back()
-
-    @property
-    def failure(self) -> OSError | None:
-        return self._append.failure
 
     def gather(self, full: bool) -> None:
         """Write what the sync is to cover; the memory tier only after a call of `include_memory`."""

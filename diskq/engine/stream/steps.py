@@ -804,10 +804,14 @@ class StreamSteps(DirectorySteps):
         return self.router.accepted_bytes
 
     @property
-    def waiting_bytes(self) -> int:
-        return self.router.waiting_bytes
+    def written_bytes(self) -> int:
+        return self.router.accepted_bytes - self.router.waiting_bytes
 
     def open_gates(self, left: int, unsynced: int) -> None:
+        not_ready = self._changed.not_ready
+        for index in not_ready:
+            if (failure := self._partitions[index].segment.append.failure) is not None:
+                raise failure
         self._note_ages()
         room = self.log.policy.bytes_until_check(unsynced)
         if self._disk_share is not None and self.share is not None:
@@ -815,7 +819,6 @@ class StreamSteps(DirectorySteps):
             most = self._disk_share.left(self.router)
             room = min(room, most - (most >> 7) - BLOCK)
         self.router.room = room
-        not_ready = self._changed.not_ready
         for index in [index for index in not_ready if self._partitions[index].segment.is_ready]:
             not_ready.discard(index)
         self._gate.left = 0 if not_ready or self.has_pending_rows else left
@@ -830,8 +833,9 @@ class StreamSteps(DirectorySteps):
         finally:
             self._write_rows()
 
-    def flush_records(self) -> None:
+    def flush_records(self) -> bool:
         self.router.flush()
+        return not self.router.is_flushed
 
     def _write_rows(self) -> None:
         """Write the index entries of written records. Raises OSError; nothing is written after them then."""
@@ -848,13 +852,6 @@ class StreamSteps(DirectorySteps):
     def cut_back(self) -> None:
         for index in self.router.active_partitions:
             self._partitions[index].segment.cut_back()
-
-    @property
-    def failure(self) -> OSError | None:
-        for index in self._changed.not_ready:
-            if (failure := self._partitions[index].segment.append.failure) is not None:
-                return failure
-        return None
 
     def settle(self, with_metadata: bool) -> tuple[int, ...]:
         """Return the handles of records and checksums, enough for recovery; with metadata, of indexes too."""
@@ -889,7 +886,7 @@ class StreamSteps(DirectorySteps):
         writer = self.log
         # Messages that could not be written stay in the write-ahead log for the next open, which is to come
         # before a peer: so the owner file stays.
-        if not (writer.wals and self.waiting_bytes):
+        if not (writer.wals and self.router.waiting_bytes):
             with contextlib.suppress(OSError):
                 writer.pending.removals += self._owner.removals()
         sync = writer.prepare(full=True)

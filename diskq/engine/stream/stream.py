@@ -188,7 +188,7 @@ class Stream(LogEngine):
             return False
         records = steps.transaction_records(transaction)
         self.log.sync()
-        if steps.has_pending_rows or steps.waiting_bytes:
+        if steps.has_pending_rows or steps.router.waiting_bytes:
             raise DiskFullError(self.path, "the disk is full")
         if steps.share is not None:
             # A committed transaction cannot be undone: there has to be space for all of it before.

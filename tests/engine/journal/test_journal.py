@@ -202,7 +202,7 @@ def test_a_barrier_is_due_after_so_many_messages_or_so_much_time():
     )
     for _ in range(2):
         journal.append(b"x")
-    assert (journal.synced_offset, journal.log.deadline()) == (0, 2.0)
+    assert (journal.synced_offset, journal.log.due_at) == (0, 2.0)
     journal.append(b"x")
     assert journal.synced_offset == 3
     journal.append(b"x")

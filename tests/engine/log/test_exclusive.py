@@ -21,7 +21,7 @@ BY_HAND = {
     Journal: "append append_many",
     PriorityStore: "put put_many get get_many ack ack_many nack nack_many",
     QueueWork: "get get_nowait task_done",
-    LogWriter: "",
+    LogWriter: "complete prepare_log",
 }
 LOOKS = {
     Queue: "full qsize statistics",
@@ -29,7 +29,7 @@ LOOKS = {
     Journal: "",
     PriorityStore: "info queue queues statistics",
     QueueWork: "give_up holds next_due settle statistics",
-    LogWriter: "check_usable deadline durability is_point_due is_too_much_unsynced",
+    LogWriter: "check_usable durability is_point_due is_too_much_unsynced",
 }
 STEPS = {
     Queue: "advance clear close delete empty flush join peek peek_many sync",

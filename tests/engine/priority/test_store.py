@@ -530,7 +530,7 @@ def test_a_barrier_is_due_by_count_and_by_time():
     with PriorityStore(ROOT, options=options, fs=disk(), clock=lambda: now) as store:
         store.put_many(store.queue(), [b"1", b"2"])
         assert store.unsynced_bytes
-        assert store.log.deadline() == 5.0
+        assert store.log.due_at == 5.0
         store.put(store.queue(), b"3")
         assert not store.unsynced_bytes
         store.put(store.queue(), b"4")
