@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType
 from diskq.spark.errors import with_codes
 from diskq.spark.filters import Wanted
 from diskq.spark.layouts.choice import open_layout
-from diskq.spark.layouts.layout import Losses, OffsetRange
+from diskq.spark.layouts.layout import Losses, OffsetRange, OffsetRanges
 from diskq.spark.options import ReadOptions
-from diskq.spark.planning import Snapshot, plan
+from diskq.spark.planning import Snapshot, plan, tasks_of
 
-__all__ = ["DiskqPushdownReader", "DiskqReader", "read_range"]
+__all__ = ["DiskqPushdownReader", "DiskqReader", "read_task"]
 
 
 class DiskqReader(DataSourceReader):
@@ -32,10 +32,10 @@ class DiskqReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with with_codes():
-            return plan(self._options, self._snapshot, self._wanted)
+            return tasks_of(plan(self._options, self._snapshot, self._wanted), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_range(self._options, self._schema, partition)
+        return read_task(self._options, self._schema, partition)
 
 
 class DiskqPushdownReader(DiskqReader):
@@ -45,33 +45,38 @@ class DiskqPushdownReader(DiskqReader):
         return list(self._wanted.narrow(filters))
 
 
-def read_range(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
+def read_task(options: ReadOptions, schema: StructType, task: InputPartition) -> Iterator[Any]:
     """Yield what a task reads, as `pyarrow.RecordBatch`. For an empty plan, Spark passes None."""
+    ranges = task.ranges if isinstance(task, OffsetRanges) else (task,)
+    for each in ranges:
+        if isinstance(each, OffsetRange):
+            _spare_collections()
+            yield from _read_range(options, schema, each)
+
+
+def _read_range(options: ReadOptions, schema: StructType, its: OffsetRange) -> Iterator[Any]:
     from diskq.spark.arrow import Batches  # takes a tenth of a second, and planning does not need it
 
-    if not isinstance(partition, OffsetRange):
-        return
-    _spare_collections()
-    if partition.layout == "taskflux":
+    if its.layout == "taskflux":
         from diskq.spark.layouts.priority import state_of
 
-        yield from state_of(options, schema, partition)
+        yield from state_of(options, schema, its)
         return
     losses = Losses(is_fatal=options.fail_on_data_loss)
     batches = Batches(
         schema,
-        topic=partition.topic,
-        partition=partition.partition,
+        topic=its.topic,
+        partition=its.partition,
         rows=options.records_per_batch,
         size=options.bytes_per_batch,
     )
     with with_codes():
-        layout = open_layout(partition.layout, partition.path)
-        wrong = None if partition.origin is None else layout.changed(partition.partition, partition.origin)
+        layout = open_layout(its.layout, its.path)
+        wrong = None if its.origin is None else layout.changed(its.partition, its.origin)
         if wrong is not None:
             return losses.report("DISKQ_STREAM_CHANGED", wrong)
-        pieces = layout.read(partition, options.bytes_per_batch, losses)
-        yield from batches.of(pieces, partition.start, partition.end)
+        pieces = layout.read(its, options.bytes_per_batch, losses)
+        yield from batches.of(pieces, its.start, its.end)
 
 
 def _spare_collections() -> None:

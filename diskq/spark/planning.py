@@ -14,19 +14,23 @@ from typing import Any
 from diskq.options import MIB
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.filters import Wanted
-from diskq.spark.layouts.layout import Losses, OffsetRange, Span
+from diskq.spark.layouts.layout import Losses, OffsetRange, OffsetRanges, Span
 from diskq.spark.layouts.origins import Origin
 from diskq.spark.offsets import EARLIEST, LATEST, ReadBound
 from diskq.spark.options import ReadOptions
 from diskq.spark.streams import NamedStream, open_streams
 
-__all__ = ["Snapshot", "bounds_at", "plan", "range_of", "split", "within"]
+__all__ = ["Snapshot", "Task", "bounds_at", "plan", "range_of", "split", "tasks_of", "within"]
 
 _NANOS_IN_A_MILLISECOND = 1_000_000
 # A task reads about two segments, so that a retry is short and cores are busy to the end. Each task itself
 # takes some tens of milliseconds, and memory of the driver.
 _BYTES_IN_A_TASK = 64 * MIB
 _MOST_TASKS = 1000
+# Smaller ranges share a task up to this size: it is read in the time that a task takes anyway. And up to this
+# number, as each of them is opened and checked.
+_BYTES_TOGETHER = 8 * MIB
+_RANGES_TOGETHER = 64
 
 
 # --- a batch --------------------------------------------------------------------------------------
@@ -55,7 +59,7 @@ class Snapshot:
 
 
 def plan(options: ReadOptions, snapshot: Snapshot | None, wanted: Wanted) -> list[OffsetRange]:
-    """Return the tasks of a batch: the wanted messages between the bounds. Raises DiskqError, OSError."""
+    """Return the ranges of a batch: the wanted messages between the bounds. Raises DiskqError, OSError."""
     streams = open_streams(options, {} if snapshot is None else snapshot.pins)
     topics = [stream.topic for stream in streams]
     for bound in (options.starting, options.ending):
@@ -66,7 +70,7 @@ def plan(options: ReadOptions, snapshot: Snapshot | None, wanted: Wanted) -> lis
         if not wanted.topic(stream.topic):
             continue
         ranges += _ranges(options, stream, snapshot, wanted, losses)
-    return split(ranges, at_least=options.min_partitions, most_records=options.max_records_per_partition)
+    return ranges
 
 
 def _ranges(
@@ -175,6 +179,41 @@ def within(
 
 
 # --- the number of tasks --------------------------------------------------------------------------
+
+Task = OffsetRange | OffsetRanges
+
+
+def tasks_of(ranges: Iterable[OffsetRange], options: ReadOptions) -> list[Task]:
+    """Return the same offsets, in order, as tasks: large ranges are cut, and small ones share a task."""
+    at_least, most = options.min_partitions, options.max_records_per_partition
+    parts = split(ranges, at_least=at_least, most_records=most)
+    # Whoever asks for a number of tasks gets it.
+    return list(parts) if at_least is not None else list(_gathered(parts, most))
+
+
+def _gathered(parts: Iterable[OffsetRange], most_records: int | None) -> Iterator[Task]:
+    together: list[OffsetRange] = []
+    size = records = 0
+    for part in parts:
+        # A store is a state, which its task holds in memory.
+        is_full = (
+            size + part.size > _BYTES_TOGETHER
+            or len(together) == _RANGES_TOGETHER
+            or part.layout == "taskflux"
+            or (most_records is not None and records + part.records > most_records)
+        )
+        if together and is_full:
+            yield _as_task(together)
+            together, size, records = [], 0, 0
+        together.append(part)
+        size += part.size
+        records += part.records
+    if together:
+        yield _as_task(together)
+
+
+def _as_task(ranges: list[OffsetRange]) -> Task:
+    return ranges[0] if len(ranges) == 1 else OffsetRanges(tuple(ranges))
 
 
 def split(

@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructType
 
-from diskq.spark.batch import read_range
+from diskq.spark.batch import read_task
 from diskq.spark.errors import DiskqSparkError, with_codes
 from diskq.spark.filters import Wanted
 from diskq.spark.layouts.layout import OffsetRange
 from diskq.spark.options import ReadOptions
-from diskq.spark.planning import plan, range_of, split
+from diskq.spark.planning import Task, plan, range_of, tasks_of
 from diskq.spark.schema import NANOS, TYPE, check_projection, schema_of
 from diskq.spark.streams import kinds_of, open_streams
 from diskq.tables.extents import PartitionExtent, extent_of
@@ -79,9 +79,10 @@ def read(
             return _with_table(spark, os.path.abspath(path), table, columns, given, checked)
         kinds = kinds_of(checked)
         schema = _schema(kinds, columns, with_nanos=checked.with_nanos)
-        frame = _in_place(spark, checked, schema, tasks := plan(checked, None, Wanted()))
+        ranges = plan(checked, None, Wanted())
+        frame = _in_place(spark, checked, schema, tasks_of(ranges, checked))
     if checked.fail_on_data_loss and "taskflux" not in kinds:
-        return _counted(frame, sum(task.records for task in tasks))
+        return _counted(frame, sum(each.records for each in ranges))
     return frame
 
 
@@ -113,7 +114,7 @@ def _schema(kinds: set[str], columns: Sequence[str] | None, *, with_nanos: bool)
 
 
 def _in_place(
-    spark: SparkSession, options: ReadOptions, schema: StructType, tasks: Sequence[OffsetRange]
+    spark: SparkSession, options: ReadOptions, schema: StructType, tasks: Sequence[Task]
 ) -> DataFrame:
     """Return what these tasks read, each in a partition of its own."""
     numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
@@ -133,12 +134,12 @@ def _map_in_arrow(frame: DataFrame, function: Callable[[Any], Any], schema: Stru
 
 
 def _read(
-    options: ReadOptions, schema: StructType, tasks: Sequence[OffsetRange], numbers: Iterable[Any]
+    options: ReadOptions, schema: StructType, tasks: Sequence[Task], numbers: Iterable[Any]
 ) -> Iterator[Any]:
     """Yield the messages of the tasks with these numbers, as `pyarrow.RecordBatch`. In a worker."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            yield from read_range(options, schema, tasks[number])
+            yield from read_task(options, schema, tasks[number])
 
 
 # --- a table, and the rest ------------------------------------------------------------------------
@@ -164,28 +165,27 @@ def _with_table(
     extents = [
         extent_of(source, table.state, partition, allow_gaps=allow_gaps) for partition in source.partitions()
     ]
-    tasks = _rest(options, extents)
+    ranges = _rest(options, extents)
     files = [file.path for extent in extents for file in extent.files]
     stored = _stored(spark, table, schema, files) if files else None
-    if stored is not None and not tasks:
+    if stored is not None and not ranges:
         return stored
-    rest = _in_place(spark, options, schema, tasks)
+    rest = _in_place(spark, options, schema, tasks_of(ranges, options))
     frame = rest if stored is None else stored.unionAll(rest)
     if not options.fail_on_data_loss:
         return frame
-    return _counted(frame, sum(task.records for task in tasks), stored)
+    return _counted(frame, sum(each.records for each in ranges), stored)
 
 
 def _rest(options: ReadOptions, extents: Sequence[PartitionExtent]) -> list[OffsetRange]:
-    """Return the tasks for what the table lacks."""
+    """Return the ranges that the table lacks."""
     (stream,) = open_streams(options)
     spans = stream.spans(options.selection)
-    ranges = [
+    return [
         range_of(stream, extent.partition, extent.tail, extent.end, spans[extent.partition])
         for extent in extents
         if extent.tail < extent.end
     ]
-    return split(ranges, at_least=options.min_partitions, most_records=options.max_records_per_partition)
 
 
 def _stored(spark: SparkSession, table: Table, schema: StructType, files: Sequence[str]) -> DataFrame:

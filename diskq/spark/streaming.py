@@ -22,13 +22,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from diskq.spark.batch import read_range
+from diskq.spark.batch import read_task
 from diskq.spark.errors import DiskqSparkError, with_codes
 from diskq.spark.layouts.layout import Losses, OffsetRange
 from diskq.spark.layouts.origins import Origin
 from diskq.spark.offsets import Places, StreamPlace, share
 from diskq.spark.options import ReadOptions
-from diskq.spark.planning import bounds_at, range_of, split, within
+from diskq.spark.planning import bounds_at, range_of, tasks_of, within
 from diskq.spark.streams import NamedStream, open_streams
 
 __all__ = ["DiskqStreamReader"]
@@ -127,14 +127,11 @@ class DiskqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with with_codes():
             now = _Now(self._opened(), self._options)
-            return split(
-                now.ranges(Places.from_json(start), Places.from_json(end), self._losses),
-                at_least=self._options.min_partitions,
-                most_records=self._options.max_records_per_partition,
-            )
+            ranges = now.ranges(Places.from_json(start), Places.from_json(end), self._losses)
+            return tasks_of(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_range(self._options, self._schema, partition)
+        return read_task(self._options, self._schema, partition)
 
     def _opened(self) -> list[NamedStream]:
         streams = open_streams(self._options)

@@ -17,7 +17,7 @@ from diskq.engine.stream.stream import Stream
 from diskq.errors import DiskqError
 from diskq.options import StreamOptions
 from diskq.spark.batch import DiskqPushdownReader, DiskqReader
-from diskq.spark.layouts.layout import OffsetRange
+from diskq.spark.layouts.layout import OffsetRange, OffsetRanges
 from diskq.spark.options import ReadOptions
 from diskq.spark.planning import Snapshot
 from diskq.spark.schema import SCHEMA, arrow_schema, schema_of
@@ -91,8 +91,13 @@ def numbers(found: Any) -> list[int]:
 
 
 def tasks(chosen: ReadOptions, filters: Iterable[Filter] = ()) -> list[OffsetRange]:
-    planned = reader(chosen, filters=filters).partitions()
-    return [task for task in planned if isinstance(task, OffsetRange)]
+    """The ranges of offsets of all tasks."""
+    return ranges_in(reader(chosen, filters=filters).partitions())
+
+
+def ranges_in(planned: Iterable[Any]) -> list[OffsetRange]:
+    together = [task.ranges if isinstance(task, OffsetRanges) else (task,) for task in planned]
+    return [each for ranges in together for each in ranges if isinstance(each, OffsetRange)]
 
 
 # --- damage ---------------------------------------------------------------------------------------

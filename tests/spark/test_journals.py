@@ -18,11 +18,10 @@ from diskq.options import JournalOptions
 from diskq.spark import classify
 from diskq.spark.batch import DiskqReader
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.layouts.layout import OffsetRange
 from diskq.spark.schema import NANOS, SCHEMA, TYPE, schema_of
 from diskq.spark.streaming import DiskqStreamReader
 from tests.golden.journals import every_journal, golden_journal
-from tests.spark.readers import numbers, options, read, tasks
+from tests.spark.readers import numbers, options, ranges_in, read, tasks
 from tests.spark.test_planning import moment
 
 WITH_NANOS = schema_of({"sej"}, with_nanos=True)
@@ -189,7 +188,7 @@ def test_a_journal_that_is_new_is_read_from_its_first_message(tmp_path):
     write(tmp_path / "web.1.000", messages(10, 50))
     write(tmp_path / "web.1.001", messages(20))
     end = streaming.latestOffset(start, streaming.getDefaultReadLimit())
-    planned = [task for task in streaming.partitions(start, end) if isinstance(task, OffsetRange)]
+    planned = ranges_in(streaming.partitions(start, end))
     assert [(task.topic, task.start, task.end) for task in planned] == [
         ("web.1.000", 50, 55),
         ("web.1.001", 0, 10),

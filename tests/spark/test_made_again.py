@@ -18,7 +18,7 @@ from diskq.engine.priority.store import PriorityStore
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
 from diskq.options import PriorityOptions
-from diskq.spark.batch import read_range
+from diskq.spark.batch import read_task
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.schema import SCHEMA
 from diskq.spark.streaming import DiskqStreamReader
@@ -101,7 +101,7 @@ def test_a_task_on_a_machine_with_a_store_of_its_own_there_is_an_error(fill: Fil
     fill(path, OTHER, 90)
     for task in planned:
         with changed():
-            list(read_range(chosen, schema, task))
+            list(read_task(chosen, schema, task))
 
 
 @each_layout
@@ -115,7 +115,7 @@ def test_without_fail_on_data_loss_nothing_of_the_other_is_read(
     shutil.rmtree(path)
     fill(path, OTHER, 90)
     assert values(table(loaded)) == []
-    assert [batch for task in planned for batch in read_range(chosen, schema, task) if batch.num_rows] == []
+    assert [batch for task in planned for batch in read_task(chosen, schema, task) if batch.num_rows] == []
     assert "DISKQ_STREAM_CHANGED" in caplog.text
 
 

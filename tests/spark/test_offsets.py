@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.layouts.layout import OffsetRange
 from diskq.spark.offsets import Places, StreamPlace, share
 from diskq.spark.schema import SCHEMA
 from diskq.spark.streaming import DiskqStreamReader
-from tests.spark.readers import key_of, options, write
+from tests.spark.readers import key_of, options, ranges_in, write
 
 ALL = ReadAllAvailable()
 
@@ -38,7 +37,7 @@ def at(offset) -> dict[int, int]:
 
 
 def between(of: DiskqStreamReader, start, end) -> list[tuple[int, int, int]]:
-    ranges = [each for each in of.partitions(start, end) if isinstance(each, OffsetRange)]
+    ranges = ranges_in(of.partitions(start, end))
     return [(each.partition, each.start, each.end) for each in ranges]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -26,10 +27,10 @@ from diskq.options import QueueOptions
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.filters import Wanted
 from diskq.spark.layouts.layout import OffsetRange
-from diskq.spark.planning import Snapshot, plan, split
+from diskq.spark.planning import Snapshot, plan, split, tasks_of
 from diskq.spark.schema import SCHEMA
 from diskq.spark.streaming import DiskqStreamReader
-from tests.spark.readers import VALUE, numbers, options, read, reader, table, tasks, write
+from tests.spark.readers import VALUE, numbers, options, ranges_in, read, reader, table, tasks, write
 
 PARTITION, OFFSET, TOPIC, TIME = ("partition",), ("offset",), ("topic",), ("timestamp",)
 MIB = 1024 * 1024
@@ -76,6 +77,29 @@ def test_every_offset_is_in_one_task_and_in_order(records, at_least, most, size)
 def test_a_small_partition_is_one_task_and_a_large_one_about_one_for_two_segments():
     assert len(split(spread(1000, 10, 0))) == 2
     assert [each.records for each in split(spread(1000, size=256 * MIB))] == [250] * 4
+
+
+def test_small_ranges_share_a_task_in_their_order():
+    small = spread(*[20] * 1000, size=3000)
+    planned = tasks_of(small, options("/t"))
+    assert ranges_in(planned) == small
+    assert len(planned) == 16
+    sizes = spread(*[20] * 10, size=3 * MIB)
+    assert len(tasks_of(sizes, options("/t"))) == 5
+    assert len(tasks_of(spread(*[20] * 10, size=9 * MIB), options("/t"))) == 10
+
+
+def test_small_ranges_share_no_task_if_a_number_is_asked_for():
+    small = spread(*[20] * 100)
+    assert tasks_of(small, options("/t", minPartitions=2)) == small
+    for most, count in ((20, 100), (40, 50), (59, 50)):
+        planned = tasks_of(small, options("/t", maxRecordsPerPartition=most))
+        assert (ranges_in(planned), len(planned)) == (small, count)
+
+
+def test_stores_share_no_task():
+    stores = [replace(each, layout="taskflux") for each in spread(1, 1, 1)]
+    assert tasks_of(stores, options("/t")) == stores
 
 
 def test_tasks_are_about_even():

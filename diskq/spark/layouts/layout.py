@@ -17,7 +17,7 @@ from diskq.spark.layouts.origins import Origin
 if TYPE_CHECKING:
     from diskq.spark.arrow import ColumnsPiece
 
-__all__ = ["Layout", "Losses", "OffsetRange", "Span"]
+__all__ = ["Layout", "Losses", "OffsetRange", "OffsetRanges", "Span"]
 
 logger = logging.getLogger("diskq.spark")
 
@@ -68,6 +68,13 @@ class OffsetRange(InputPartition):
     @property
     def records(self) -> int:
         return self.end - self.start
+
+
+@dataclass(frozen=True)
+class OffsetRanges(InputPartition):
+    """Small ranges in a row, which one task reads one after the other. It is pickled."""
+
+    ranges: tuple[OffsetRange, ...]
 
 
 class Layout(Protocol):
