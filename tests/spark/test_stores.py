@@ -133,7 +133,7 @@ def test_spark_reads_a_store(spark, tmp_path):
         frame = spark.read.format("diskq").option("layout", "taskflux").load(str(tmp_path / "jobs"))
         assert frame.columns == COLUMNS
         assert not any(field.nullable for field in frame.schema)
-        assert frame.where("queue = 'mail'").orderBy("key", "id").first().body == b""
+        assert frame.where("queue = 'mail'").orderBy("key", "id").first().payload == b""
         narrow = spark.read.format("diskq").schema("queue string NOT NULL, key long NOT NULL")
         assert narrow.load(str(tmp_path / "jobs")).agg({"key": "min"}).first()[0] == -5
         with pytest.raises(AnalysisException) as caught:
