@@ -21,32 +21,30 @@ __all__ = [
     "DamagedStoreError",
     "DiskFullError",
     "DiskqError",
+    "ExistsError",
     "ForeignFilesError",
     "GroupNameError",
     "HubError",
-    "JournalNotFoundError",
     "KeySizeError",
     "LeaseError",
     "LineError",
     "LockedError",
     "MessageSizeError",
+    "NotFoundError",
     "OffsetMismatchError",
-    "OffsetNameError",
     "OffsetOutOfRangeError",
     "Permanent",
     "PriorityRangeError",
-    "QueueExistsError",
     "QueueFullError",
     "QueueMovedError",
     "QueueNameError",
-    "QueueNotFoundError",
+    "ReaderNameError",
     "Retry",
     "ShardNameError",
     "SinkError",
     "SinkNameError",
     "StagedError",
     "StorageFailedError",
-    "StreamNotFoundError",
     "TableGapError",
     "TableMismatchError",
     "UnsupportedFormatError",
@@ -106,21 +104,18 @@ class UnsupportedFormatError(DiskqError):
         self.supported = supported
 
 
-class StreamNotFoundError(DiskqError, LookupError):
-    """The stream does not exist, or has no such partition."""
+class NotFoundError(DiskqError, LookupError):
+    """There is no such store, or no such part of it: a queue of a priority store, a partition of a stream.
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
+    `kind` says what is missing, as in the message: "queue", "stream", "partition", "journal", "spool",
+    "priority store", "priority queue". `path` is where it was looked for.
+    """
+
+    def __init__(self, kind: str, path: str, reason: str = "") -> None:
+        super().__init__(f"{path}: {reason or f'there is no {kind} here'}")
+        self.kind = kind
         self.path = path
         self.reason = reason
-
-
-class JournalNotFoundError(DiskqError, LookupError):
-    """No journal exists at this path."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"{path}: there is no journal here")
-        self.path = path
 
 
 class OffsetOutOfRangeError(DiskqError, LookupError):
@@ -271,22 +266,14 @@ class QueueNameError(DiskqError, ValueError):
         self.reason = reason
 
 
-class QueueNotFoundError(DiskqError, LookupError):
-    """The store has no queue of this name, or not any more."""
+class ExistsError(DiskqError):
+    """What was to be made is there already: `kind` says what, as in `NotFoundError`. Nothing was changed."""
 
-    def __init__(self, path: str, name: str) -> None:
-        super().__init__(f"{path} has no queue {name!r}")
+    def __init__(self, kind: str, path: str, reason: str = "") -> None:
+        super().__init__(f"{path}: {reason or f'there is a {kind} already'}")
+        self.kind = kind
         self.path = path
-        self.name = name
-
-
-class QueueExistsError(DiskqError):
-    """The store already has a queue of this name."""
-
-    def __init__(self, path: str, name: str) -> None:
-        super().__init__(f"{path} has a queue {name!r} already")
-        self.path = path
-        self.name = name
+        self.reason = reason
 
 
 class QueueFullError(DiskqError):
@@ -384,11 +371,11 @@ class KeySizeError(DiskqError, ValueError):
         self.maximum = maximum
 
 
-class OffsetNameError(DiskqError, ValueError):
+class ReaderNameError(DiskqError, ValueError):
     """The name of a journal's reader cannot become a file name."""
 
     def __init__(self, name: object, reason: str) -> None:
-        super().__init__(f"offset name {name!r}: {reason}")
+        super().__init__(f"reader name {name!r}: {reason}")
         self.name = name
         self.reason = reason
 

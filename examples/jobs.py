@@ -19,7 +19,7 @@ async def main() -> None:
     async with diskq.open_priority_store("jobs", durability="synced") as store:
         try:
             mail = store.queue("mail")
-        except diskq.QueueNotFoundError:
+        except diskq.NotFoundError:
             mail = await store.create_queue("mail", max_size=10_000)
         await mail.send(b"newsletter", priority=9)
         await mail.send_many([(1, b"password reset"), (5, b"receipt"), (1, b"login code")])

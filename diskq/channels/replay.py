@@ -29,7 +29,7 @@ from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.log.start import Start, checked_start
 from diskq.engine.log.time_order import UNTIMED, Lane, TimeOrder
 from diskq.engine.stream.reader import ReadableStream
-from diskq.errors import DiskqError, StreamNotFoundError
+from diskq.errors import DiskqError, NotFoundError
 from diskq.messages import JournalMessage, Message
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
@@ -275,7 +275,7 @@ class open_replay(Opening[Replay]):  # noqa: N801 (it is used as a function)
     without a time comes with the one before it. With `max_gap`, a step back by more than that starts a new
     sequence there.
 
-    Nothing is locked, made or changed. Raises StreamNotFoundError if there is neither a stream nor a
+    Nothing is locked, made or changed. Raises NotFoundError if there is neither a stream nor a
     journal, OffsetOutOfRangeError for an offset that does not exist, TypeError or ValueError (a naive
     datetime), UnsupportedFormatError, OSError.
     """
@@ -322,7 +322,7 @@ class open_replay(Opening[Replay]):  # noqa: N801 (it is used as a function)
             return self._open_stream()
         if layout == "sej":
             return [self._open_journal()]
-        raise StreamNotFoundError(self._path, "there is neither a stream nor a journal")
+        raise NotFoundError("stream or journal", self._path, "there is neither a stream nor a journal")
 
     def _start_of(self, index: int) -> Start:
         return self._start.get(index, "oldest") if isinstance(self._start, Mapping) else self._start

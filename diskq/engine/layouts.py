@@ -8,7 +8,7 @@ from typing import Literal
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.priority.files import StoreFiles
 from diskq.engine.stream.files import StreamFiles
-from diskq.errors import JournalNotFoundError
+from diskq.errors import NotFoundError
 from diskq.storage.fs import FileSystem
 
 __all__ = ["Layout", "is_journal", "layout_of", "queue_names"]
@@ -36,7 +36,7 @@ def is_journal(fs: FileSystem, path: str) -> bool:
     """True if the directory `path` has a segment of a journal. Raises OSError."""
     try:
         return bool(JournalFiles(fs, path).bases())
-    except JournalNotFoundError:
+    except NotFoundError:
         return False
 
 

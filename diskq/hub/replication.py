@@ -106,7 +106,7 @@ async def replicate(
     accepted stay there, and the next call continues after them; a queue keeps the messages of a batch that
     was not completed. Raises OffsetOutOfRangeError if the hub expects messages that were removed from the
     source (see `from_oldest`), HubError if the hub refuses permanently, or has messages that the source does
-    not have; JournalNotFoundError, OSError.
+    not have; NotFoundError, OSError.
 
     Options (`ReplicationOptions`). Sizes in bytes, durations in seconds.
 

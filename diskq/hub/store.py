@@ -22,8 +22,8 @@ from diskq.errors import (
     DiskFullError,
     ForkedError,
     HubError,
-    JournalNotFoundError,
     LockedError,
+    NotFoundError,
     OffsetOutOfRangeError,
     StorageFailedError,
 )
@@ -272,7 +272,7 @@ class HubStore:
             try:
                 with JournalReader(path, fs=self._fs) as reader:
                     first, following = reader.first_offset(), reader.next_offset()
-            except (JournalNotFoundError, OSError):
+            except (NotFoundError, OSError):
                 continue
             found.append(
                 HubJournal(
@@ -439,7 +439,7 @@ class HubStore:
         files = JournalFiles(self._fs, self._path(client, name))
         try:
             return bool(files.bases())
-        except JournalNotFoundError:
+        except NotFoundError:
             return False
 
     def _range(self, place: _JournalPlace, journal: Journal) -> Range:
@@ -487,7 +487,7 @@ class HubStore:
         files = JournalFiles(self._fs, path)
         try:
             return sum(self._fs.size_of(files.data(base)) or 0 for base in files.bases())
-        except JournalNotFoundError:
+        except NotFoundError:
             return 0
 
     def _count(self, **more: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from diskq.engine.log.reader import LogReader
-from diskq.errors import JournalNotFoundError, OffsetOutOfRangeError, StreamNotFoundError
+from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.spark.layouts.layout import Losses
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class RangeReading:
                 else:
                     self._missing(min(gone.first, self._end), f"the first one is {gone.first}: retention")
                 continue
-            except (StreamNotFoundError, JournalNotFoundError) as gone:
+            except NotFoundError as gone:
                 self._missing(self._end, str(gone))
                 continue
             self._report_gaps()

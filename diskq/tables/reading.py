@@ -37,7 +37,7 @@ def read_arrow(
     nanoseconds since 1970) choose messages from the one moment to before the other; without a time a message
     is in no such range. `partitions`: only these. With `allow_gaps` what cannot be read is left out.
 
-    Raises TypeError and ValueError, StreamNotFoundError, TableMismatchError if the table is another stream's,
+    Raises TypeError and ValueError, NotFoundError, TableMismatchError if the table is another stream's,
     TableGapError if messages are gone between the table and the stream; and, while it is read,
     CorruptionError, OffsetOutOfRangeError if retention has overtaken it, OSError.
     """

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
-from diskq.errors import CorruptionError, OffsetOutOfRangeError, StreamNotFoundError
+from diskq.errors import CorruptionError, NotFoundError, OffsetOutOfRangeError
 from diskq.storage.fs import FileSystem
 from diskq.tables.arrow import NANOS, batches, schema_of, with_place
 from diskq.tables.extents import extent_of
@@ -71,7 +71,7 @@ class TableScan:
             table.names.partitions()  # raises for what does not belong there
         there = self._source.partitions()
         if partitions is not None and (missing := sorted(set(partitions) - set(there))):
-            raise StreamNotFoundError(path, f"there is no partition {missing[0]}: there are {there}")
+            raise NotFoundError("partition", path, f"there is no partition {missing[0]}: there are {there}")
         extents = [
             extent_of(self._source, table, partition, allow_gaps=allow_gaps)
             for partition in there

@@ -22,9 +22,8 @@ from diskq.engine.log.recovery_points import RecoveryPoints, read_points
 from diskq.engine.stream.owner import owner_state, stream_id
 from diskq.engine.stream.reader import ReadableStream
 from diskq.errors import (
-    JournalNotFoundError,
+    NotFoundError,
     OffsetOutOfRangeError,
-    StreamNotFoundError,
     UnsupportedFormatError,
 )
 from diskq.storage.barrier import Barrier, close_all
@@ -94,15 +93,15 @@ class LogSource(ABC):
 
     @abstractmethod
     def partitions(self) -> list[int]:
-        """Return the partitions, ascending. Raises StreamNotFoundError, OSError."""
+        """Return the partitions, ascending. Raises NotFoundError, OSError."""
 
     @abstractmethod
     def open(self, partition: int) -> Reader:
-        """Return a reader at offset 0, with no file open. Raises StreamNotFoundError."""
+        """Return a reader at offset 0, with no file open. Raises NotFoundError."""
 
     @abstractmethod
     def bases(self, partition: int) -> list[int]:
-        """Return the segments, ascending; the last one is active. Raises StreamNotFoundError, OSError."""
+        """Return the segments, ascending; the last one is active. Raises NotFoundError, OSError."""
 
     @abstractmethod
     def identity(self) -> str:
@@ -271,18 +270,18 @@ class JournalSource(LogSource):
 def open_source(fs: FileSystem, path: str) -> LogSource:
     """Return the stream or the journal in the directory `path`.
 
-    Raises StreamNotFoundError if there is neither, UnsupportedFormatError for files of another kind, OSError.
+    Raises NotFoundError if there is neither, UnsupportedFormatError for files of another kind, OSError.
     """
     try:
         layout = layout_of(fs, path)
     except (FileNotFoundError, NotADirectoryError):
-        raise StreamNotFoundError(path, "there is no stream and no journal here") from None
+        raise NotFoundError("stream or journal", path, "there is no stream and no journal here") from None
     if layout == "triplet":
         return StreamSource(fs, path)
     if layout == "sej":
         return JournalSource(fs, path)
     if layout is None:
-        raise StreamNotFoundError(path, "there is no stream and no journal here")
+        raise NotFoundError("stream or journal", path, "there is no stream and no journal here")
     found = "queues" if layout == "nsq" else "a priority store"
     raise UnsupportedFormatError(path, found, "streams and journals, which have offsets")
 
@@ -310,5 +309,5 @@ def pieces(reader: Reader, start: int, end: int) -> Iterator[tuple[int, Columns]
         at = first + columns.records
 
 
-GONE = (OffsetOutOfRangeError, StreamNotFoundError, JournalNotFoundError, FileNotFoundError)
+GONE = (OffsetOutOfRangeError, NotFoundError, FileNotFoundError)
 """What a source raises when messages, or all of it, are gone."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from diskq.distribution import install_command
 from diskq.engine.log.timestamps import as_timestamp
-from diskq.errors import StreamNotFoundError
+from diskq.errors import NotFoundError
 from diskq.keywords import TableKeywords
 from diskq.options import TableOptions, chosen_options
 from diskq.storage.arguments import check_is, whole_number
@@ -124,7 +124,7 @@ class Table:
         it then. A kill leaves the files so far. With `until` (an aware datetime, or nanoseconds since 1970) a
         partition ends before the first segment with a message at that moment or later.
 
-        Raises LockedError if another process updates the table, StreamNotFoundError if there is no stream,
+        Raises LockedError if another process updates the table, NotFoundError if there is no stream,
         TableMismatchError if the table is another stream's, TableGapError if messages are gone that it lacks
         or cannot be read, ForeignFilesError and CorruptionError for what is not a file of a table or not
         whole, DiskFullError, OSError. No half file stays in any case.
@@ -187,7 +187,7 @@ class Table:
     def schema(self) -> Any:
         """The `pyarrow.Schema` of the table: that of its files, with topic and partition.
 
-        Raises StreamNotFoundError if there is neither a stream nor a file.
+        Raises NotFoundError if there is neither a stream nor a file.
         """
         with needs_pyarrow():
             from diskq.tables.arrow import schema_of, with_place
@@ -208,7 +208,7 @@ class Table:
 
         try:
             return open_source(self._state.fs, self.path).kind
-        except StreamNotFoundError:
+        except NotFoundError:
             files = self.files()
             if not files:
                 raise

@@ -34,7 +34,7 @@ class Updating:
     def __init__(
         self, table: TableState, until: int | None, each: Callable[[TableFile], object] | None
     ) -> None:
-        """Raises StreamNotFoundError, UnsupportedFormatError, OSError."""
+        """Raises NotFoundError, UnsupportedFormatError, OSError."""
         self._table = table
         self._fs = table.fs
         self._names = table.names

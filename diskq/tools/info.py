@@ -24,7 +24,7 @@ from diskq.engine.stream.groups import groups
 from diskq.engine.stream.settings import StreamSettings, read_settings
 from diskq.engine.stream.statistics import stream_statistics
 from diskq.engine.stream.stream import Stream
-from diskq.errors import JournalNotFoundError, StreamNotFoundError
+from diskq.errors import NotFoundError
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import holder_of
 from diskq.tools.holders import owner_of, writer_of
@@ -282,7 +282,7 @@ def _unrecorded(fs: FileSystem, files: StreamFiles | JournalFiles, points: Recov
     for index, log in logs.items():
         point = points.partitions.get(index)
         base, end = (0, 0) if point is None else (point.base, point.end)
-        with contextlib.suppress(StreamNotFoundError, JournalNotFoundError):
+        with contextlib.suppress(NotFoundError):
             found += sum(fs.size_of(log.data(each)) or 0 for each in log.bases() if each >= base) - end
     return found
 

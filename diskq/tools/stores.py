@@ -12,7 +12,7 @@ from diskq.engine.layouts import queue_names
 from diskq.engine.priority.files import StoreFiles
 from diskq.engine.spool.files import DEAD, SPOOL, SpoolFiles
 from diskq.engine.stream.files import StreamFiles
-from diskq.errors import JournalNotFoundError
+from diskq.errors import NotFoundError
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of, join
 from diskq.storage.listings import ListedFileSystem
 
@@ -119,7 +119,7 @@ def _in(fs: FileSystem, path: str) -> list[Store]:
     stores += [Store("queue", path, name) for name in queues]
     if fs.size_of(StreamFiles(fs, path).parts) is not None:
         stores.append(Store("stream", path))
-    with contextlib.suppress(JournalNotFoundError):
+    with contextlib.suppress(NotFoundError):
         # Also a store that has no segment (any more).
         JournalFiles(fs, path).bases()
         stores.append(Store("journal", path))

@@ -9,7 +9,7 @@ import trio
 from trio.testing import assert_checkpoints
 
 from diskq.channels.replay import AnyMessage, Replay, open_replay
-from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
+from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.messages import NULL_TIMESTAMP
 from diskq.testing import CrashFS, FaultFS
 from tests.channels.journal_rig import JOURNAL, elsewhere
@@ -166,7 +166,7 @@ async def test_what_comes_after_the_open_is_not_replayed(disk, autojump_clock):
 
 async def test_where_there_is_nothing_to_replay_it_says_so(disk):
     for path in (STREAM, "/nowhere"):
-        with pytest.raises(StreamNotFoundError, match="neither a stream nor a journal"):
+        with pytest.raises(NotFoundError, match="neither a stream nor a journal"):
             async with open_replay(path, fs=disk):
                 pass
     await at_seconds(disk, 0)

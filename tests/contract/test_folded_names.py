@@ -13,7 +13,7 @@ import pytest
 from diskq import JournalOffset, Queue
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
-from diskq.errors import GroupNameError, OffsetNameError, QueueNameError
+from diskq.errors import GroupNameError, QueueNameError, ReaderNameError
 from diskq.storage.folded_names import listed_as
 from diskq.testing import CrashFS, FaultFS
 from tests.contract.kinds import ENGINES, bodies
@@ -101,7 +101,7 @@ def filled(kind: str) -> Callable[[Any], None]:
 NAMED = [
     Named("queue", lambda fs: None, use_queue, QueueNameError),
     Named("group", filled("stream"), use_group, GroupNameError),
-    Named("reader", filled("journal"), use_reader, OffsetNameError),
+    Named("reader", filled("journal"), use_reader, ReaderNameError),
 ]
 each_named = pytest.mark.parametrize("named", NAMED, ids=str)
 

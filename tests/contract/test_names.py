@@ -17,7 +17,7 @@ import diskq
 from diskq.engine.queue.snapshot import QueueSnapshot
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
-from diskq.errors import GroupNameError, OffsetNameError, QueueNameError, ShardNameError
+from diskq.errors import GroupNameError, QueueNameError, ReaderNameError, ShardNameError
 from diskq.storage.fs import OsFileSystem
 
 
@@ -69,14 +69,14 @@ WAYS = [
     Named("snapshot", lambda root, name: QueueSnapshot(root, name), QueueNameError),
     Named("group", group, GroupNameError),
     Named("consumer", lambda r, name: entered(diskq.open_consumer(r / "stream", group=name)), GroupNameError),
-    Named("offset", lambda root, name: diskq.JournalOffset(root / "journal", name), OffsetNameError),
+    Named("offset", lambda root, name: diskq.JournalOffset(root / "journal", name), ReaderNameError),
     Named(
-        "scanner", lambda r, name: entered(diskq.open_scanner(r / "journal", reader=name)), OffsetNameError
+        "scanner", lambda r, name: entered(diskq.open_scanner(r / "journal", reader=name)), ReaderNameError
     ),
     Named(
         "reader of shards",
         lambda root, name: entered(diskq.open_shard_scanner(root, "p", 1, reader=name)),
-        OffsetNameError,
+        ReaderNameError,
     ),
     Named(
         "shards",

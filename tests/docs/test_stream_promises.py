@@ -62,7 +62,7 @@ async def test_a_partition_that_vanishes_is_told_and_the_others_are_received(tmp
             while not (received and told):
                 try:
                     received.append((await consumer.receive()).value)
-                except diskq.StreamNotFoundError:
+                except diskq.NotFoundError:
                     told += 1
         assert received == [b"after"]
 

@@ -12,7 +12,7 @@ import trio
 
 import diskq
 from diskq.engine.journal.journal import Journal
-from diskq.errors import HubError, JournalNotFoundError, OffsetOutOfRangeError
+from diskq.errors import HubError, NotFoundError, OffsetOutOfRangeError
 from diskq.hub import HubClient, Range, ReplicationOptions, ReplicationStatistics, open_hub, replicate
 from diskq.options import JournalOptions
 from tests.hub.rig import bytes_of, message, messages, put_request, records, write_journal
@@ -204,7 +204,7 @@ async def test_damage_raises_and_nothing_after_it_is_copied(source, copy):
 
 async def test_there_must_be_a_journal(tmp_path, copy):
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
-        with pytest.raises(JournalNotFoundError):
+        with pytest.raises(NotFoundError):
             await replicate(tmp_path / "none", client, "log")
     assert not (tmp_path / "none").exists()
 

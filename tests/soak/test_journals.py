@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from diskq.engine.journal.reader import JournalReader
-from diskq.errors import JournalNotFoundError
+from diskq.errors import NotFoundError
 
 ROLLS = int(os.environ.get("DISKQ_SOAK_ROLLS", "100"))
 IN_A_FILE = 2
@@ -67,7 +67,7 @@ def test_every_message_comes_once_while_files_come_and_go(directory: Path) -> No
                 assert time.monotonic() < end, f"{received} of {TOTAL} messages came"
                 try:
                     messages = reader.read_many(100)
-                except JournalNotFoundError:
+                except NotFoundError:
                     messages = []  # it is not there yet
                 for message in messages:
                     key = b"key" if received % 2 else b""

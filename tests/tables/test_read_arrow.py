@@ -11,7 +11,7 @@ import pytest
 import diskq
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.retention import retain
-from diskq.errors import CorruptionError, OffsetOutOfRangeError, StreamNotFoundError, TableGapError
+from diskq.errors import CorruptionError, NotFoundError, OffsetOutOfRangeError, TableGapError
 from diskq.tables.reading import read_arrow
 from diskq.testing import CrashFS
 from tests.tables.logs import (
@@ -93,7 +93,7 @@ def test_partitions_choose_rows():
     fs = CrashFS()
     fill_stream(fs)
     assert read(fs, partitions=[1]) == [row for row in in_log(fs) if row[0] == 1]
-    with pytest.raises(StreamNotFoundError, match="there is no partition 7"):
+    with pytest.raises(NotFoundError, match="there is no partition 7"):
         read(fs, partitions=[1, 7])
 
 
@@ -110,7 +110,7 @@ def test_wrong_arguments_are_refused():
         read(fs, since=datetime(2020, 1, 1))
     with pytest.raises(TypeError, match="partition is a whole number"):
         read(fs, partitions=["0"])
-    with pytest.raises(StreamNotFoundError):
+    with pytest.raises(NotFoundError):
         read(fs, "/nothing")
 
 
@@ -223,5 +223,5 @@ def test_an_archive_is_read_when_its_stream_is_gone(tmp_path):
     (tmp_path / "clicks").rename(tmp_path / "gone")
     assert here.dataset().count_rows() == here.statistics().offsets > 90
     assert here.schema.names[:2] == ["key", "value"]
-    with pytest.raises(StreamNotFoundError):
+    with pytest.raises(NotFoundError):
         _ = diskq.open_table(tmp_path / "clicks", tmp_path / "elsewhere").schema

@@ -12,7 +12,7 @@ import pytest
 import diskq
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.retention import retain
-from diskq.errors import LockedError, StreamNotFoundError, TableGapError, UnsupportedFormatError
+from diskq.errors import LockedError, NotFoundError, TableGapError, UnsupportedFormatError
 from diskq.storage.fs import base_name
 from diskq.tables.locking import locked
 from diskq.tables.parquet import open_file, read_footer
@@ -329,10 +329,10 @@ def test_two_updaters_are_one_too_many():
 
 def test_a_table_is_of_a_stream_or_a_journal():
     fs = CrashFS()
-    with pytest.raises(StreamNotFoundError, match="no stream and no journal"):
+    with pytest.raises(NotFoundError, match="no stream and no journal"):
         table(fs).update()
     fs.make_directory_durably(STREAM)
-    with pytest.raises(StreamNotFoundError):
+    with pytest.raises(NotFoundError):
         table(fs).update()
     fs.make_directory_durably("/q")
     diskq.Queue("/q", "events", fs=fs).close()

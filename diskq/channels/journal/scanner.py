@@ -217,7 +217,7 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
     a time. With `autocommit` received messages are committed by the next receive.
 
     Options may be given as a `JournalScannerOptions`, or one by one. Entering the block raises
-    JournalNotFoundError, OffsetOutOfRangeError for an offset that does not exist, OffsetNameError,
+    NotFoundError, OffsetOutOfRangeError for an offset that does not exist, ReaderNameError,
     LockedError if another reader has that name, TypeError or ValueError (a naive datetime), OSError. Only a
     `reader` makes files. Leaving it syncs what was committed, and raises trio.BrokenResourceError or
     DiskFullError if that fails; an exception of the block is raised instead.

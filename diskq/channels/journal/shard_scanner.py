@@ -23,7 +23,7 @@ from diskq.channels.journal.scanner import (
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.shards import Shard, ShardSet
 from diskq.engine.journal.starts import JournalStart, open_reader
-from diskq.errors import JournalNotFoundError
+from diskq.errors import NotFoundError
 from diskq.keywords import JournalScannerKeywords
 from diskq.options import JournalScannerOptions
 from diskq.storage.fs import AnyPath, FileSystem, as_path
@@ -148,7 +148,7 @@ class open_shard_scanner(OpeningScanner[JournalShardScanner]):  # noqa: N801 (it
         try:
             reader.first_offset()
             return reader, self._find_place(reader, shard.number, start)
-        except JournalNotFoundError:
+        except NotFoundError:
             reader.close()
             return None
         except BaseException:

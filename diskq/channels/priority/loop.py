@@ -23,7 +23,7 @@ from diskq.channels.priority.snapshots import Snapshots
 from diskq.engine.priority.state import StoredQueue
 from diskq.engine.priority.steps import AddBatch, PrioritySteps, QueueCalls
 from diskq.engine.priority.store import PriorityRecord
-from diskq.errors import QueueNotFoundError, StorageFailedError
+from diskq.errors import NotFoundError, StorageFailedError
 from diskq.options import Durability, PriorityOptions
 from diskq.storage.fs import FileSystem
 
@@ -112,12 +112,16 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         return altered
 
     def drop_lines(self, queue: StoredQueue) -> None:
-        """Wake the tasks that wait for a deleted queue with QueueNotFoundError."""
+        """Wake the tasks that wait for a deleted queue with NotFoundError."""
         lines = self._queues.pop(queue, None)
         if lines is not None:
             lines.calls.is_open = False
             for line in (lines.senders, lines.receivers):
-                line.wake_all(lambda: outcome.Error(QueueNotFoundError(self.engine.path, queue.name)))
+                line.wake_all(
+                    lambda: outcome.Error(
+                        NotFoundError("priority queue", self.engine.path, f"there is no queue {queue.name!r}")
+                    )
+                )
             self._sending.pop(lines, None)
             self._receiving.pop(lines, None)
         self._after()

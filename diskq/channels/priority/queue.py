@@ -20,7 +20,7 @@ from diskq.channels.core.handle import SendingHandle, chosen_durability
 from diskq.channels.core.leasing import LeasingHandle
 from diskq.channels.priority.loop import PriorityLoop, QueueLines, Want
 from diskq.engine.priority.store import Body, PriorityQueueInfo, PriorityRecord
-from diskq.errors import DiskqError, QueueNotFoundError
+from diskq.errors import DiskqError, NotFoundError
 from diskq.options import Durability
 from diskq.storage.callbacks import check_plain
 
@@ -44,7 +44,7 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
     acknowledged or given back. Every async method is a cancellation point, and a schedule point once per
     `checkpoint_slice`; if one raises `Cancelled`, nothing was sent, taken or acknowledged.
 
-    Every call raises QueueNotFoundError if the queue was deleted; tasks that wait then get it as well.
+    Every call raises NotFoundError if the queue was deleted; tasks that wait then get it as well.
     """
 
     _loop: PriorityLoop
@@ -321,8 +321,8 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
         super()._shut()
         self._gather_own = self._put = self._put_now = self._take_one = self._settle = _refuse
 
-    def _not_found(self) -> QueueNotFoundError:
-        return QueueNotFoundError(self._engine.path, self._queue.name)
+    def _not_found(self) -> NotFoundError:
+        return NotFoundError("priority queue", self._engine.path, f"there is no queue {self._queue.name!r}")
 
 
 def _parted(messages: Iterable[Body | tuple[int, Body]], priority: int) -> tuple[list[Any], list[int]]:

@@ -61,7 +61,7 @@ class PriorityStoreChannel(Calls):
     def queue(self, name: str = DEFAULT) -> PriorityQueueChannel:
         """Return a handle on the queue of this name, by default on the queue that always exists.
 
-        Raises QueueNotFoundError.
+        Raises NotFoundError.
         """
         self._loop.check()
         return self._handle(self._engine.queue(name))
@@ -86,7 +86,7 @@ class PriorityStoreChannel(Calls):
 
         Bounds and names are as in `PriorityStore.create_queue`. `Cancelled` means: it was not added.
 
-        Raises QueueNameError, QueueExistsError, ValueError, DiskFullError, trio.BrokenResourceError,
+        Raises QueueNameError, ExistsError, ValueError, DiskFullError, trio.BrokenResourceError,
         trio.ClosedResourceError.
         """
         await self._begin()
@@ -101,10 +101,10 @@ class PriorityStoreChannel(Calls):
 
     @enable_ki_protection
     async def delete_queue(self, name: str, *, durability: Durability | None = None) -> None:
-        """Remove a queue and all it holds. Tasks that wait for it get a QueueNotFoundError.
+        """Remove a queue and all it holds. Tasks that wait for it get a NotFoundError.
 
         Settling its messages in hand does nothing afterwards. `Cancelled` means: the queue was not removed.
-        Raises QueueNotFoundError, QueueNameError for the default queue; otherwise as `create_queue`.
+        Raises NotFoundError, QueueNameError for the default queue; otherwise as `create_queue`.
         """
         await self._begin()
         level = chosen_durability(durability, self._loop.options.durability)

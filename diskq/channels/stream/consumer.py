@@ -138,7 +138,7 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
     other than "wait", the consumer does not wait for partitions that other members have.
 
     Options may be given as a `StreamConsumerOptions`, or one by one. Entering the block raises
-    StreamNotFoundError, OffsetOutOfRangeError for an offset that does not exist, GroupNameError, TypeError
+    NotFoundError, OffsetOutOfRangeError for an offset that does not exist, GroupNameError, TypeError
     or ValueError (a naive datetime), UnsupportedFormatError, OSError. Leaving it syncs a group's commits,
     and raises trio.BrokenResourceError or DiskFullError if that fails; an exception of the block is raised
     instead.

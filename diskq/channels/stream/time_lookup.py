@@ -23,7 +23,7 @@ async def offset_after(
     result is exact, also if timestamps repeat or step back. It takes some tens of microseconds on a stream
     that diskq wrote; another program's stream is read once for it, in a thread. `Cancelled` changes nothing.
 
-    Raises ValueError for a naive datetime, StreamNotFoundError if there is no such partition,
+    Raises ValueError for a naive datetime, NotFoundError if there is no such partition,
     UnsupportedFormatError and OSError.
     """
     return await _first_from(path, partition, as_timestamp(when) + 1, fs)

@@ -9,7 +9,7 @@ from diskq.cli.core.parsing import CommandError
 from diskq.cli.core.places import Moment, Place
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.time_lookup import JournalTimes
-from diskq.errors import JournalNotFoundError
+from diskq.errors import NotFoundError
 
 __all__ = ["JOURNALS_OWN", "check_journal", "file_at", "is_a_journal", "offset_at"]
 
@@ -21,7 +21,7 @@ def is_a_journal(path: str) -> bool:
     with JournalReader(path) as reader:
         try:
             return bool(reader.files.bases())
-        except JournalNotFoundError:
+        except NotFoundError:
             return False
 
 

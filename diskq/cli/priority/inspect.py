@@ -26,7 +26,7 @@ from diskq.engine.priority.audit import (
 )
 from diskq.engine.priority.store import PriorityQueueInfo
 from diskq.engine.priority.view import StoreOpening, look_at_store, repair_store, try_opening
-from diskq.errors import DamagedStoreError, QueueNotFoundError
+from diskq.errors import DamagedStoreError, NotFoundError
 from diskq.tools.holders import StoreOwner, owner_of
 
 __all__ = ["inspect", "peek", "queues", "repair"]
@@ -72,7 +72,7 @@ def peek(args: argparse.Namespace) -> None:
     name = args.queue or ""
     queue = look_at_store(args.path).queues.get(name)
     if queue is None:
-        raise QueueNotFoundError(args.path, name)
+        raise NotFoundError("priority queue", args.path, f"there is no queue {name!r}")
     records = queue.table.peek(args.n)
     if not stdout.is_terminal() or args.framing:
         run_async(PriorityOutput(args.framing).write, records)

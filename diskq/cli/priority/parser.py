@@ -11,8 +11,8 @@ from diskq.errors import (
     DiskFullError,
     LockedError,
     MessageSizeError,
+    NotFoundError,
     QueueFullError,
-    QueueNotFoundError,
 )
 from diskq.tools.json_lines import JOB
 
@@ -146,7 +146,7 @@ ADVICE: dict[type[Exception], str] = {
     DiskFullError: "receive messages, or free space",
     MessageSizeError: "the limit of a queue is fixed when it is made",
     QueueFullError: "receive some first",
-    QueueNotFoundError: "see `diskq priority queues`; `diskq priority create` makes one",
+    NotFoundError: "see `diskq priority queues`; `diskq priority create` makes one",
 }
 
 

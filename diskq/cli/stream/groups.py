@@ -14,7 +14,7 @@ from diskq.cli.core.terminal import note, show_table, shown
 from diskq.cli.stream.view import StreamView
 from diskq.engine.stream.groups import ConsumerGroup, check_group_name
 from diskq.engine.stream.groups import groups as groups_of
-from diskq.errors import StreamNotFoundError
+from diskq.errors import NotFoundError
 
 __all__ = ["groups"]
 
@@ -76,7 +76,7 @@ def _lag(view: StreamView, partition: int, committed: int | None) -> int | None:
         with view.reader(partition) as reader:
             first = reader.first_offset()
             return max(0, reader.next_offset() - max(first, 0 if committed is None else committed + 1))
-    except StreamNotFoundError:
+    except NotFoundError:
         return None
 
 

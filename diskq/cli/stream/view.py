@@ -15,7 +15,7 @@ from diskq.engine.stream.partition_reader import PartitionReader
 from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.settings import StreamSettings, read_settings
 from diskq.engine.stream.time_lookup import TimeLookup
-from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
+from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.storage.fs import OsFileSystem
 from diskq.tools.holders import writer_of
 
@@ -55,14 +55,14 @@ class StreamView:
         return writer_of(self.fs, self.files)
 
     def partitions(self, wanted: Iterable[int] | None = None) -> list[int]:
-        """Return all partitions, or those that are wanted. Raises StreamNotFoundError for a missing one."""
+        """Return all partitions, or those that are wanted. Raises NotFoundError for a missing one."""
         there = self._stream.partitions()
         if wanted is None:
             return there
         for partition in wanted:
             if partition not in there:
                 known = f"there are {listed(there)}" if there else "there are none"
-                raise StreamNotFoundError(self.path, f"there is no partition {partition}: {known}")
+                raise NotFoundError("partition", self.path, f"there is no partition {partition}: {known}")
         return sorted(set(wanted))
 
     def reader(self, partition: int) -> PartitionReader:
@@ -86,7 +86,7 @@ class StreamView:
     def offset_of(self, partition: int, place: Place) -> int:
         """Return the offset of the first message at a place; the next offset if no message is that late.
 
-        Raises OffsetOutOfRangeError, StreamNotFoundError, OSError.
+        Raises OffsetOutOfRangeError, NotFoundError, OSError.
         """
         with self._stream.open(partition) as reader:
             if isinstance(place, Moment):

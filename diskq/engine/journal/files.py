@@ -29,7 +29,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable
 
-from diskq.errors import JournalNotFoundError, OffsetNameError
+from diskq.errors import NotFoundError, ReaderNameError
 from diskq.storage.barrier import Barrier
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.log.entries import Staging
@@ -85,7 +85,7 @@ class JournalFiles:
         return join(self.private_data, base_name(path))
 
     def bases(self) -> list[int]:
-        """Return the existing segments, ascending; the last one is active. Raises JournalNotFoundError.
+        """Return the existing segments, ascending; the last one is active. Raises NotFoundError.
 
         No existing segment is missing between two others, also while a writer makes more of them.
         """
@@ -100,14 +100,14 @@ class JournalFiles:
         return None if stamp is None else stamp.modified_ns
 
     def data_size(self) -> int:
-        """Return the bytes of all segments that exist now. Raises JournalNotFoundError, OSError."""
+        """Return the bytes of all segments that exist now. Raises NotFoundError, OSError."""
         return sum(self._fs.size_of(self.data(base)) or 0 for base in self._listed())
 
     def _listed(self) -> list[int]:
         try:
             return _DATA.listed(self._fs, self.directory)
         except (FileNotFoundError, NotADirectoryError):
-            raise JournalNotFoundError(self.path) from None
+            raise NotFoundError("journal", self.path) from None
 
     def checksum_files(self) -> list[int]:
         """Return the segments that have a checksum file, ascending."""
@@ -201,11 +201,11 @@ class JournalFiles:
 
 
 def checked_offset_name(name: object) -> str:
-    """Return the name; raises OffsetNameError if it must not become a file name."""
+    """Return the name; raises ReaderNameError if it must not become a file name."""
     if not isinstance(name, str):
-        raise OffsetNameError(name, f"a name is a str, not {type(name).__name__}")
+        raise ReaderNameError(name, f"a name is a str, not {type(name).__name__}")
     if not _NAME.fullmatch(name):
-        raise OffsetNameError(
+        raise ReaderNameError(
             name, "1 to 64 letters, digits and _ . : # - are allowed, and one of the first three comes first"
         )
     return name

@@ -16,7 +16,7 @@ from typing import Literal
 from diskq.engine.journal.files import JournalFiles, checked_offset_name
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.log.committed_offset import CommittedOffset, FoundOffset, OffsetFile, read_committed_offset
-from diskq.errors import LockedError, OffsetNameError
+from diskq.errors import LockedError, ReaderNameError
 from diskq.storage.folded_names import listed_as, told_apart
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
@@ -77,7 +77,7 @@ class JournalOffset(CommittedOffset):
 
         `offset` is that place. `commit` syncs after `sync_every` messages (1: each time), or `sync_timeout`
         seconds after the first. `repairs` lists what was wrong with the offset.
-        Raises JournalNotFoundError, OffsetNameError, LockedError if another process has it, DiskFullError and
+        Raises NotFoundError, ReaderNameError, LockedError if another process has it, DiskFullError and
         OSError.
         """
         if start not in _STARTS:
@@ -87,7 +87,7 @@ class JournalOffset(CommittedOffset):
         files = JournalFiles(fs, as_path(path))
         for its in (files.offset(name), files.offset_lock(name)):
             if (other := listed_as(fs, its)) is not None:
-                raise OffsetNameError(name, told_apart(f"reader {other.rpartition('.')[0]!r}"))
+                raise ReaderNameError(name, told_apart(f"reader {other.rpartition('.')[0]!r}"))
         with JournalReader(path, fs=fs) as reader:
             first = reader.first_offset()
             for directory in (files.private, files.private_offsets, files.offsets):
@@ -151,7 +151,7 @@ def read_journal_offset(
     """Return a reader's offset, also while the reader is active; None if there is no such reader.
 
     `next_offset` is the journal's, if the caller knows it: finding it takes a walk. Makes no file.
-    Raises JournalNotFoundError, OffsetNameError, OSError.
+    Raises NotFoundError, ReaderNameError, OSError.
     """
     fs = fs or OsFileSystem()
     files = JournalFiles(fs, as_path(path))

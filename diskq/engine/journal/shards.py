@@ -12,7 +12,7 @@ import re
 from typing import Any, NamedTuple
 
 from diskq.engine.journal.files import JournalFiles
-from diskq.errors import JournalNotFoundError, ShardNameError
+from diskq.errors import NotFoundError, ShardNameError
 from diskq.storage.fs import FileSystem, join
 
 __all__ = ["MOST_BITS", "Shard", "ShardSet", "journals_below", "key_hash"]
@@ -93,6 +93,6 @@ def _can_be_read(fs: FileSystem, path: str) -> bool:
     """True for a journal, also without a segment: a reader finds the first one when it is made."""
     try:
         JournalFiles(fs, path).bases()
-    except JournalNotFoundError:
+    except NotFoundError:
         return False
     return True

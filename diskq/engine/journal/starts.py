@@ -48,7 +48,7 @@ def open_reader(
 def seek_start(reader: JournalReader, start: JournalStart) -> None:
     """Move to `start`: "newest" is after the last message, a moment is the first message not before it.
 
-    Raises OffsetOutOfRangeError if the offset does not exist, JournalNotFoundError, OSError.
+    Raises OffsetOutOfRangeError if the offset does not exist, NotFoundError, OSError.
     """
     if start == "oldest":
         reader.seek_oldest()

@@ -125,7 +125,7 @@ class JournalTimes(LogTimeLookup[SegmentMoments]):
     """
 
     def __init__(self, path: AnyPath, *, fs: FileSystem | None = None) -> None:
-        """Raises JournalNotFoundError, OSError."""
+        """Raises NotFoundError, OSError."""
         super().__init__()
         self._fs = journal_as_replayed(fs or OsFileSystem(), as_path(path))
         self._files = JournalFiles(self._fs, as_path(path))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from diskq.engine.log.reader import LogReader
-from diskq.errors import JournalNotFoundError, OffsetOutOfRangeError, StreamNotFoundError
+from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.storage.checksums import checksum
 
 __all__ = ["mark_of", "message_mark"]
@@ -21,7 +21,7 @@ def message_mark(reader: LogReader[Any, Any, Any], at: int | None = None) -> tup
         reader.seek(reader.first_offset() if at is None else at)
         offset = reader.position
         message = reader.read()
-    except (JournalNotFoundError, OffsetOutOfRangeError, StreamNotFoundError):
+    except (NotFoundError, OffsetOutOfRangeError):
         return None
     if message is None or reader.losses or message.offset != offset:
         return None

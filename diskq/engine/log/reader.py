@@ -229,7 +229,7 @@ class LogReader(Closing, Dropped, Generic[M, C_co, S]):
         """Go to message `offset`; `next_offset()` is allowed: the reader then waits for the next message.
 
         Raises OffsetOutOfRangeError if the message is gone or not there yet (the reader stays where it was),
-        TypeError, StreamNotFoundError, OSError.
+        TypeError, NotFoundError, OSError.
         """
         offset = whole_number("offset", offset)
         before = self.position
@@ -250,7 +250,7 @@ class LogReader(Closing, Dropped, Generic[M, C_co, S]):
         return None
 
     def seek_oldest(self) -> None:
-        """Go to the first message there is. Raises StreamNotFoundError, OSError."""
+        """Go to the first message there is. Raises NotFoundError, OSError."""
         while True:
             first = self.first_offset()
             try:
@@ -268,11 +268,11 @@ class LogReader(Closing, Dropped, Generic[M, C_co, S]):
         self.seek(max(self.first_offset(), self.next_offset() - 1))
 
     def first_offset(self) -> int:
-        """Return the offset of the first message there is now. Raises StreamNotFoundError, OSError."""
+        """Return the offset of the first message there is now. Raises NotFoundError, OSError."""
         return min(self._files.bases(), default=0)
 
     def next_offset(self) -> int:
-        """Return the offset after the last message there is now. Raises StreamNotFoundError, OSError."""
+        """Return the offset after the last message there is now. Raises NotFoundError, OSError."""
         if self.live is not None:
             return self.live.next_offset
         while True:
@@ -362,7 +362,7 @@ class LogReader(Closing, Dropped, Generic[M, C_co, S]):
         """Make messages available to the fast path. False if there are none now.
 
         Raises OffsetOutOfRangeError if the next message was removed meanwhile: then `seek`. Raises
-        StreamNotFoundError if the log is gone, and OSError; nothing is then passed over.
+        NotFoundError if the log is gone, and OSError; nothing is then passed over.
         """
         ahead = self._ahead
         while not ahead.is_ready or ahead.why != "END":

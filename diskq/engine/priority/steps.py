@@ -26,11 +26,11 @@ from diskq.engine.priority.snapshot import StateSnapshot
 from diskq.engine.priority.state import DEFAULT, IMPLEMENTATIONS, KeyRange, StoredQueue, check_queue_name
 from diskq.errors import (
     DiskFullError,
+    ExistsError,
     LeaseError,
     MessageSizeError,
-    QueueExistsError,
+    NotFoundError,
     QueueNameError,
-    QueueNotFoundError,
     UnsupportedFormatError,
 )
 from diskq.options import Durability, PriorityOptions
@@ -314,12 +314,12 @@ class PrioritySteps(DirectorySteps):
     # --- queues -----------------------------------------------------------------------------------
 
     def queue(self, name: str = DEFAULT) -> StoredQueue:
-        """Return the queue of this name, by default the default queue. Raises QueueNotFoundError."""
+        """Return the queue of this name, by default the default queue. Raises NotFoundError."""
         self.log.check_usable()
         try:
             return self._queues[name]
         except KeyError:
-            raise QueueNotFoundError(self.path, name) from None
+            raise NotFoundError("priority queue", self.path, f"there is no queue {name!r}") from None
 
     def queues(self) -> list[PriorityQueueInfo]:
         """Return the queues, by name."""
@@ -339,7 +339,7 @@ class PrioritySteps(DirectorySteps):
         """Create a queue, as `PriorityStore.create_queue`, without any sync."""
         self.log.check_usable()
         if check_queue_name(name) in self._queues:
-            raise QueueExistsError(self.path, name)
+            raise ExistsError("priority queue", self.path, f"there is a queue {name!r} already")
         if implementation not in IMPLEMENTATIONS:
             raise ValueError(f"implementation is one of {', '.join(IMPLEMENTATIONS)}, got {implementation!r}")
         for what, limit in (("max_size", max_size), ("max_message_size", max_message_size)):
@@ -477,10 +477,10 @@ class PrioritySteps(DirectorySteps):
     # --- messages ---------------------------------------------------------------------------------
 
     def check_there(self, queue: StoredQueue) -> None:
-        """Raises QueueNotFoundError if the queue was deleted."""
+        """Raises NotFoundError if the queue was deleted."""
         self.log.check_usable()
         if queue.is_deleted:
-            raise QueueNotFoundError(self.path, queue.name)
+            raise NotFoundError("priority queue", self.path, f"there is no queue {queue.name!r}")
 
     def get_many(
         self, queue: StoredQueue, max_messages: int, max_bytes: int | None = None
@@ -488,7 +488,7 @@ class PrioritySteps(DirectorySteps):
         """Return the next messages: up to `max_messages`, of up to `max_bytes` together.
 
         The first one may be larger. They are in the log, and in every snapshot, until they are acknowledged.
-        Raises QueueNotFoundError.
+        Raises NotFoundError.
         """
         try:
             self.guard.take()

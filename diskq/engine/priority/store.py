@@ -120,7 +120,7 @@ class PriorityStore(LogEngine):
     # --- queues -----------------------------------------------------------------------------------
 
     def queue(self, name: str = DEFAULT) -> StoredQueue:
-        """Return the queue of this name, by default the default queue. Raises QueueNotFoundError."""
+        """Return the queue of this name, by default the default queue. Raises NotFoundError."""
         return self.steps.queue(name)
 
     def queues(self) -> list[PriorityQueueInfo]:
@@ -149,7 +149,7 @@ class PriorityStore(LogEngine):
         `max_size` bounds how many messages it holds, those in flight included, `max_message_size` (bytes)
         each of them, and `key_range` (lowest, highest) their priorities. "QA" is for few priorities, and
         needs a range. Raises QueueNameError (a name is up to 255 visible characters of ASCII),
-        QueueExistsError, ValueError, and as `put`.
+        ExistsError, ValueError, and as `put`.
         """
         queue = self.steps.add_queue(name, implementation, max_size, max_message_size, key_range, durability)
         self._sync_if_due(self.log.durability(durability))
@@ -159,7 +159,7 @@ class PriorityStore(LogEngine):
     def delete_queue(self, name: str, *, durability: Durability | None = None) -> None:
         """Remove a queue and all its messages. Settling its messages in flight then has no effect.
 
-        Raises QueueNotFoundError, QueueNameError for the default queue, and as `put`.
+        Raises NotFoundError, QueueNameError for the default queue, and as `put`.
         """
         self.steps.remove_queue(name, durability)
         self._sync_if_due(self.log.durability(durability))
@@ -172,7 +172,7 @@ class PriorityStore(LogEngine):
         """Add one message; the smallest `priority` is received first. Returns its id.
 
         Returns when it is as durable as `durability` (else the options) says, and can be received by then.
-        Raises TypeError, QueueFullError, PriorityRangeError, MessageSizeError, QueueNotFoundError
+        Raises TypeError, QueueFullError, PriorityRangeError, MessageSizeError, NotFoundError
         and DiskFullError, after which it is not in the queue; and StorageFailedError, after which it may or
         may not be.
         """
@@ -225,7 +225,7 @@ class PriorityStore(LogEngine):
         """Return the next messages: up to `max_messages`, of up to `max_bytes` together.
 
         The first one may be larger. They are in the log, and in every snapshot, until they are acknowledged.
-        Raises QueueNotFoundError.
+        Raises NotFoundError.
         """
         if type(queue) is not StoredQueue:
             raise _no_queue(queue)

@@ -32,7 +32,7 @@ from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
 from diskq.engine.stream.redo_source import stream_as_replayed
 from diskq.engine.stream.settings import read_settings
-from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
+from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.storage.numbers import UNBOUNDED
@@ -102,7 +102,7 @@ def audit_tasks(path: str, fs: FileSystem | None = None) -> list[AuditTask]:
     """Return the audit tasks of the stream: its segments, by partition and offset.
 
     A partition that its settings name, but that is missing or has no segment, gets a task with base 0, whose
-    audit reports what is missing. Raises StreamNotFoundError, UnsupportedFormatError, OSError.
+    audit reports what is missing. Raises NotFoundError, UnsupportedFormatError, OSError.
     """
     fs = stream_as_replayed(fs or OsFileSystem(), path)
     files = StreamFiles(fs, path)
@@ -112,7 +112,7 @@ def audit_tasks(path: str, fs: FileSystem | None = None) -> list[AuditTask]:
     tasks = []
     for partition in sorted(there):
         bases: list[int] = []
-        with contextlib.suppress(StreamNotFoundError):
+        with contextlib.suppress(NotFoundError):
             bases = files.partition(partition).bases()
         tasks += [AuditTask(partition, base, next_base) for base, next_base in pairwise(bases)]
         tasks.append(AuditTask(partition, bases[-1] if bases else 0, None))
@@ -151,7 +151,7 @@ def examine_segment(
 
 
 def _absent(files: PartitionFiles, task: AuditTask) -> tuple[SegmentAudit, list[Trouble]] | None:
-    with contextlib.suppress(StreamNotFoundError):
+    with contextlib.suppress(NotFoundError):
         if files.bases():
             return None
     problem = "the partition has no segment"
@@ -451,7 +451,7 @@ class _Audit:
         records = 0
         times: list[int] = []
         with PartitionReader(self._fs, self._files, varuint=self._framing.varuint) as reader:
-            with contextlib.suppress(OffsetOutOfRangeError, StreamNotFoundError):
+            with contextlib.suppress(OffsetOutOfRangeError, NotFoundError):
                 reader.seek(task.base)
                 while reader.position < end and (found := reader.columns(_STRETCH)) is not None:
                     first, columns = found

@@ -25,7 +25,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable
 
-from diskq.errors import ForeignFilesError, StreamNotFoundError
+from diskq.errors import ForeignFilesError, NotFoundError
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.log.entries import Staging
 from diskq.storage.numbered_files import Naming, is_last, private_path
@@ -70,9 +70,9 @@ class StreamFiles:
         return PartitionFiles(self._fs, self, index)
 
     def partitions(self) -> list[int]:
-        """Return the existing partitions, ascending. Raises StreamNotFoundError if there is no stream."""
+        """Return the existing partitions, ascending. Raises NotFoundError if there is no stream."""
         if self._fs.size_of(self.parts) is None:
-            raise StreamNotFoundError(self.path, "there is no stream here")
+            raise NotFoundError("stream", self.path, "there is no stream here")
         return _PARTITION.listed(self._fs, self.parts)
 
     def group(self, name: str) -> str:
@@ -191,7 +191,7 @@ class PartitionFiles:
         return join(self.private, base_name(path))
 
     def bases(self) -> list[int]:
-        """Return the existing segments, ascending; the last one is active. Raises StreamNotFoundError.
+        """Return the existing segments, ascending; the last one is active. Raises NotFoundError.
 
         No existing segment is missing between two others, also while a producer makes more of them.
         """
@@ -220,8 +220,8 @@ class PartitionFiles:
         numbers = [_DATA.parse(name) for name in names if name > mine]
         return [number for number in numbers if number is not None]
 
-    def _not_found(self) -> StreamNotFoundError:
-        return StreamNotFoundError(self.stream.path, f"there is no partition {self.index}")
+    def _not_found(self) -> NotFoundError:
+        return NotFoundError("partition", self.stream.path, f"there is no partition {self.index}")
 
     def marked(self) -> list[int]:
         """Return the segments that have a file of marks, ascending."""

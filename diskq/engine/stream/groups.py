@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from diskq.engine.log.committed_offset import FoundOffset, raising_disk_full
 from diskq.engine.stream.committed_offset import GroupOffset, read_offset
 from diskq.engine.stream.files import StreamFiles
-from diskq.errors import GroupNameError, LockedError, StreamNotFoundError
+from diskq.errors import GroupNameError, LockedError, NotFoundError
 from diskq.storage.closing import Dropped
 from diskq.storage.folded_names import listed_as, told_apart
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
@@ -71,11 +71,11 @@ class ConsumerGroup:
     def __init__(self, fs: FileSystem, files: StreamFiles, name: str) -> None:
         """Join the group, or create it.
 
-        Raises GroupNameError, StreamNotFoundError, OSError; DiskFullError if a new group finds no space.
+        Raises GroupNameError, NotFoundError, OSError; DiskFullError if a new group finds no space.
         """
         check_group_name(name)
         if fs.size_of(files.parts) is None:
-            raise StreamNotFoundError(files.path, "there is no stream here")
+            raise NotFoundError("stream", files.path, "there is no stream here")
         self._fs = fs
         self._files = files
         self.name = name

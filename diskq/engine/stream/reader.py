@@ -65,7 +65,7 @@ class ReadableStream:
         time_slice: float | None = None,
         guard: ThreadGuard | None = None,
     ) -> None:
-        """Open the stream. Raises StreamNotFoundError, UnsupportedFormatError, OSError.
+        """Open the stream. Raises NotFoundError, UnsupportedFormatError, OSError.
 
         `time_slice` (seconds) closes the fast paths periodically: for a channel, which opens them. `guard` is
         that of the threads that share its readers.
@@ -81,11 +81,11 @@ class ReadableStream:
             self.gate.left = UNBOUNDED
 
     def partitions(self) -> list[int]:
-        """Return the partitions that exist now, ascending. Raises StreamNotFoundError, OSError."""
+        """Return the partitions that exist now, ascending. Raises NotFoundError, OSError."""
         return self.files.partitions()
 
     def open(self, partition: int) -> PartitionTail:
-        """Return a reader at offset 0 with no file open: call `seek`. Raises StreamNotFoundError."""
+        """Return a reader at offset 0 with no file open: call `seek`. Raises NotFoundError."""
         files = self.files.partition(partition)
         files.bases()
         return PartitionTail(self.fs, files, varuint=self._framing.varuint, gate=self.gate)
@@ -93,7 +93,7 @@ class ReadableStream:
     def seek(self, reader: PartitionReader, partition: int, start: Start) -> None:
         """Move to `start`. A moment is the first later message, or the place of the next one.
 
-        Raises OffsetOutOfRangeError if the offset does not exist, StreamNotFoundError, OSError.
+        Raises OffsetOutOfRangeError if the offset does not exist, NotFoundError, OSError.
         """
         check_is("reader", reader, PartitionReader, "a reader that `open` returned")
         if start == "oldest":

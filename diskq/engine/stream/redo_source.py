@@ -24,7 +24,7 @@ __all__ = ["look_at_stream", "redo_source", "stream_as_replayed"]
 def redo_source(fs: FileSystem, files: StreamFiles) -> RedoSource:
     """Return it, before an open changes the owner file, which shows whether a peer may have written.
 
-    What retention has removed is covered, too. Raises StreamNotFoundError, OSError.
+    What retention has removed is covered, too. Raises NotFoundError, OSError.
     """
     points = read_points(fs, files)
     first = cache(lambda index: read_first(fs, files.partition(index)))

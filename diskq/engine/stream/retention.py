@@ -23,7 +23,7 @@ from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.segment_times import SegmentGone, SegmentTimes, framing_of
 from diskq.engine.stream.start import first_as, read_first
 from diskq.engine.stream.time_summary import EARLIEST, fitting, read_sealed, sealed_rows
-from diskq.errors import StreamNotFoundError
+from diskq.errors import NotFoundError
 from diskq.options import AgeRule
 from diskq.storage.barrier import Barrier, Replacement
 from diskq.storage.fs import FileSystem
@@ -108,7 +108,7 @@ def retain(
 
     The caller needs no lock: a producer, readers, and other such calls may run at the same time. Files that
     an earlier, interrupted call has left are removed as well. Removals are not synced: after a power cut some
-    files may be back, and recovery knows. Raises StreamNotFoundError, UnsupportedFormatError and OSError.
+    files may be back, and recovery knows. Raises NotFoundError, UnsupportedFormatError and OSError.
     """
     framing = framing_of(fs, files)
     reports: list[PartitionRetention] = []
@@ -119,7 +119,7 @@ def retain(
         limit = None if max_age_ns is None else AgeLimit(now_ns, max_age_ns, age_rule)
         try:
             report = partition.retain(max_bytes, limit, kept, dry_run=dry_run)
-        except StreamNotFoundError:
+        except NotFoundError:
             continue  # the whole partition was removed meanwhile
         if report.removed:
             reports.append(report)

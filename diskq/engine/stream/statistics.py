@@ -13,7 +13,7 @@ from diskq.engine.log.timestamps import as_text
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
 from diskq.engine.stream.segment_times import SegmentGone, SegmentTimes, framing_of
-from diskq.errors import StreamNotFoundError
+from diskq.errors import NotFoundError
 from diskq.storage.fs import FileSystem
 
 __all__ = ["PartitionStatistics", "StreamStatistics", "as_go", "stream_statistics"]
@@ -82,13 +82,13 @@ def _age(partition: PartitionStatistics) -> int:
 
 
 def stream_statistics(fs: FileSystem, files: StreamFiles) -> StreamStatistics:
-    """Return the statistics of a stream. Raises StreamNotFoundError, UnsupportedFormatError, OSError."""
+    """Return the statistics of a stream. Raises NotFoundError, UnsupportedFormatError, OSError."""
     framing = framing_of(fs, files)
     partitions = []
     for index in files.partitions():
         try:
             partitions.append(partition_statistics(fs, files.partition(index), framing))
-        except StreamNotFoundError:
+        except NotFoundError:
             continue  # it was removed meanwhile
     return StreamStatistics(
         path=files.path,

@@ -88,7 +88,7 @@ class StreamReader(Closing, Dropped):
         committed offset, or at `start` if there is none. What a member left is taken over within
         `claim_interval` by another one that reads, or waits for a message, by then.
 
-        Raises StreamNotFoundError, OffsetOutOfRangeError for an offset that does not exist, GroupNameError,
+        Raises NotFoundError, OffsetOutOfRangeError for an offset that does not exist, GroupNameError,
         TypeError or ValueError (a naive datetime), UnsupportedFormatError, OSError.
 
         Options (`StreamConsumerOptions`). Durations in seconds.

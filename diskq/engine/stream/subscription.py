@@ -74,7 +74,7 @@ class Subscription:
     ) -> list[OpenPartition]:
         """Open the stream, join the group, and return the partitions that could be had.
 
-        Raises StreamNotFoundError, OffsetOutOfRangeError, GroupNameError, UnsupportedFormatError, OSError:
+        Raises NotFoundError, OffsetOutOfRangeError, GroupNameError, UnsupportedFormatError, OSError:
         everything is closed then.
         """
         self.stream = ReadableStream(self._path, fs=self.fs, time_slice=time_slice, guard=guard)

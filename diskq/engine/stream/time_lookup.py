@@ -30,7 +30,7 @@ class TimeLookup(LogTimeLookup[SegmentTimes], Dropped):
     """
 
     def __init__(self, fs: FileSystem, files: PartitionFiles) -> None:
-        """Raises StreamNotFoundError if there is no such partition, and OSError."""
+        """Raises NotFoundError if there is no such partition, and OSError."""
         super().__init__()
         self._fs = fs
         self._files = files

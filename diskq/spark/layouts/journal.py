@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.time_lookup import JournalTimes
 from diskq.engine.log.message_mark import message_mark
-from diskq.errors import JournalNotFoundError
+from diskq.errors import NotFoundError
 from diskq.spark.layouts.layout import Losses, OffsetRange, Span
 from diskq.spark.layouts.origins import Origin, changed
 from diskq.spark.ranges import RangeReading
@@ -29,13 +29,13 @@ class JournalLayout:
     is_growing = True
 
     def __init__(self, path: str) -> None:
-        """Raises JournalNotFoundError, OSError."""
+        """Raises NotFoundError, OSError."""
         self._path = path
         self._times: JournalTimes | None = None
         with JournalReader(path) as reader:
             self._files = reader.files
         if not self._files.bases():
-            raise JournalNotFoundError(path)
+            raise NotFoundError("journal", path)
 
     def identity(self) -> None:
         return None

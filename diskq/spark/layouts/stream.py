@@ -27,7 +27,7 @@ class TripletLayout:
     is_growing = True
 
     def __init__(self, path: str) -> None:
-        """Raises StreamNotFoundError, UnsupportedFormatError, OSError."""
+        """Raises NotFoundError, UnsupportedFormatError, OSError."""
         self._stream = ReadableStream(path)
 
     def identity(self) -> str | None:

@@ -15,7 +15,7 @@ from diskq.engine.queue.files import check_name
 from diskq.engine.spool.files import DEAD, SPOOL
 from diskq.engine.stream.settings import StreamSettings, settings_at
 from diskq.engine.stream.stream import key_maker
-from diskq.errors import ConversionLossError, QueueNotFoundError
+from diskq.errors import ConversionLossError, NotFoundError
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name
 from diskq.tools.convert.field_mapping import KEPT, ConvertOptions, FieldMapper, Format
@@ -113,12 +113,12 @@ def _loss_in_words(what: str, count: int) -> str:
 
 
 def _chosen(sources: Sequence[Source], options: ConvertOptions) -> list[Source]:
-    """Return the sources without queues that are not wanted. Raises QueueNotFoundError if none is left."""
+    """Return the sources without queues that are not wanted. Raises NotFoundError if none is left."""
     wanted = options.selection.queues
     chosen = [source for source in sources if not wanted or _has_any(source, wanted)]
     if not chosen and sources:
         source = sources[0]
-        raise QueueNotFoundError(source.path, wanted[0])
+        raise NotFoundError("priority queue", source.path, f"there is no queue {wanted[0]!r}")
     return chosen
 
 

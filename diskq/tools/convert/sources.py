@@ -24,7 +24,7 @@ from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader, values_of
 from diskq.engine.spool.files import DEAD, SPOOL
 from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.time_lookup import TimeLookup
-from diskq.errors import QueueMovedError, QueueNotFoundError
+from diskq.errors import NotFoundError, QueueMovedError
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.storage.repairs import Repair
@@ -157,7 +157,7 @@ def open_reading(
 ) -> MessageSource:
     """Open the messages that `source` holds now and `selection` wants. A spool has two queues.
 
-    Raises ValueError for a selection by fields that the messages do not have, QueueNotFoundError, and as
+    Raises ValueError for a selection by fields that the messages do not have, NotFoundError, and as
     `MessageSource.batches`.
     """
     disk = fs or OsFileSystem()
@@ -180,7 +180,7 @@ def _open(source: Source, selection: Selection, fs: FileSystem) -> MessageSource
     names = (SPOOL, DEAD) if source.kind == "spool" else (source.name,)
     wanted = [name for name in names if not selection.queues or name in selection.queues]
     if selection.queues and not wanted:
-        raise QueueNotFoundError(source.path, selection.queues[0])
+        raise NotFoundError("priority queue", source.path, f"there is no queue {selection.queues[0]!r}")
     return _QueueReading(source, wanted, fs)
 
 
@@ -348,7 +348,7 @@ class _StoreReading(MessageSource):
         wanted = selection.queues
         for name in wanted:
             if name not in look.queues:
-                raise QueueNotFoundError(source.path, name)
+                raise NotFoundError("priority queue", source.path, f"there is no queue {name!r}")
         self._infos = [info for info in look.infos() if not wanted or info.name in wanted]
 
     @property

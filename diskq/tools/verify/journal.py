@@ -43,7 +43,7 @@ __all__ = ["verify_journal"]
 
 
 def verify_journal(fs: FileSystem, store: Store, report: Report) -> None:
-    """Verify a journal. Raises JournalNotFoundError, UnsupportedFormatError, OSError."""
+    """Verify a journal. Raises NotFoundError, UnsupportedFormatError, OSError."""
     report.take(settled(partial(_look, fs, JournalFiles(fs, store.path)), report.progress))
 
 

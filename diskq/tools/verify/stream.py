@@ -22,7 +22,7 @@ from diskq.engine.stream.redo_source import look_at_stream
 from diskq.engine.stream.settings import StreamSettings, read_settings
 from diskq.engine.stream.start import read_first
 from diskq.engine.stream.stream import Stream
-from diskq.errors import StreamNotFoundError, UnsupportedFormatError
+from diskq.errors import NotFoundError, UnsupportedFormatError
 from diskq.options import StreamOptions
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem, join
@@ -51,7 +51,7 @@ __all__ = ["verify_stream"]
 
 
 def verify_stream(fs: FileSystem, store: Store, report: Report) -> None:
-    """Verify a stream. Raises StreamNotFoundError, UnsupportedFormatError for its redo log, OSError."""
+    """Verify a stream. Raises NotFoundError, UnsupportedFormatError for its redo log, OSError."""
     files = StreamFiles(fs, store.path)
     try:
         settings = read_settings(fs, files)
@@ -221,7 +221,7 @@ class _StreamVerification:
         try:
             with PartitionReader(self._fs, files, varuint=self._varuint) as reader:
                 return reader.next_offset()
-        except StreamNotFoundError:
+        except NotFoundError:
             return None
 
 

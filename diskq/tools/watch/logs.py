@@ -11,7 +11,7 @@ from diskq.engine.journal.reader_offset import read_journal_offsets
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import groups
 from diskq.engine.stream.segment_times import SegmentGone, SegmentTimes, framing_of
-from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
+from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import holder_of
 from diskq.tools.holders import in_words, writer_of
@@ -72,7 +72,7 @@ class StreamGauge:
             found = self._partitions.get(number) or self._list(number)
             try:
                 found.look()
-            except StreamNotFoundError:
+            except NotFoundError:
                 continue  # removed meanwhile
             lists[number] = found
         return lists

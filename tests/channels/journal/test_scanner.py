@@ -20,7 +20,7 @@ from trio.testing import assert_checkpoints
 from diskq.channels.core.merging import merge
 from diskq.channels.journal.scanner import JournalScanner, open_scanner
 from diskq.engine.journal.reader_offset import read_journal_offset
-from diskq.errors import JournalNotFoundError, LockedError, OffsetNameError, OffsetOutOfRangeError
+from diskq.errors import LockedError, NotFoundError, OffsetOutOfRangeError, ReaderNameError
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS, FaultFS
 from tests.channels.journal_rig import (
@@ -110,7 +110,7 @@ async def test_what_cannot_be_asked_for_is_refused(disk):
     for how, error in wrong:
         with pytest.raises(error):
             scanning(disk, **how)
-    with pytest.raises(OffsetNameError):
+    with pytest.raises(ReaderNameError):
         await scanning(disk, reader="../x").__aenter__()
     async with scanning(disk) as scanner:
         with pytest.raises(ValueError, match="has no name"):
@@ -471,9 +471,9 @@ async def test_s12_an_idle_scanner_of_another_process_takes_no_time(tmp_path):
 
 
 async def test_s13_a_reader_makes_no_file(tmp_path):
-    with pytest.raises(JournalNotFoundError):
+    with pytest.raises(NotFoundError):
         await open_scanner(tmp_path / "none").__aenter__()
-    with pytest.raises(JournalNotFoundError):
+    with pytest.raises(NotFoundError):
         await open_scanner(tmp_path / "none", reader="r").__aenter__()
     assert list(tmp_path.iterdir()) == []
     filled(OsFileSystem(), 3, tmp_path / "j")

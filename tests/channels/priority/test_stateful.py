@@ -295,7 +295,7 @@ class Run:
             return self.store.queue(name)
         try:
             self.store.queue(name)
-        except diskq.QueueNotFoundError:
+        except diskq.NotFoundError:
             return None
         raise AssertionError("it should not be there")
 

@@ -598,7 +598,7 @@ async def test_a_name_that_no_queue_can_have_is_refused(disk, name):
     async with opened(disk) as store:
         with pytest.raises(diskq.QueueNameError):
             await store.create_queue(name)
-        with pytest.raises(diskq.QueueNotFoundError):
+        with pytest.raises(diskq.NotFoundError):
             store.queue(name)
         await store.create_queue("x" * 255 if len(name) > 1 else "!~")
         assert store.statistics().commands == 1
@@ -635,7 +635,7 @@ async def test_an_unknown_implementation_is_refused(disk):
 async def test_a_queue_that_is_there_is_not_made_again(disk):
     async with opened(disk) as store:
         await store.create_queue("q")
-        with pytest.raises(diskq.QueueExistsError):
+        with pytest.raises(diskq.ExistsError):
             await store.create_queue("q")
 
 
@@ -693,22 +693,22 @@ async def test_waiting_for_a_queue_that_is_deleted_raises_and_messages_in_hand_a
         await store.delete_queue("mail")
         await blocked()
         failures = [tasks[key] for key in (*waiting, "send")]
-        assert all(isinstance(failure, diskq.QueueNotFoundError) for failure in failures)
+        assert all(isinstance(failure, diskq.NotFoundError) for failure in failures)
         assert len({id(failure) for failure in failures}) == 4
         commands = store.statistics().commands
         await mail.ack(one)
         mail.nack(two)
         assert store.statistics().commands == commands
         for use in CALLS_ON_DELETED.values():
-            with pytest.raises(diskq.QueueNotFoundError):
+            with pytest.raises(diskq.NotFoundError):
                 await use(mail)
-        with pytest.raises(diskq.QueueNotFoundError):
+        with pytest.raises(diskq.NotFoundError):
             mail.receive_nowait()
-        with pytest.raises(diskq.QueueNotFoundError):
+        with pytest.raises(diskq.NotFoundError):
             await store.delete_queue("mail")
         again = await store.create_queue("mail")
         assert await again.send(b"a new one") == 1
-        with pytest.raises(diskq.QueueNotFoundError):
+        with pytest.raises(diskq.NotFoundError):
             await mail.send(b"x")
     assert left_in(disk, "mail") == [(0, b"a new one")]
 

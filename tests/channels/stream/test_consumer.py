@@ -18,7 +18,7 @@ from diskq.channels.stream.producer import StreamProducer, open_producer
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.retention import retain
 from diskq.engine.stream.stream import Stream
-from diskq.errors import GroupNameError, OffsetOutOfRangeError, StreamNotFoundError
+from diskq.errors import GroupNameError, NotFoundError, OffsetOutOfRangeError
 from diskq.messages import Message, Position
 from diskq.options import StreamOptions
 from diskq.storage.file_watch import FileWatch
@@ -194,7 +194,7 @@ async def test_an_offset_that_is_not_there_yet_is_refused(disk, start):
         ({"group": ""}, GroupNameError),
         ({"group": "../etc"}, GroupNameError),
         ({"claim_interval": 0}, ValueError),
-        ({"partitions": [0, 7]}, StreamNotFoundError),
+        ({"partitions": [0, 7]}, NotFoundError),
     ],
 )
 async def test_what_makes_no_sense_is_refused(disk, how, error):
@@ -204,9 +204,9 @@ async def test_what_makes_no_sense_is_refused(disk, how, error):
 
 
 async def test_a_missing_stream_raises(disk, tmp_path):
-    with pytest.raises(StreamNotFoundError):
+    with pytest.raises(NotFoundError):
         await received(disk)
-    with pytest.raises(StreamNotFoundError):
+    with pytest.raises(NotFoundError):
         async with open_consumer(tmp_path / "none"):
             pass
 
@@ -1030,7 +1030,7 @@ async def test_no_descriptor_is_left_open(tmp_path):
         async with open_consumer(tmp_path / "s", group=group, end="close") as consumer:
             assert [message async for message in consumer]
             await consumer.aclose()
-        with pytest.raises(StreamNotFoundError):
+        with pytest.raises(NotFoundError):
             async with open_consumer(tmp_path / "s", [0, 77], group=group):
                 pass
     await blocked()

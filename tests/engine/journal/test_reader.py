@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from diskq.engine.journal.reader import JournalReader
-from diskq.errors import JournalNotFoundError, OffsetOutOfRangeError
+from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.testing import CrashFS, FaultFS
 from tests.engine.journals import (
     ROOT,
@@ -74,7 +74,7 @@ def test_a_message_without_a_key_has_none_whatever_the_one_before_had():
 def test_reading_makes_nothing(tmp_path):
     with JournalReader(tmp_path / "nowhere") as found:
         for act in (lambda: found.seek(0), found.fill, found.next_offset, found.seek_newest):
-            with pytest.raises(JournalNotFoundError):
+            with pytest.raises(NotFoundError):
                 act()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "jnl").mkdir()

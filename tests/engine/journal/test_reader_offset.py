@@ -10,7 +10,7 @@ import pytest
 
 from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader_offset import JournalOffset, read_journal_offset, read_journal_offsets
-from diskq.errors import JournalNotFoundError, LockedError, OffsetNameError
+from diskq.errors import LockedError, NotFoundError, ReaderNameError
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
 from tests.engine.journals import ROOT, data, disk, given, items, lay_out, opened
@@ -163,9 +163,9 @@ def test_what_a_peer_commits_is_believed(tmp_path):
 
 
 def test_who_looks_makes_nothing(tmp_path):
-    with pytest.raises(JournalNotFoundError):
+    with pytest.raises(NotFoundError):
         read_journal_offset(tmp_path, "mine")
-    with pytest.raises(JournalNotFoundError):
+    with pytest.raises(NotFoundError):
         JournalOffset(tmp_path, "mine")
     assert list(tmp_path.iterdir()) == []
     with Journal(tmp_path):
@@ -186,9 +186,9 @@ def test_all_are_listed():
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a\0", "a\n", "x" * 65, 7, "ü"])
 def test_a_name_that_is_no_file_name_is_refused(name):
     fs = journal_of(1)
-    with pytest.raises(OffsetNameError):
+    with pytest.raises(ReaderNameError):
         JournalOffset(ROOT, name, fs=fs)
-    with pytest.raises(OffsetNameError):
+    with pytest.raises(ReaderNameError):
         read_journal_offset(ROOT, name, fs=fs)
 
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from diskq.engine.journal.time_lookup import JournalTimes
-from diskq.errors import JournalNotFoundError
+from diskq.errors import NotFoundError
 from diskq.testing import FaultFS
 from tests.engine.journals import ROOT, data, disk, flip, given, items, lay_out, opened
 from tests.engine.ram import RamFS
@@ -100,7 +100,7 @@ def test_a_torn_message_is_not_there_and_damage_is_passed_over():
 
 
 def test_there_must_be_a_journal(tmp_path):
-    with pytest.raises(JournalNotFoundError):
+    with pytest.raises(NotFoundError):
         JournalTimes(tmp_path)
     fs = disk()
     with opened(fs):

@@ -11,14 +11,14 @@ import pytest
 from diskq.engine.priority.store import PriorityQueueInfo, PriorityStore
 from diskq.errors import (
     CorruptionError,
+    ExistsError,
     LeaseError,
     LockedError,
     MessageSizeError,
+    NotFoundError,
     PriorityRangeError,
-    QueueExistsError,
     QueueFullError,
     QueueNameError,
-    QueueNotFoundError,
     UnsupportedFormatError,
 )
 from diskq.options import PriorityOptions
@@ -198,7 +198,7 @@ def test_a_queue_is_created_once():
     with opened(disk()) as store:
         store.create_queue("q")
         for name in ("q", ""):
-            with pytest.raises(QueueExistsError):
+            with pytest.raises(ExistsError):
                 store.create_queue(name)
         assert store.next_lsn == 1
 
@@ -219,11 +219,11 @@ def test_a_deleted_queue_is_gone_with_what_it_held():
         assert record is not None
         store.delete_queue("q")
         for act in (store.queue, store.delete_queue):
-            with pytest.raises(QueueNotFoundError):
+            with pytest.raises(NotFoundError):
                 act("q")
-        with pytest.raises(QueueNotFoundError):
+        with pytest.raises(NotFoundError):
             store.put(queue, b"three")
-        with pytest.raises(QueueNotFoundError):
+        with pytest.raises(NotFoundError):
             store.get(queue)
         lsn = store.next_lsn
         store.ack(queue, record)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from diskq.engine.stream.audit import SegmentAudit, audit_segment, audit_tasks
-from diskq.errors import StreamNotFoundError
+from diskq.errors import NotFoundError
 from diskq.storage.fs import FileSystem
 from tests.engine.partitions import Laid, Peer, laid, read
 from tests.engine.ram import RamFS
@@ -187,5 +187,5 @@ def test_a_partition_that_is_gone_is_missed():
 
 
 def test_where_there_is_no_stream_there_is_nothing_to_look_at():
-    with pytest.raises(StreamNotFoundError):
+    with pytest.raises(NotFoundError):
         audit_tasks(ROOT, RamFS({}))

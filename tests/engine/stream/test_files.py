@@ -61,5 +61,5 @@ def test_a_segment_that_is_made_between_two_looks_is_seen_by_the_next(partition:
 def test_a_partition_that_is_not_there_is_named(partition: PartitionFiles):
     missing = StreamFiles(OsFileSystem(), partition.stream.path).partition(7)
     for look in (missing.bases, lambda: missing.bases_after(0)):
-        with pytest.raises(diskq.StreamNotFoundError, match="there is no partition 7"):
+        with pytest.raises(diskq.NotFoundError, match="there is no partition 7"):
             look()

@@ -17,7 +17,7 @@ import pytest
 
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup, GroupOffsets, check_group_name, groups, slowest
-from diskq.errors import DiskFullError, GroupNameError, StreamNotFoundError
+from diskq.errors import DiskFullError, GroupNameError, NotFoundError
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS, FaultFS
 from tests.engine.offsets import GROUP, MARKER, ROOT, committed, disk, files, group, packed
@@ -95,7 +95,7 @@ def test_a_name_is_a_str(fs, name):
 def test_there_is_no_group_without_a_stream():
     fs = CrashFS()
     fs.make_directory_durably(ROOT)
-    with pytest.raises(StreamNotFoundError, match=ROOT):
+    with pytest.raises(NotFoundError, match=ROOT):
         group(fs)
     assert fs.list_directory(ROOT) == []
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from diskq._native.core.message import Message
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
-from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
+from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.storage.checksums import ROW, unpack_row
 from diskq.storage.fs import OsFileSystem
 from tests.engine.partitions import Laid, Peer, laid, lay, messages, read, reader, rest
@@ -129,7 +129,7 @@ def test_a_partition_without_segments_is_waited_at():
 def test_a_partition_that_is_not_there_is_an_error(tmp_path):
     its = PartitionReader(OsFileSystem(), StreamFiles(OsFileSystem(), str(tmp_path)).partition(7))
     for verb in (its.seek_oldest, its.seek_newest, its.seek_active, its.first_offset, its.next_offset):
-        with pytest.raises(StreamNotFoundError):
+        with pytest.raises(NotFoundError):
             verb()
 
 

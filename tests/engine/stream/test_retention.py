@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.retention import retain
 from diskq.engine.stream.time_summary import Sealed
-from diskq.errors import StreamNotFoundError
+from diskq.errors import NotFoundError
 from diskq.testing import CrashFS, FaultFS, PowerCut
 from tests.engine import moments
 from tests.engine.moments import ROOT, Writer, after, messages, opened, partition, writer, written
@@ -253,7 +253,7 @@ def test_a_row_that_does_not_fit_its_segment_does_not_make_it_older():
 
 
 def test_there_must_be_a_stream():
-    with pytest.raises(StreamNotFoundError, match="no stream"):
+    with pytest.raises(NotFoundError, match="no stream"):
         retain(CrashFS(), StreamFiles(CrashFS(), "/nowhere"), now_ns=0, max_bytes=1)
 
 

@@ -7,7 +7,7 @@ import pytest
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.statistics import as_go, stream_statistics
 from diskq.engine.stream.stream import Stream
-from diskq.errors import StreamNotFoundError
+from diskq.errors import NotFoundError
 from diskq.options import StreamOptions
 from diskq.testing import CrashFS, FaultFS
 from tests.engine import moments
@@ -142,7 +142,7 @@ def test_a_record_that_cannot_be_read_has_no_timestamp():
 
 
 def test_there_must_be_a_stream():
-    with pytest.raises(StreamNotFoundError, match="no stream"):
+    with pytest.raises(NotFoundError, match="no stream"):
         stream_statistics(CrashFS(), StreamFiles(CrashFS(), "/nowhere"))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import diskq
-from diskq.errors import OffsetOutOfRangeError, StreamNotFoundError
+from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.testing import CrashFS
 from tests.engine import streams
 
@@ -113,7 +113,7 @@ def test_a_position_that_does_not_exist_is_refused() -> None:
     with stream:
         with pytest.raises(OffsetOutOfRangeError):
             diskq.StreamReader(ROOT, start=11, fs=fs)
-        with pytest.raises(StreamNotFoundError):
+        with pytest.raises(NotFoundError):
             diskq.StreamReader("/elsewhere", fs=fs)
         with diskq.StreamReader(ROOT, [0], fs=fs) as reader:
             with pytest.raises(ValueError, match="partition 7 is not read"):

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from diskq.engine.stream import time_lookup as timelookup
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.engine.stream.time_summary import Sealed, forget_removed, marked_crc, pack_mark
-from diskq.errors import StreamNotFoundError
+from diskq.errors import NotFoundError
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import FaultFS
 from tests.engine import moments
@@ -131,7 +131,7 @@ def test_the_first_and_the_last_moment_that_64_bits_hold(marks):
 
 def test_a_partition_that_is_not_there_is_an_error():
     fs = moments.disk()
-    with pytest.raises(StreamNotFoundError, match="no partition 7"):
+    with pytest.raises(NotFoundError, match="no partition 7"):
         offset_after_once(fs, ROOT, 7, 0)
 
 

@@ -22,8 +22,8 @@ from diskq.errors import (
     ConversionLossError,
     LineError,
     LockedError,
+    NotFoundError,
     QueueNameError,
-    QueueNotFoundError,
 )
 from diskq.messages import NULL_TIMESTAMP
 from diskq.options import PriorityOptions
@@ -293,7 +293,7 @@ def test_one_queue_of_several_may_be_chosen(tmp_path: Path) -> None:
     store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES)
     there = converted(store, tmp_path / "to", "sej", selection=Selection(queues=("events",)))
     assert [entry.value for entry in found(FS, there)] == [b'{"two": 2}', b"five"]
-    with pytest.raises(QueueNotFoundError):
+    with pytest.raises(NotFoundError):
         converted(store, tmp_path / "no", "sej", selection=Selection(queues=("letters",)))
 
 

@@ -12,7 +12,7 @@ from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.priority.store import PriorityStore
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
-from diskq.errors import QueueMovedError, QueueNotFoundError
+from diskq.errors import NotFoundError, QueueMovedError
 from diskq.options import PriorityOptions, QueueOptions, StreamOptions
 from diskq.tools.convert.sources import LinesFile, Selection, entries, open_reading
 from diskq.tools.entries import Entry, EntryBatch
@@ -145,7 +145,7 @@ def test_a_choice_by_what_messages_do_not_have_is_refused(tmp_path: Path, make, 
 
 
 def test_a_queue_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(QueueNotFoundError, match="letters"):
+    with pytest.raises(NotFoundError, match="letters"):
         open_reading(a_store(tmp_path), Selection(queues=("letters",)))
 
 
