@@ -25,6 +25,8 @@ write_all = file_calls.write_all
 NO_ROOM = "the disk is full, or no file descriptor is left"
 """The reason why `Barrier.execute` returned False."""
 
+_AT_ONCE = 1024 * 1024  # bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
@@ -191,6 +193,15 @@ def close_all(fs: FileSystem, handles: Iterable[int]) -> None:
     with contextlib.ExitStack() as stack:
         for handle in reversed(tuple(handles)):  # the last one in is called first
             stack.callback(fs.close, handle)
+
+
+def rewrite(fs: FileSystem, handle: int, start: int, end: int) -> None:
+    """Write bytes start:end over themselves, so that the next sync really writes them.
+
+    After a failed fsync the kernel marks them clean: it would sync nothing, and report success.
+    """
+    for at in range(start, end, _AT_ONCE):
+        write_all(fs, handle, fs.pread(handle, min(_AT_ONCE, end - at), at), at)
 
 
 def cut_to(fs: FileSystem, handle: int, size: int) -> None:

@@ -31,14 +31,17 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
 __all__ = [
+    "CHECK_SIZE",
     "LEAST_ZEROS",
     "ROW",
     "Row",
     "Rows",
     "VerifiedPrefix",
+    "checked",
     "checksum",
     "checksummed",
     "corrupt_rows",
+    "is_checked",
     "rows_after",
     "rows_before",
     "rows_of_other_bytes",
@@ -59,6 +62,27 @@ _MOST_ZEROS = 4 * 1024 * 1024
 
 checksum = crc32c
 """Returns the crc32c (Castagnoli) of bytes; given the crc32c of bytes before them, of both together."""
+
+
+# --- of small text files ------------------------------------------------------------------------------
+
+_LAST_LINE = re.compile(rb"crc32c ([0-9a-f]{8})\n")
+CHECK_SIZE = len(b"crc32c 00000000\n")
+"""Size in bytes of the last line of diskq's text files, which is the checksum of the lines before."""
+
+
+def checked(content: bytes) -> bytes:
+    """Return `content` with a last line that is its checksum."""
+    return content + f"crc32c {checksum(content):08x}\n".encode()
+
+
+def is_checked(content: bytes, end: int) -> bool:
+    """True if the checksum line of the first `end` bytes follows them, and nothing else."""
+    last = _LAST_LINE.fullmatch(content, end)
+    return last is not None and int(last[1], 16) == checksum(content[:end])
+
+
+# --- of blocks ----------------------------------------------------------------------------------------
 
 
 class Row(NamedTuple):

@@ -1,4 +1,4 @@
-# Closing files and other resources, at the end of a block or at once.
+# Opening and closing files and other resources, for a block or at once; and reading small files in one piece.
 #
 # Law: the owner forgets a handle before it closes it, since close(2) releases the number even if it fails:
 # a second close could close another file. Closing several handles closes all, even if one fails.
@@ -21,7 +21,7 @@ from typing import Self
 from diskq.errors import ForkedError
 from diskq.storage.fs import FileSystem, holds_descriptors
 
-__all__ = ["Closing", "Dropped", "let_go", "opened"]
+__all__ = ["Closing", "Dropped", "let_go", "opened", "read_small"]
 
 
 def let_go(fs: FileSystem, *handles: int) -> None:
@@ -42,6 +42,21 @@ def opened(
         yield handle
     finally:
         fs.close(handle)
+
+
+def read_small(fs: FileSystem, path: str, most: int) -> bytes | None:
+    """Return the first `most` bytes of the file at `path`; None if there is none. Raises OSError.
+
+    For files that are written as `barrier.Replacement`, whole or not at all.
+    """
+    try:
+        handle = fs.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return fs.pread(handle, most, 0)
+    finally:
+        let_go(fs, handle)
 
 
 class Closing(ABC):

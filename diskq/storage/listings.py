@@ -9,25 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from diskq.storage.fs import FileSystem, OsFileSystem, Stamp, join
+from diskq.storage.fs import OsFileSystem, Stamp, join
 
-__all__ = ["ListedFileSystem", "names_in"]
+__all__ = ["ListedFileSystem"]
 
 # A directory that changed less than this long ago may get the same stamp at its next change.
 _SETTLED_NS = 10**9
 _LAST = "\U0010ffff"
-
-
-def names_in(fs: FileSystem, directory: str, prefix: str) -> list[str]:
-    """Return the names in the directory that begin with `prefix`. Raises OSError.
-
-    A file system that can find them without looking at all others has a method of this name.
-    """
-    own = getattr(fs, "names_in", None)
-    if own is not None:
-        found: list[str] = own(directory, prefix)
-        return found
-    return [name for name in fs.list_directory(directory) if name.startswith(prefix)]
 
 
 class ListedFileSystem(OsFileSystem):

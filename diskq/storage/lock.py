@@ -24,9 +24,8 @@ from weakref import ref
 from diskq.errors import LockedError
 from diskq.storage.barrier import write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import let_go
+from diskq.storage.closing import let_go, read_small
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Identity
-from diskq.storage.small_file import read_small
 
 __all__ = [
     "Holder",

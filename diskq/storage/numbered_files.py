@@ -1,22 +1,50 @@
-# The names of numbered files, made and parsed in one place. Law: `parse` reads a name made by `name`
-# back to the same number, and every other name belongs to another program.
+# The names of files in a directory: those with numbers, diskq's own, and those that differ only in case. Law:
+# `parse` reads a name made by `name` back to the same number; every other name belongs to another program.
+#
+# Two names that differ only in case are two stores. A file system that does not tell case apart (vfat, exFAT,
+# ext4 with casefold, macOS) takes them for one: there that is an error.
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from diskq.storage.fs import FileSystem, base_name, join
-from diskq.storage.listings import names_in
+from diskq.storage.fs import FileSystem, base_name, directory_of, join
 from diskq.storage.numbers import NO_NUMBER
 
-__all__ = ["PRIVATE", "Naming", "free_aside", "is_last", "private_path"]
+__all__ = [
+    "PRIVATE",
+    "Naming",
+    "free_aside",
+    "is_last",
+    "listed_as",
+    "names_in",
+    "private_path",
+    "told_apart",
+]
 
 # diskq's own files are in this directory, below the store's root, where no peer lists its files.
 PRIVATE = ".diskq"
 
 _MOST_DIGITS = 20  # no more fit into 64 bits
+
+
+_SWAPPED = {code: chr(code ^ 0x20) for code in (*range(65, 91), *range(97, 123))}
+"""Other letters are not folded alike everywhere."""
+
+
+def names_in(fs: FileSystem, directory: str, prefix: str) -> list[str]:
+    """Return the names in the directory that begin with `prefix`. Raises OSError.
+
+    A file system that can find them without looking at all others has a method of this name.
+    """
+    own = getattr(fs, "names_in", None)
+    if own is not None:
+        found: list[str] = own(directory, prefix)
+        return found
+    return [name for name in fs.list_directory(directory) if name.startswith(prefix)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +110,36 @@ def free_aside(fs: FileSystem, path: str, taken: Container[str] = ()) -> str:
 def checksum_file_path(root: str, path: str) -> str:
     """Return the path of the checksum file of the file at `path`."""
     return private_path(root, f"{base_name(path)}.sums")
+
+
+# --- names that differ only in case -----------------------------------------------------------------
+
+
+def listed_as(fs: FileSystem, path: str) -> str | None:
+    """Return the name under which its directory lists the file at `path`, if that is another one.
+
+    None if it is listed under its own name, or there is no file. The directory is listed only if the file is
+    found under another case, too. Raises OSError.
+    """
+    directory, name = directory_of(path), base_name(path)
+    swapped = join(directory, name.translate(_SWAPPED))
+    if fs.size_of(path) is None or swapped == path or fs.size_of(swapped) is None:
+        return None
+    names = fs.list_directory(directory)
+    if name in names:
+        return None
+    alike = [each for each in names if _folded(each) == _folded(name)]
+    try:
+        place = fs.place_of(path)
+        return next((each for each in alike if fs.place_of(join(directory, each)) == place), None)
+    except FileNotFoundError:  # removed meanwhile
+        return None
+
+
+def told_apart(other: str) -> str:
+    """Return why a name is refused whose files are those of `other`."""
+    return f"its files are those of {other}, as the file system does not tell case apart: choose another name"
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())

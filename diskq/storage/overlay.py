@@ -15,7 +15,7 @@ from diskq.errors import CorruptionError
 from diskq.storage.closing import let_go
 from diskq.storage.file_watch import FileWatch
 from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
-from diskq.storage.listings import names_in
+from diskq.storage.numbered_files import names_in
 
 __all__ = ["OverlayFS"]
 

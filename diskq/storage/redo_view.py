@@ -15,9 +15,9 @@ from typing import Protocol
 from diskq.storage.closing import let_go
 from diskq.storage.file_watch import FileWatch
 from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
-from diskq.storage.listings import names_in
 from diskq.storage.lock import Holder, may_be_open, read_holder, redo_named_by
 from diskq.storage.log.replay import Redone, RedoSource, is_part_of, replay_redo
+from diskq.storage.numbered_files import names_in
 from diskq.storage.overlay import OverlayFS
 
 __all__ = [

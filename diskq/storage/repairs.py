@@ -11,7 +11,7 @@ from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.fs import FileSystem, directory_of
 from diskq.storage.numbered_files import free_aside
 
-__all__ = ["Repair", "RepairKind", "cut_tail", "keep_content", "keep_copy", "last_byte", "rewrite"]
+__all__ = ["Repair", "RepairKind", "cut_tail", "keep_content", "keep_copy", "last_byte"]
 
 _PIECE = 1024 * 1024
 
@@ -128,15 +128,6 @@ def _keep(fs: FileSystem, aside_base: str, pieces: Iterable[bytes]) -> str:
             Barrier(removals=(aside,)).execute(fs)
         raise
     return aside
-
-
-def rewrite(fs: FileSystem, handle: int, start: int, end: int) -> None:
-    """Write bytes start:end over themselves, so that the next sync really writes them.
-
-    After a failed fsync the kernel marks them clean: it would sync nothing, and report success.
-    """
-    for at in range(start, end, _PIECE):
-        write_all(fs, handle, fs.pread(handle, min(_PIECE, end - at), at), at)
 
 
 def last_byte(fs: FileSystem, handle: int, start: int) -> int | None:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from diskq.storage.barrier import write_all
 from diskq.storage.checksums import checksum
+from diskq.storage.closing import read_small
 from diskq.storage.durations import DurationCounter, Durations
 from diskq.storage.fs import FileSystem
-from diskq.storage.small_file import read_small
 
 __all__ = ["DiskBound", "StatusBoard", "StatusNote", "read_status"]
 

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from diskq.storage.checksums import checked, is_checked
+from diskq.storage.closing import read_small
 from diskq.storage.fs import FileSystem
-from diskq.storage.small_file import checked, is_checked, read_small
 
 __all__ = ["Gap", "gaps_as", "known_gaps", "unknown_parts"]
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diskq.engine.journal.files import JournalFiles
-from diskq.engine.journal.redo_source import look_at_journal
+from diskq.engine.journal.replayed import look_at_journal
 from diskq.engine.layouts import queue_names
 from diskq.engine.queue.files import QueueFiles
-from diskq.engine.queue.redo_source import look_at_queue
+from diskq.engine.queue.replayed import look_at_queue
 from diskq.engine.spool.files import DEAD, SPOOL
 from diskq.engine.stream.files import StreamFiles
-from diskq.engine.stream.redo_source import look_at_stream
+from diskq.engine.stream.replayed import look_at_stream
 from diskq.errors import DiskFullError
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import read_holder, redo_named_by

@@ -14,7 +14,7 @@ from diskq import JournalOffset, Queue
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.errors import GroupNameError, QueueNameError, ReaderNameError
-from diskq.storage.folded_names import listed_as
+from diskq.storage.numbered_files import listed_as
 from diskq.testing import CrashFS, FaultFS
 from tests.contract.kinds import ENGINES, bodies
 

@@ -18,7 +18,7 @@ from diskq.engine.journal import files as journalfiles
 from diskq.engine.journal import steps as journalsteps
 from diskq.engine.journal.journal import Journal
 from diskq.engine.log import opening, recovery, trust, writer
-from diskq.engine.log.append_mode import Admission, Mode
+from diskq.engine.log.engine import Admission, Mode
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
 from diskq.storage import checksums

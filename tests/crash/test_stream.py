@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from diskq.engine.log import missing_start as missingstart
-from diskq.engine.log import opening, recovery, trust, writer
+from diskq.engine.log import opening, recovery, recovery_points, trust, writer
 from diskq.engine.log import segment as logsegment
 from diskq.engine.log import segment_recovery as segmentrecovery
-from diskq.engine.log.append_mode import Admission, Mode
+from diskq.engine.log.engine import Admission, Mode
 from diskq.engine.stream import index_rebuild as mending
 from diskq.engine.stream import recovery as streamrecovery
 from diskq.engine.stream import segment as tripletsegment
@@ -459,7 +458,7 @@ FORMAT = streamrecovery.__name__
 RECOVERY, SEGMENTS, TRUST = recovery.__name__, segmentrecovery.__name__, trust.__name__
 CHECKSUMS = checksums.__name__
 INDEX_REBUILD = mending.__name__
-MISSINGSTART = missingstart.__name__
+POINTS = recovery_points.__name__
 
 MUTATIONS = [
     *WEAKER,
@@ -485,7 +484,7 @@ MUTATIONS = [
     Mutation(STREAM, "points | self._others", "points"),
     # Where it began, and what retention has removed since.
     Mutation(
-        MISSINGSTART,
+        POINTS,
         "first <= base < bases[0]",
         "base < bases[0]",
         by=retained_before_the_points_are_told,

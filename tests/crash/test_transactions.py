@@ -482,12 +482,14 @@ MUTATIONS: list[tuple[Workload, Mutation]] = [
     (
         two_sinks,
         Mutation(
-            ROLL, f"    {NOTE}    forget(fs, stream.files)\n", f"    forget(fs, stream.files)\n    {NOTE}"
+            ROLL,
+            f"    {NOTE}    forget_finished(fs, stream.files)\n",
+            f"    forget_finished(fs, stream.files)\n    {NOTE}",
         ),
     ),
     (two_sinks, Mutation(ROLL, NOTE, "\n")),
-    (two_sinks, Mutation(ROLL, "(*removals, *finished(fs, files))", "tuple(finished(fs, files))")),
-    (two_sinks, Mutation(ROLL, "(*removals, *finished(fs, files))", "tuple(removals)")),
+    (two_sinks, Mutation(TRANSACTIONS, "(*removals, *finished(fs, files))", "tuple(finished(fs, files))")),
+    (two_sinks, Mutation(TRANSACTIONS, "(*removals, *finished(fs, files))", "tuple(removals)")),
     # What is there already.
     (within_an_extent, Mutation(ROLL, "left[extent.partition] -= skip", "pass")),
     (two_sinks, Mutation(ROLL, "stream.next_offset(p) - share.start + share.skip", "0")),

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from diskq.storage.repairs import Repair, RepairKind, cut_tail, rewrite
+from diskq.storage.barrier import rewrite
+from diskq.storage.repairs import Repair, RepairKind, cut_tail
 from diskq.testing import CrashFS, FaultFS, PowerCut
 
 PATH = "/q/data"

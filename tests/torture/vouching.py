@@ -12,7 +12,7 @@ from collections.abc import Callable
 from crc32c import crc32c
 
 from diskq._native.priority.crc32_mpeg2 import crc32_mpeg2
-from diskq.storage.small_file import CHECK_SIZE, checked
+from diskq.storage.checksums import CHECK_SIZE, checked
 
 __all__ = ["commands", "metadata", "rows", "snapshot", "text", "voucher_of"]
 

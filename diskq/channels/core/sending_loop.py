@@ -17,7 +17,7 @@ from diskq.channels.core.notifier import Notifier, WrittenPartitions
 from diskq.channels.core.sender_line import AdmittingLoop, Sending, SendingOptions
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
-from diskq.engine.log.append_mode import Admission, Mode
+from diskq.engine.log.engine import Admission, Mode
 from diskq.errors import DiskqError
 from diskq.options import Durability
 from diskq.storage.budget import BudgetShare

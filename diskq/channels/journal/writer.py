@@ -26,7 +26,7 @@ from diskq.engine.journal.journal import Item, Journal, Key, Value, When
 from diskq.engine.journal.segment import JournalSegment
 from diskq.engine.journal.starts import JournalStart
 from diskq.engine.journal.steps import JournalSteps
-from diskq.engine.log.append_mode import Admission, Mode
+from diskq.engine.log.engine import Admission, Mode
 from diskq.keywords import JournalKeywords, JournalScannerKeywords
 from diskq.options import Durability, JournalOptions, JournalScannerOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem

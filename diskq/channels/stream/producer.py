@@ -18,7 +18,7 @@ from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.sender import Sender, SenderStatistics
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.stream.loop import StreamLoop
-from diskq.engine.log.append_mode import Admission, Mode
+from diskq.engine.log.engine import Admission, Mode
 from diskq.engine.stream.retention import RetentionReport
 from diskq.engine.stream.stream import Item, Key, Stream, Value, When
 from diskq.keywords import StreamKeywords

@@ -7,7 +7,7 @@ from datetime import datetime
 from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.stream.files import StreamFiles
-from diskq.engine.stream.redo_source import stream_as_replayed
+from diskq.engine.stream.replayed import stream_as_replayed
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 

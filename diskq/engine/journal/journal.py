@@ -12,7 +12,7 @@ from typing import Unpack
 from diskq._native.journal import codec as journal_codec
 from diskq.engine.journal.steps import Item, JournalSteps, Key, Value, When
 from diskq.engine.log.engine import LogEngine
-from diskq.engine.log.exclusive import exclusive
+from diskq.engine.log.sync import exclusive
 from diskq.keywords import JournalKeywords
 from diskq.options import Durability, JournalOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem

@@ -15,7 +15,7 @@ from diskq._native.journal import codec as journal_codec
 from diskq._native.journal.codec import JournalColumns, SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
-from diskq.engine.journal.redo_source import journal_as_replayed
+from diskq.engine.journal.replayed import journal_as_replayed
 from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.tail import BufferedEnd, LogTail
 from diskq.errors import OffsetOutOfRangeError

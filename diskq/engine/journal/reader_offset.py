@@ -17,9 +17,9 @@ from diskq.engine.journal.files import JournalFiles, checked_offset_name
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.log.committed_offset import CommittedOffset, FoundOffset, OffsetFile, read_committed_offset
 from diskq.errors import LockedError, ReaderNameError
-from diskq.storage.folded_names import listed_as, told_apart
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
+from diskq.storage.numbered_files import listed_as, told_apart
 from diskq.storage.repairs import Repair, RepairKind
 
 __all__ = ["JournalOffset", "JournalReaderOffset", "read_journal_offset", "read_journal_offsets", "set_back"]

@@ -16,7 +16,7 @@ from diskq._native.journal import codec as journal_codec
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.walk import RecordStretch, Walk, records_in, walk
 from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, missing_after
-from diskq.engine.log.recovery_points import RecoveryPoint
+from diskq.engine.log.recovery_points import RecoveryPoint, read_points
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
 from diskq.storage.append_file import ChecksumFile
@@ -24,10 +24,12 @@ from diskq.storage.barrier import PendingSyncs
 from diskq.storage.checksums import VerifiedPrefix, rows_after, verified_prefix, zeros_in
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
+from diskq.storage.lock import Holder
 from diskq.storage.log.entries import Part
+from diskq.storage.log.replay import RedoSource
 from diskq.storage.repairs import Repair, RepairKind, last_byte
 
-__all__ = ["judge_the_middle", "recover_journal"]
+__all__ = ["judge_the_middle", "recover_journal", "redo_source"]
 
 _AT_ONCE = 1024 * 1024
 
@@ -271,3 +273,15 @@ class _JournalJudge:
                 offset += records
             position += start
             size = _AT_ONCE if start else 2 * size
+
+
+# --- before recovery: a replay of the redo log --------------------------------------------------------
+
+
+def redo_source(fs: FileSystem, files: JournalFiles, holder: Holder | None) -> RedoSource:
+    """Return it. `holder` is what the lock file says: a peer that has had the lock has emptied the file.
+
+    Raises OSError.
+    """
+    points = read_points(fs, files)
+    return RedoSource({0: files.staging}, in_place=holder is not None, is_covered=points.cover)

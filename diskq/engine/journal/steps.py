@@ -14,15 +14,13 @@ from diskq._native.journal.append_buffer import SejBuffer
 from diskq._native.journal.codec import SejFraming
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader_offset import set_back
-from diskq.engine.journal.recovery import judge_the_middle, recover_journal
-from diskq.engine.journal.redo_source import redo_source
+from diskq.engine.journal.recovery import judge_the_middle, recover_journal, redo_source
 from diskq.engine.journal.segment import JournalSegment
-from diskq.engine.log.append_mode import Admission, Mode
+from diskq.engine.log.engine import Admission, DirectorySteps, Mode
 from diskq.engine.log.message_checks import as_body, as_key
 from diskq.engine.log.opening import LeftBehind, LogOpening, NewLogs
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, leave_points, read_points
 from diskq.engine.log.segment import SegmentedLog
-from diskq.engine.log.steps import DirectorySteps
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.log.trust import trust_of_points
 from diskq.errors import DiskFullError, MessageSizeError, OffsetMismatchError

@@ -14,7 +14,7 @@ from diskq._native.core.gate import Gate
 from diskq._native.journal.codec import SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
-from diskq.engine.journal.redo_source import journal_as_replayed
+from diskq.engine.journal.replayed import journal_as_replayed
 from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.time_lookup import EARLIEST, LATEST, LogTimeLookup, SegmentGone
 from diskq.storage.block_reader import STRETCH

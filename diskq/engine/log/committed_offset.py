@@ -39,13 +39,12 @@ from diskq.engine.log.sync import Sync, Synced
 from diskq.errors import DiskFullError, ForkedError
 from diskq.storage.barrier import NO_ROOM, Barrier, PendingSyncs, Replacement, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import Closing, Dropped
+from diskq.storage.closing import Closing, Dropped, read_small
 from diskq.storage.forks import notify_on_fork
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.repairs import Repair, RepairKind
-from diskq.storage.small_file import read_small
 from diskq.storage.sync_policy import SyncPolicy
 
 __all__ = [

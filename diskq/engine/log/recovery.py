@@ -24,12 +24,12 @@ from dataclasses import dataclass, field
 from diskq._native.core.framing import Count
 from diskq.errors import CorruptionError
 from diskq.storage.append_file import ChecksumFile
-from diskq.storage.barrier import Barrier, PendingSyncs, open_at
+from diskq.storage.barrier import Barrier, PendingSyncs, open_at, rewrite
 from diskq.storage.checksums import rows_after, rows_before, rows_of_other_bytes, unwritten_at
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored
 from diskq.storage.log.entries import Part
 from diskq.storage.numbered_files import free_aside
-from diskq.storage.repairs import Repair, RepairKind, cut_tail, rewrite
+from diskq.storage.repairs import Repair, RepairKind, cut_tail
 
 __all__ = ["MISSING", "UNSYNCED", "UNWRITTEN", "FoundLog", "OpenRepairs", "missing_after"]
 

@@ -3,21 +3,39 @@
 # looks at everything. A journal has one point, as if it were partition 0 of a stream.
 #
 # Text, a line for each partition, in `.diskq/points`. Format: docs/format/triplet.md.
+#
+# Points and checksums together show what is missing. Checksums are written after the messages, so what they
+# cover was there: only they show that a file was cut, emptied or removed since. diskq's retention removes a
+# segment together with its checksums, and notes first where the log begins from then on. So if the first
+# segment of the point is missing, or the first checksums have no segment, another program or a person removed
+# segments: by hand, by a peer's retention, or by accident. It may be meant: nothing is refused, and it is
+# reported once.
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from diskq.errors import DiskFullError
 from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, write_over
+from diskq.storage.checksums import checked, checksummed, is_checked, rows_before
+from diskq.storage.closing import read_small
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import as_bits, bits_in
-from diskq.storage.small_file import checked, is_checked, read_small
+from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.repairs import Repair, RepairKind
 
-__all__ = ["RecoveryPoint", "RecoveryPoints", "leave_points", "read_points"]
+__all__ = [
+    "RecoveryPoint",
+    "RecoveryPoints",
+    "checksummed_end",
+    "checksums_reach",
+    "leave_points",
+    "missing_start",
+    "read_points",
+]
 
 # Far more than one line for each partition that a stream may have.
 _LARGEST = 64 * 1024 * 1024
@@ -138,3 +156,84 @@ def leave_points(fs: FileSystem, files: _Files, points: RecoveryPoints) -> None:
     replacement = left.replacing(files)
     if not Barrier(replacements=(replacement,)).execute(fs) and not write_over(fs, replacement):
         raise DiskFullError(files.path, NO_ROOM)
+
+
+# --- what is missing ----------------------------------------------------------------------------------
+
+
+def missing_start(
+    bases: list[int],
+    checksum_files: Iterable[int],
+    data: Callable[[int], str],
+    *,
+    noted: int | None,
+    first: int = 0,
+) -> Repair | None:
+    """Return what is missing before the first of the segments; None if nothing is.
+
+    `checksum_files` are the segments that have checksums, `data` names a segment's file, `noted` is the first
+    segment as the recovery point has it (None: unknown), and `first` is the segment before which retention
+    has removed all. If no segment is left, the recovery point shows that.
+    """
+    if not bases:
+        return None
+    begun = checksum_files if noted is None else (*checksum_files, max(noted, first))
+    gone = [base for base in begun if first <= base < bases[0]]
+    if not gone:
+        return None
+    start, now = min(gone), bases[0]
+    return Repair(
+        path=data(start),
+        kind=RepairKind.LOST,
+        kept=0,
+        dropped=0,
+        reason=f"it begins with message {now}, but began with {start}: diskq did not remove the others",
+        records=now - start,
+    )
+
+
+class _EndFiles(Protocol):
+    def bases(self) -> list[int]: ...
+
+    def checksum_files(self) -> list[int]: ...
+
+    def checksum_file(self, base: int) -> str: ...
+
+
+def checksums_reach(fs: FileSystem, files: _EndFiles) -> tuple[list[int], dict[int, int]]:
+    """Return the segments, and up to which byte the checksums of the last one reach, and those of later ones.
+
+    By the offset with which each begins; O(log n) for each. A process may write meanwhile: a segment that it
+    begins has no checksums here, and data that is read after this call has what these checksums cover. Raises
+    OSError.
+    """
+    listed = files.checksum_files()  # before the segments
+    bases = files.bases()
+    last = bases[-1] if bases else 0
+    ends = {base: rows_before(fs, files.checksum_file(base), UNBOUNDED)[1] for base in listed if base >= last}
+    return bases, ends
+
+
+def checksummed_end(
+    fs: FileSystem,
+    files: _EndFiles,
+    bases: Sequence[int],
+    reach: Mapping[int, int] | None = None,
+    matched: tuple[int, int] = (0, 0),
+) -> int:
+    """Return the offset after the last message that has a checksum. Raises OSError.
+
+    `bases`: the segments that are there. 0 if no checksum is of the last of them, or of one after it.
+    `reach`: up to where `checksums_reach` found checksums; later ones do not count. `matched`: how many bytes
+    at the start of the last segment match their checksums, and the number of messages in them, if that is
+    known.
+    """
+    last = bases[-1] if bases else None
+    if reach is None:
+        reach = {base: UNBOUNDED for base in files.checksum_files() if base >= (last or 0)}
+    for base in sorted(reach, reverse=True):
+        position, counted = matched if base == last else (0, 0)
+        _, records = checksummed(fs, files.checksum_file(base), position, reach[base])
+        if counted + records:
+            return base + counted + records
+    return 0

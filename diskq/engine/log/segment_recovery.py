@@ -11,10 +11,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from diskq.engine.log.missing_end import checksummed_end
-from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, missing_after
-from diskq.engine.log.recovery_points import RecoveryPoint
+from diskq.engine.log.recovery_points import RecoveryPoint, checksummed_end, missing_start
 from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import Barrier
 from diskq.storage.checksums import VerifiedPrefix, rows_before, sealed_end, verified_prefix

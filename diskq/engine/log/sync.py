@@ -10,21 +10,32 @@
 #     closed    every call but `close` raises ValueError
 #
 # A log's writer (writer.py) and a committed offset (committed_offset.py) are such objects.
+#
+# One thread at a time is inside of them. A call that comes while another thread is inside waits before
+# anything is read or changed; so what was acknowledged is stored, from whichever thread it was called. What a
+# call looks at before it holds the guard may be changed when it does: it checks there again.
+#
+# Every call of an engine that changes something enters the thread guard: the hottest ones by hand, all
+# others through `exclusive`; the compiled fast paths check it themselves. Calls that only look (statistics),
+# and those documented for any thread, do not. Nor do the steps with which a channel drives an engine
+# (`obstacle`, `accept`, `note`, ...), which run once a message: a channel belongs to Trio's thread alone.
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import wraps
+from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
+from diskq._native.core.thread_guard import ThreadGuard
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.storage.barrier import NO_ROOM, Barrier
 from diskq.storage.fs import FileSystem
 from diskq.storage.log_events import Log
 from diskq.storage.sync_policy import SyncPolicy
 
-__all__ = ["Sync", "Synced"]
+__all__ = ["Exclusive", "Sync", "Synced", "exclusive"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,3 +141,29 @@ class Synced(ABC):
         """Log that the disk has no space for the small file `path`, which is still pending."""
         self._topic.report("disk_full", f"%s: {NO_ROOM}, it will be written later", path, path=path)
         self.policy.count(1, self.clock())
+
+
+# --- one thread at a time -----------------------------------------------------------------------------
+
+
+class Exclusive(Protocol):
+    """An object that one thread at a time may be inside of."""
+
+    @property
+    def guard(self) -> ThreadGuard: ...
+
+
+S = TypeVar("S", bound=Exclusive)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def exclusive(call: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Hold the thread guard while the method runs; the same thread may enter again, others wait."""
+
+    @wraps(call)
+    def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.guard:
+            return call(self, *args, **kwargs)
+
+    return guarded

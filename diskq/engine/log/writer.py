@@ -18,12 +18,11 @@ from typing import Any, NoReturn
 
 from diskq._native.core.gate import Gate
 from diskq._native.core.thread_guard import ThreadGuard
-from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.format import Format, SyncOptions
 from diskq.engine.log.redo import Redo
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.shared_sync import SharedCall, SharedSyncs
-from diskq.engine.log.sync import Sync, Synced
+from diskq.engine.log.sync import Sync, Synced, exclusive
 from diskq.engine.log.thread_line import ThreadLines
 from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError
 from diskq.options import DURABILITY_WORDS, Durability, checked_durability
@@ -50,7 +49,7 @@ _POINT_EVERY = 16 * 1024 * 1024
 
 
 class LogWriter(Synced, Dropped):
-    """What all kinds do alike with their files. One thread at a time is inside: see exclusive.py."""
+    """What all kinds do alike with their files. One thread at a time is inside: see sync.py."""
 
     # A dict of more than 30 attributes takes as much memory as three gates and their buffers.
     __slots__ = (
@@ -105,7 +104,9 @@ class LogWriter(Synced, Dropped):
         them a sync is due.
         """
         policy = SyncPolicy(options.sync_every, options.sync_timeout, options.max_unsynced)
-        super().__init__(fs, topic, path, what, policy, check_plain("clock", clock or fs.monotonic))
+        super().__init__(
+            fs, topic, path, what, policy, fs.monotonic if clock is None else check_plain("clock", clock)
+        )
         self._format = form
         self._durability = options.durability
         self._max_unsynced = options.max_unsynced

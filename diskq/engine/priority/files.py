@@ -12,9 +12,10 @@ from typing import Any
 
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Replacement
+from diskq.storage.checksums import CHECK_SIZE, checked, is_checked
+from diskq.storage.closing import read_small
 from diskq.storage.fs import AnyPath, FileSystem, as_path, join
 from diskq.storage.numbered_files import Naming, private_path
-from diskq.storage.small_file import CHECK_SIZE, checked, is_checked, read_small
 
 __all__ = ["SETTINGS", "StoreFiles", "StorePoint", "StoreSettings", "read_settings"]
 

@@ -7,11 +7,10 @@ from diskq._native.priority.state_codec import METADATA_SIZE, StoreMetadata, dec
 from diskq.engine.priority.files import StoreFiles
 from diskq.errors import DamagedStoreError, LockedError, UnsupportedFormatError
 from diskq.storage.barrier import PendingSyncs
-from diskq.storage.closing import let_go
+from diskq.storage.closing import let_go, read_small
 from diskq.storage.fs import FileSystem, base_name
 from diskq.storage.numbered_files import private_path
 from diskq.storage.repairs import Repair, RepairKind, keep_copy
-from diskq.storage.small_file import read_small
 
 __all__ = ["MetadataFile"]
 

@@ -13,8 +13,8 @@ from typing import Unpack
 
 from diskq._native.priority.record_table import PriorityRecord
 from diskq.engine.log.engine import LogEngine
-from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.shared_sync import SharedCall
+from diskq.engine.log.sync import exclusive
 from diskq.engine.priority.state import DEFAULT, KeyRange, StoredQueue
 from diskq.engine.priority.steps import (
     Body,

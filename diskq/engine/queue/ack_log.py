@@ -42,12 +42,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from diskq.engine.queue.files import QueueFiles, QueuePosition
-from diskq.storage.barrier import PendingSyncs, write_all
+from diskq.storage.barrier import PendingSyncs, rewrite, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.log_events import Log
-from diskq.storage.repairs import rewrite
 
 __all__ = [
     "LONGEST_DELAY",

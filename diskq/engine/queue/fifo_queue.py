@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Unpack
 
 from diskq.engine.log.engine import LogEngine
-from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.shared_sync import SharedCall
+from diskq.engine.log.sync import exclusive
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.queue_errors import QueueBoundError, QueueEmptyError
 from diskq.engine.queue.steps import QueueStatistics, QueueSteps

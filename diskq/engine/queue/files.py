@@ -13,14 +13,19 @@ from typing import NamedTuple
 
 from diskq.errors import QueueNameError
 from diskq.storage.barrier import Replacement
+from diskq.storage.checksums import checked, is_checked
 from diskq.storage.closing import opened
-from diskq.storage.folded_names import listed_as, told_apart
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.listings import names_in
 from diskq.storage.log.entries import Staging
-from diskq.storage.numbered_files import Naming, checksum_file_path, private_path
+from diskq.storage.numbered_files import (
+    Naming,
+    checksum_file_path,
+    listed_as,
+    names_in,
+    private_path,
+    told_apart,
+)
 from diskq.storage.numbers import NO_NUMBER
-from diskq.storage.small_file import checked, is_checked
 
 __all__ = ["QueueFiles", "QueueMetadata", "QueuePosition", "check_name"]
 

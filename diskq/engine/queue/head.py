@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Protocol
 
 from diskq._native.core.thread_guard import ThreadGuard
-from diskq.engine.log.exclusive import exclusive
+from diskq.engine.log.sync import exclusive
 from diskq.engine.queue.ack_log import AckLog, Known, read_ack_logs
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.parts import QueueParts

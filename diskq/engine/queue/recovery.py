@@ -27,9 +27,9 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import count
 from diskq.engine.log.recovery import UNSYNCED, UNWRITTEN, OpenRepairs
 from diskq.engine.log.trust import QueueUse, Trust
-from diskq.engine.queue.damaged_files import DamagedFiles
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.overwritten import find_overwritten
+from diskq.engine.queue.sealed_files import DamagedFiles
 from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import Barrier, PendingSyncs, write_all
 from diskq.storage.block_reader import BlockReader, Loss
@@ -47,11 +47,12 @@ from diskq.storage.checksums import (
 )
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.log.replay import RedoSource
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.write_ahead_log import rows_to_add, view_with_rows
 
-__all__ = ["QueueRecovery", "Recovered", "survey"]
+__all__ = ["QueueRecovery", "Recovered", "redo_source", "survey"]
 
 # A peer's count is believed for a longer backlog than this: counting it would delay the open.
 _COUNT_UP_TO = 256 * 1024 * 1024
@@ -779,3 +780,16 @@ def _zeros_for_messages(tail: bytes, may_be_messages: bool) -> int | None:
             return before if begin == at and tail[:begin].endswith(b"\0") else begin
         before, at = begin, begin + 4 + int.from_bytes(tail[begin : begin + 4], "big")
     return None
+
+
+# --- before recovery: a replay of the redo log --------------------------------------------------------
+
+
+def redo_source(files: QueueFiles) -> RedoSource:
+    """Return it. Everything up to the written position of diskq's metadata is durable. Raises OSError."""
+    metadata = QueueMetadata.parse(files.read_metadata() or b"")
+    return RedoSource(
+        {0: files.staging},
+        in_place=metadata is None or metadata.is_ours,
+        is_covered=lambda _, file, end: metadata is not None and (file, end) <= metadata.write,
+    )

@@ -21,7 +21,7 @@ from diskq._native.queue.codec import MAX_BODY, NsqFraming, QueueColumns, column
 from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.recovery import Recovered, survey
-from diskq.engine.queue.redo_source import queue_as_replayed
+from diskq.engine.queue.replayed import queue_as_replayed
 from diskq.errors import QueueMovedError
 from diskq.storage.append_file import replace_last_rows
 from diskq.storage.block_reader import BlockReader, Loss

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from diskq._native.queue.codec import count, scan
-from diskq.engine.log.exclusive import exclusive
+from diskq.engine.log.engine import LogSteps
 from diskq.engine.log.opening import LeftBehind, LogOpening, NewLogs
 from diskq.engine.log.recovery import OpenRepairs
 from diskq.engine.log.shared_sync import SharedCall
-from diskq.engine.log.steps import LogSteps
+from diskq.engine.log.sync import exclusive
 from diskq.engine.log.trust import QueueUse
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.queue.ack_log import repair_ack_logs
@@ -25,8 +25,7 @@ from diskq.engine.queue.files import QueueFiles, QueueMetadata
 from diskq.engine.queue.head import FifoHead
 from diskq.engine.queue.overwritten import is_of_another_program
 from diskq.engine.queue.parts import QueueParts
-from diskq.engine.queue.recovery import QueueRecovery, Recovered
-from diskq.engine.queue.redo_source import redo_source
+from diskq.engine.queue.recovery import QueueRecovery, Recovered, redo_source
 from diskq.engine.queue.tail import FifoTail
 from diskq.errors import DiskFullError
 from diskq.options import QueueOptions

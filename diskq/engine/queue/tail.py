@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from diskq._native.core.thread_guard import ThreadGuard
 from diskq._native.queue.append_buffer import NsqAppender, NsqGathering
 from diskq._native.queue.memory_tier import PLACE_SIZE, TierAppender
-from diskq.engine.log.append_mode import MODES, Admission, Mode, admission
-from diskq.engine.log.exclusive import exclusive
+from diskq.engine.log.engine import MODES, Admission, Mode, admission
 from diskq.engine.log.message_checks import as_body
+from diskq.engine.log.sync import exclusive
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.head import FifoHead
 from diskq.engine.queue.parts import QueueParts

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Unpack
 
-from diskq.engine.log.exclusive import exclusive
+from diskq.engine.log.sync import exclusive
 from diskq.engine.log.thread_line import deadline, now
 from diskq.engine.queue.ack_log import (
     LONGEST_DELAY,

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from diskq.engine.queue.files import QueuePosition
 from diskq.storage.barrier import Replacement
-from diskq.storage.checksums import checksum
+from diskq.storage.checksums import CHECK_SIZE, checked, checksum, is_checked
+from diskq.storage.closing import read_small
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, join
 from diskq.storage.numbered_files import private_path
-from diskq.storage.small_file import CHECK_SIZE, checked, is_checked, read_small
 
 __all__ = [
     "DEAD",

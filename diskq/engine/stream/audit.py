@@ -30,7 +30,7 @@ from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, Tripl
 from diskq._native.stream.index_entries import compare_rows, rows_of
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
-from diskq.engine.stream.redo_source import stream_as_replayed
+from diskq.engine.stream.replayed import stream_as_replayed
 from diskq.engine.stream.settings import read_settings
 from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.storage.checksums import Row, Rows

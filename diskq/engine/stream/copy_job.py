@@ -22,10 +22,10 @@ from typing import Any
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import CorruptionError, DiskFullError
 from diskq.storage.barrier import NO_ROOM, Barrier, Replacement
-from diskq.storage.closing import Closing
+from diskq.storage.checksums import CHECK_SIZE, checked, is_checked
+from diskq.storage.closing import Closing, read_small
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, join
 from diskq.storage.lock import Lock
-from diskq.storage.small_file import CHECK_SIZE, checked, is_checked, read_small
 
 __all__ = ["Job", "check_job_name"]
 

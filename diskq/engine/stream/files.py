@@ -26,11 +26,14 @@ import re
 from collections.abc import Callable, Iterable
 
 from diskq.errors import ForeignFilesError, NotFoundError
+from diskq.storage.barrier import Replacement
+from diskq.storage.checksums import checked, is_checked
+from diskq.storage.closing import read_small
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.log.entries import Staging
 from diskq.storage.numbered_files import Naming, is_last, private_path
 
-__all__ = ["PartitionFiles", "StreamFiles"]
+__all__ = ["PartitionFiles", "StreamFiles", "first_as", "read_first"]
 
 _PARTITION = Naming("", 6, "")
 _DATA = Naming("", 20, ".data")
@@ -266,3 +269,23 @@ class PartitionFiles:
         names = self._fs.list_directory(self.directory)
         if foreign := sorted(n for n in names if all(naming.parse(n) is None for naming in namings)):
             raise ForeignFilesError(self.directory, foreign)
+
+
+# --- where a partition begins after retention -------------------------------------------------------------
+# The new beginning is durable before anything is removed. Removals are not synced: after a power cut any part
+# of the removed segments may be back, and must not be taken for the beginning of a log whose rest was lost.
+
+_FIRST = re.compile(rb"diskq first 1 ([0-9]{1,19})\n")
+
+
+def first_as(files: PartitionFiles, base: int) -> Replacement:
+    """Return the replacement by which retention notes that all segments before `base` are to be removed."""
+    content = checked(b"diskq first 1 %d\n" % base)
+    return Replacement(files.first, content, files.temporary(files.first))
+
+
+def read_first(fs: FileSystem, files: PartitionFiles) -> int:
+    """Return the segment before which retention has removed all; 0 if it removed nothing. Raises OSError."""
+    content = read_small(fs, files.first, 100) or b""
+    head = _FIRST.match(content)
+    return int(head[1]) if head is not None and is_checked(content, head.end()) else 0

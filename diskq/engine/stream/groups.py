@@ -15,9 +15,9 @@ from diskq.engine.stream.committed_offset import GroupOffset, read_offset
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import GroupNameError, LockedError, NotFoundError
 from diskq.storage.closing import Dropped
-from diskq.storage.folded_names import listed_as, told_apart
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
 from diskq.storage.lock import Lock
+from diskq.storage.numbered_files import listed_as, told_apart
 from diskq.storage.repairs import Repair
 
 __all__ = ["Claim", "ConsumerGroup", "GroupOffsets", "check_group_name", "furthest", "groups", "slowest"]

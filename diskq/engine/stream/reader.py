@@ -16,7 +16,7 @@ from diskq.engine.log.tail import LogTail
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
-from diskq.engine.stream.redo_source import stream_as_replayed
+from diskq.engine.stream.replayed import stream_as_replayed
 from diskq.engine.stream.segment_reader import SegmentReader
 from diskq.engine.stream.settings import read_settings
 from diskq.engine.stream.time_lookup import TimeLookup

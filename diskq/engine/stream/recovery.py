@@ -10,21 +10,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.core.framing import Count
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming, count
 from diskq._native.stream.index_entries import rows_of
 from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs
-from diskq.engine.log.recovery_points import RecoveryPoint
+from diskq.engine.log.recovery_points import RecoveryPoint, read_points
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
-from diskq.engine.stream.files import PartitionFiles
+from diskq.engine.stream.files import PartitionFiles, StreamFiles, read_first
 from diskq.engine.stream.groups import furthest
 from diskq.engine.stream.index_entries import INDEX_ROW
 from diskq.engine.stream.index_rebuild import IndexRebuild, SegmentEntries, read_entries
-from diskq.engine.stream.start import read_first
+from diskq.engine.stream.owner import owner_state
 from diskq.engine.stream.unindexed import find_unindexed
 from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import PendingSyncs
@@ -32,9 +32,10 @@ from diskq.storage.checksums import VerifiedPrefix, verified_prefix
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.entries import Part
+from diskq.storage.log.replay import RedoSource
 from diskq.storage.repairs import Repair, RepairKind, keep_content
 
-__all__ = ["recover_partition"]
+__all__ = ["recover_partition", "redo_source"]
 
 # Messages that may have been read without being synced: a committed offset further on may be damaged.
 _MOST_READ = 4_000_000
@@ -315,3 +316,21 @@ class _StreamJudge:
                         break
                 at = first
             return places[::-1]
+
+
+# --- before recovery: a replay of the redo log --------------------------------------------------------
+
+
+def redo_source(fs: FileSystem, files: StreamFiles) -> RedoSource:
+    """Return it, before an open changes the owner file, which shows whether a peer may have written.
+
+    What retention has removed is covered, too. Raises NotFoundError, OSError.
+    """
+    points = read_points(fs, files)
+    first = cache(lambda index: read_first(fs, files.partition(index)))
+    return RedoSource(
+        {index: files.partition(index).staging for index in files.partitions()},
+        in_place=owner_state(fs, files) == "ours" and not points.was_left,
+        is_covered=lambda index, base, end: base < first(index) or points.cover(index, base, end),
+        are_zeros_skipped=True,
+    )

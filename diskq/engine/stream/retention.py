@@ -19,9 +19,8 @@ from typing import NamedTuple
 
 from diskq._native.stream.codec import TripletFraming
 from diskq.engine.log.timestamps import as_text
-from diskq.engine.stream.files import PartitionFiles, StreamFiles
+from diskq.engine.stream.files import PartitionFiles, StreamFiles, first_as, read_first
 from diskq.engine.stream.segment_times import SegmentGone, SegmentTimes, framing_of
-from diskq.engine.stream.start import first_as, read_first
 from diskq.engine.stream.time_summary import EARLIEST, fitting, read_sealed, sealed_rows
 from diskq.errors import NotFoundError
 from diskq.options import AgeRule

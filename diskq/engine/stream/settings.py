@@ -25,8 +25,8 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.errors import UnsupportedFormatError
 from diskq.options import ENCODINGS, MIB, MOST_PARTITIONS, Encoding, StreamOptions
 from diskq.storage.barrier import Replacement
+from diskq.storage.closing import read_small
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
-from diskq.storage.small_file import read_small
 
 __all__ = ["StreamSettings", "parse", "read_settings", "settings_as", "settings_at", "settings_of"]
 

@@ -15,31 +15,33 @@ from typing import Any, Literal
 from diskq._native.core.message import Position
 from diskq._native.stream.append_buffer import Changes, StreamRouter, TripletBuffer
 from diskq._native.stream.codec import TripletFraming, count, key_hash
-from diskq.engine.log.append_mode import Admission, Mode
-from diskq.engine.log.exclusive import exclusive
+from diskq.engine.log.engine import Admission, DirectorySteps, Mode
 from diskq.engine.log.message_checks import as_body, as_key
-from diskq.engine.log.missing_start import missing_start
 from diskq.engine.log.opening import LeftBehind, LogOpening, NewLogs
 from diskq.engine.log.recovery import FoundLog
-from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, leave_points, read_points
+from diskq.engine.log.recovery_points import (
+    RecoveryPoint,
+    RecoveryPoints,
+    leave_points,
+    missing_start,
+    read_points,
+)
 from diskq.engine.log.segment import SegmentedLog
-from diskq.engine.log.steps import DirectorySteps
+from diskq.engine.log.sync import exclusive
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.log.trust import trust_of_points
 from diskq.engine.stream.disk_share import INDEX_BYTES, BudgetObstacle, StreamDiskShare, size_on_disk
-from diskq.engine.stream.files import PartitionFiles, StreamFiles
+from diskq.engine.stream.files import PartitionFiles, StreamFiles, read_first
 from diskq.engine.stream.groups import slowest
 from diskq.engine.stream.owner import OwnerFile, owner_state
-from diskq.engine.stream.recovery import recover_partition
-from diskq.engine.stream.redo_source import redo_source
+from diskq.engine.stream.recovery import recover_partition, redo_source
 from diskq.engine.stream.retention import PartitionRetention, RetentionReport, remove_oldest, retain
 from diskq.engine.stream.segment import TripletSegment
 from diskq.engine.stream.segment_ages import SegmentAges
 from diskq.engine.stream.settings import StreamSettings, read_settings, settings_as, settings_of
-from diskq.engine.stream.start import read_first
 from diskq.engine.stream.time_summary import forget_from, forget_removed
 from diskq.engine.stream.transactions import roll_forward as rollforward
-from diskq.engine.stream.transactions.transaction import Intent, Transaction, pending
+from diskq.engine.stream.transactions.transaction import Intent, Transaction, forget_finished, pending
 from diskq.errors import DiskFullError, DiskqError, MessageSizeError, StorageFailedError
 from diskq.options import StreamOptions
 from diskq.storage.append_file import AppendFile
@@ -250,7 +252,7 @@ class StreamSteps(DirectorySteps):
             self._retire(self.settings.partitions)
             self._intent = None
         else:
-            rollforward.forget(self._fs, self.files)
+            forget_finished(self._fs, self.files)
         if self._ages is not None:
             self._ages.resume(self._found_ages(), self.log.clock())
 

@@ -13,13 +13,13 @@ from typing import Unpack
 
 from diskq._native.core.message import Position
 from diskq.engine.log.engine import LogEngine
-from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.shared_sync import SharedCall
+from diskq.engine.log.sync import exclusive
 from diskq.engine.stream.disk_share import size_on_disk
 from diskq.engine.stream.retention import RetentionReport
 from diskq.engine.stream.steps import Item, Key, StreamSteps, Value, When, key_maker
 from diskq.engine.stream.transactions import roll_forward as rollforward
-from diskq.engine.stream.transactions.transaction import Committed, Transaction
+from diskq.engine.stream.transactions.transaction import Committed, Transaction, forget_finished
 from diskq.errors import DiskFullError
 from diskq.keywords import StreamKeywords
 from diskq.options import Durability, StreamOptions, chosen_options
@@ -184,7 +184,7 @@ class Stream(LogEngine):
         check_is("transaction", transaction, Transaction, "a Transaction")
         transaction.check()
         if rollforward.is_committed(fs, files, transaction):
-            rollforward.forget(fs, files)
+            forget_finished(fs, files)
             return False
         records = steps.transaction_records(transaction)
         self.log.sync()
@@ -206,7 +206,7 @@ class Stream(LogEngine):
         if records:
             steps.roll_forward(intent, is_new=True)
         else:
-            rollforward.forget(fs, files)
+            forget_finished(fs, files)
         return True
 
     def _clear_way(self, size: int) -> None:

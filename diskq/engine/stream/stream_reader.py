@@ -15,11 +15,11 @@ from typing import TypeVar, Unpack
 
 from diskq._native.core.message import Message
 from diskq._native.core.thread_guard import ThreadGuard
-from diskq.engine.log.exclusive import exclusive
 from diskq.engine.log.file_line import FileLine
 from diskq.engine.log.gaps import report_gap, unreached_end
 from diskq.engine.log.reader import MessagePlace, SkippedBytes
 from diskq.engine.log.start import End, Start, checked_start
+from diskq.engine.log.sync import exclusive
 from diskq.engine.log.thread_line import now
 from diskq.engine.stream.subscription import OpenPartition, Subscription
 from diskq.errors import BusyError, DiskqError, OffsetOutOfRangeError

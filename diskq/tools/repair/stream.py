@@ -23,11 +23,11 @@ from diskq.engine.stream.stream import Stream
 from diskq.engine.stream.time_summary import forget_from
 from diskq.errors import LockedError, UnsupportedFormatError
 from diskq.storage.barrier import Barrier
+from diskq.storage.closing import read_small
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.lock import Lock
 from diskq.storage.repairs import Repair, RepairKind
-from diskq.storage.small_file import read_small
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import Gap, gaps_as, known_gaps, unknown_parts
 from diskq.tools.redo_logs import check_log_empty

@@ -23,8 +23,7 @@ from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.callbacks import check_plain
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of, join
-from diskq.storage.listings import names_in
-from diskq.storage.numbered_files import private_path
+from diskq.storage.numbered_files import names_in, private_path
 from diskq.storage.overlay import OverlayFS
 from diskq.tools.convert.sources import open_reading
 from diskq.tools.entries import Entry, EntryBatch

@@ -13,12 +13,10 @@ from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader_offset import read_journal_offsets
-from diskq.engine.journal.redo_source import look_at_journal
+from diskq.engine.journal.replayed import look_at_journal
 from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.committed_offset import OFFSET_SIZE
-from diskq.engine.log.missing_end import checksummed_end, checksums_reach
-from diskq.engine.log.missing_start import missing_start
-from diskq.engine.log.recovery_points import read_points
+from diskq.engine.log.recovery_points import checksummed_end, checksums_reach, missing_start, read_points
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.redo_view import RedoLook

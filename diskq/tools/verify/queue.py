@@ -17,13 +17,13 @@ from diskq.engine.queue.ack_log import broken_rows, read_ack_logs
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.recovery import Recovered
-from diskq.engine.queue.redo_source import look_at_queue
+from diskq.engine.queue.replayed import look_at_queue
 from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_after
 from diskq.options import QueueOptions
 from diskq.storage.block_reader import BlockReader
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.listings import names_in
 from diskq.storage.lock import may_be_open, read_holder
+from diskq.storage.numbered_files import names_in
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.tools.findings import StateKind
 from diskq.tools.look import Look, look_at

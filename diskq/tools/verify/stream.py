@@ -10,17 +10,20 @@ from functools import partial
 
 from diskq._native.stream.codec import count
 from diskq.engine.log.committed_offset import OFFSET_SIZE
-from diskq.engine.log.missing_end import checksummed_end, checksums_reach
-from diskq.engine.log.missing_start import missing_start
-from diskq.engine.log.recovery_points import RecoveryPoints, read_points
+from diskq.engine.log.recovery_points import (
+    RecoveryPoints,
+    checksummed_end,
+    checksums_reach,
+    missing_start,
+    read_points,
+)
 from diskq.engine.stream.audit import AuditTask, audit_tasks, examine_segment
-from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.files import StreamFiles, read_first
 from diskq.engine.stream.groups import groups
 from diskq.engine.stream.owner import owner_state
 from diskq.engine.stream.partition_reader import PartitionReader
-from diskq.engine.stream.redo_source import look_at_stream
+from diskq.engine.stream.replayed import look_at_stream
 from diskq.engine.stream.settings import StreamSettings, read_settings
-from diskq.engine.stream.start import read_first
 from diskq.engine.stream.stream import Stream
 from diskq.errors import NotFoundError, UnsupportedFormatError
 from diskq.options import StreamOptions

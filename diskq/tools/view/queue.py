@@ -17,12 +17,12 @@ from diskq.engine import layouts
 from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
-from diskq.engine.queue.redo_source import queue_as_replayed
+from diskq.engine.queue.replayed import queue_as_replayed
 from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader, values_of
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem, OsFileSystem, join
-from diskq.storage.listings import names_in
 from diskq.storage.lock import Holder, holder_of
+from diskq.storage.numbered_files import names_in
 from diskq.storage.write_ahead_log import read_wal
 from diskq.tools.look import look_at
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints
-from diskq.storage.small_file import checked
+from diskq.storage.checksums import checked
 
 POINTS = RecoveryPoints(False, {0: RecoveryPoint(100, 64, 102, 7), 2: RecoveryPoint(5, 0, 5)}, staged=(0,))
 

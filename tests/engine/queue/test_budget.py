@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diskq.engine.log.append_mode import Admission, Mode
+from diskq.engine.log.engine import Admission, Mode
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.retention import retain

@@ -8,7 +8,7 @@ import pytest
 
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.files import SpoolState
-from diskq.storage.small_file import CHECK_SIZE, checked
+from diskq.storage.checksums import CHECK_SIZE, checked
 
 WHOLE = SpoolState(is_open=True, tail=QueuePosition(0, 8))
 

@@ -23,8 +23,8 @@ from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
 from diskq.errors import ForeignFilesError
 from diskq.options import JournalOptions, PriorityOptions, QueueOptions, StreamOptions
+from diskq.storage.checksums import checked
 from diskq.storage.repairs import RepairKind
-from diskq.storage.small_file import checked
 from diskq.tools import report
 from diskq.tools.findings import StateKind, Verification
 from diskq.tools.gaps import Gap, gaps_as

@@ -32,7 +32,7 @@ from diskq.engine.stream.transactions.transaction import (
     PartitionShare,
     Transaction,
     committed,
-    finished,
+    forget_finished,
     shares_of,
 )
 from diskq.errors import DiskFullError, OffsetOutOfRangeError, SinkError, StagedError
@@ -41,7 +41,6 @@ from diskq.storage.fs import FileSystem
 
 __all__ = [
     "TransactionTarget",
-    "forget",
     "intent_of",
     "is_committed",
     "note_committed",
@@ -127,21 +126,12 @@ def roll_forward(
     _append(stream, fs, intent, varuint)
     stream.log.sync()
     note_committed(fs, stream.files, intent.sink, Committed(intent.epoch, intent.query))
-    forget(fs, stream.files)
+    forget_finished(fs, stream.files)
 
 
 def note_committed(fs: FileSystem, files: StreamFiles, sink: str, last: Committed) -> None:
     """Note durably what the sink has committed last. Raises as `write_intent`."""
     _replace(fs, last.replacing(files, sink))
-
-
-def forget(fs: FileSystem, files: StreamFiles) -> None:
-    """Remove an intent that is carried out, and the files staged for committed epochs.
-
-    The commits are noted durably, so it does no harm if a power cut brings some of these files back.
-    """
-    removals = [files.intent] if fs.size_of(files.intent) is not None else []
-    Barrier(removals=(*removals, *finished(fs, files))).execute(fs)
 
 
 def _replace(fs: FileSystem, replacement: Replacement) -> None:

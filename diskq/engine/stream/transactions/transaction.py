@@ -33,9 +33,10 @@ from diskq.engine.stream.transactions.staging import (
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import Barrier, Replacement
 from diskq.storage.callbacks import check_plain, check_result
+from diskq.storage.checksums import checked, is_checked
+from diskq.storage.closing import read_small
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
-from diskq.storage.small_file import checked, is_checked, read_small
 
 __all__ = [
     "Committed",
@@ -44,6 +45,7 @@ __all__ = [
     "Transaction",
     "abandon",
     "committed",
+    "forget_finished",
     "forget_sinks",
     "pending",
     "read_intent",
@@ -309,3 +311,12 @@ def shares_of(staged: Iterable[StagedFile]) -> dict[int, int]:
         for extent in file.extents:
             records[extent.partition] = records.get(extent.partition, 0) + extent.records
     return records
+
+
+def forget_finished(fs: FileSystem, files: StreamFiles) -> None:
+    """Remove an intent that is carried out, and the files staged for committed epochs.
+
+    The commits are noted durably, so it does no harm if a power cut brings some of these files back.
+    """
+    removals = [files.intent] if fs.size_of(files.intent) is not None else []
+    Barrier(removals=(*removals, *finished(fs, files))).execute(fs)

@@ -1,26 +1,15 @@
-# What a replay of the redo log needs to know of a journal: for its open, and for those who only look.
+# A journal as the next open will find it once its redo log is replayed, for those who only look.
 
 from __future__ import annotations
 
 from functools import partial
 
 from diskq.engine.journal.files import JournalFiles
-from diskq.engine.log.recovery_points import read_points
+from diskq.engine.journal.recovery import redo_source
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import Holder
-from diskq.storage.log.replay import RedoSource
 from diskq.storage.redo_view import RedoLook, as_replayed, look_at_redo
 
-__all__ = ["journal_as_replayed", "look_at_journal", "redo_source"]
-
-
-def redo_source(fs: FileSystem, files: JournalFiles, holder: Holder | None) -> RedoSource:
-    """Return it. `holder` is what the lock file says: a peer that has had the lock has emptied the file.
-
-    Raises OSError.
-    """
-    points = read_points(fs, files)
-    return RedoSource({0: files.staging}, in_place=holder is not None, is_covered=points.cover)
+__all__ = ["journal_as_replayed", "look_at_journal"]
 
 
 def look_at_journal(fs: FileSystem, files: JournalFiles) -> RedoLook | None:

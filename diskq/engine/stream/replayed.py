@@ -1,39 +1,21 @@
-# What a replay of the redo log needs to know of a stream: for its open, and for those who only look.
+# A stream as the next open will find it once its redo log is replayed, for those who only look.
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 from diskq._native.stream.codec import TripletFraming
-from diskq.engine.log.recovery_points import read_points
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.index_rebuild import rebuild_index
-from diskq.engine.stream.owner import owner_state
+from diskq.engine.stream.recovery import redo_source
 from diskq.engine.stream.settings import read_settings
-from diskq.engine.stream.start import read_first
-from diskq.storage.closing import opened
+from diskq.storage.closing import opened, read_small
 from diskq.storage.fs import FileSystem
-from diskq.storage.log.replay import Redone, RedoSource
+from diskq.storage.log.replay import Redone
 from diskq.storage.redo_view import RedoLook, Restored, as_replayed, difference, look_at_redo
-from diskq.storage.small_file import read_small
 
-__all__ = ["look_at_stream", "redo_source", "stream_as_replayed"]
-
-
-def redo_source(fs: FileSystem, files: StreamFiles) -> RedoSource:
-    """Return it, before an open changes the owner file, which shows whether a peer may have written.
-
-    What retention has removed is covered, too. Raises NotFoundError, OSError.
-    """
-    points = read_points(fs, files)
-    first = cache(lambda index: read_first(fs, files.partition(index)))
-    return RedoSource(
-        {index: files.partition(index).staging for index in files.partitions()},
-        in_place=owner_state(fs, files) == "ours" and not points.was_left,
-        is_covered=lambda index, base, end: base < first(index) or points.cover(index, base, end),
-        are_zeros_skipped=True,
-    )
+__all__ = ["look_at_stream", "stream_as_replayed"]
 
 
 def look_at_stream(fs: FileSystem, files: StreamFiles) -> RedoLook | None:
