@@ -104,8 +104,8 @@ if TYPE_CHECKING:
     )
     from diskq.engine.queue.fifo_queue import Queue as Queue, QueueStatistics as QueueStatistics
     from diskq.engine.queue.queue_errors import (
-        QueueBoundError as QueueBoundError,
         QueueEmptyError as QueueEmptyError,
+        QueueFullError as QueueFullError,
     )
     from diskq.engine.queue.work import (
         Lease as Lease,
@@ -127,6 +127,7 @@ if TYPE_CHECKING:
         ExistsError as ExistsError,
         ForeignFilesError as ForeignFilesError,
         ForkedError as ForkedError,
+        FullError as FullError,
         GroupNameError as GroupNameError,
         HubError as HubError,
         KeySizeError as KeySizeError,
@@ -139,7 +140,6 @@ if TYPE_CHECKING:
         OffsetOutOfRangeError as OffsetOutOfRangeError,
         Permanent as Permanent,
         PriorityRangeError as PriorityRangeError,
-        QueueFullError as QueueFullError,
         QueueMovedError as QueueMovedError,
         QueueNameError as QueueNameError,
         ReaderNameError as ReaderNameError,
@@ -240,7 +240,7 @@ _HOMES = {
         "PriorityStoreStatistics",
     ),
     "engine.queue.fifo_queue": ("Queue", "QueueStatistics"),
-    "engine.queue.queue_errors": ("QueueBoundError", "QueueEmptyError"),
+    "engine.queue.queue_errors": ("QueueEmptyError", "QueueFullError"),
     "engine.queue.work": ("Lease", "MessageId", "QueueWork", "QueueWorkStatistics"),
     "engine.spool.dead_letters": ("DeadLetter", "DeadLetters"),
     "engine.spool.figures": ("SpoolStatistics",),
@@ -256,6 +256,7 @@ _HOMES = {
         "ExistsError",
         "ForeignFilesError",
         "ForkedError",
+        "FullError",
         "GroupNameError",
         "HubError",
         "KeySizeError",
@@ -268,7 +269,6 @@ _HOMES = {
         "OffsetOutOfRangeError",
         "Permanent",
         "PriorityRangeError",
-        "QueueFullError",
         "QueueMovedError",
         "QueueNameError",
         "ReaderNameError",

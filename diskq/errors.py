@@ -23,6 +23,7 @@ __all__ = [
     "DiskqError",
     "ExistsError",
     "ForeignFilesError",
+    "FullError",
     "GroupNameError",
     "HubError",
     "KeySizeError",
@@ -35,7 +36,6 @@ __all__ = [
     "OffsetOutOfRangeError",
     "Permanent",
     "PriorityRangeError",
-    "QueueFullError",
     "QueueMovedError",
     "QueueNameError",
     "ReaderNameError",
@@ -276,16 +276,6 @@ class ExistsError(DiskqError):
         self.reason = reason
 
 
-class QueueFullError(DiskqError):
-    """The queue holds as many messages as it may, leased ones included. Nothing was written."""
-
-    def __init__(self, name: str, limit: int, stored: int) -> None:
-        super().__init__(f"queue {name!r} holds {stored} messages: {limit} are allowed")
-        self.name = name
-        self.limit = limit
-        self.stored = stored
-
-
 class PriorityRangeError(DiskqError, ValueError):
     """The priority is outside the range that its queue allows. Nothing was written."""
 
@@ -439,10 +429,10 @@ class StagedError(DiskqError):
 # --- what the disk did ----------------------------------------------------------------------------
 
 
-class DiskFullError(DiskqError):
-    """No space is free: under the queue's own byte bound, in a quota, or on the disk itself.
+class FullError(DiskqError):
+    """There is no space: within `max_bytes`, `max_size` or a budget; or, as a `DiskFullError`, on the disk.
 
-    Nothing partial is left in the files and the queue stays usable: consume, free space, send again.
+    Nothing partial is left in the files and the store stays usable: consume, free space, send again.
     `accepted` counts the messages of a batch that were written nevertheless (always 0 for a single send). In
     a queue they are the first ones: repeat the batch from there. In a stream, whose partitions are written
     one after the other, they may be any: repeat it with `rest`, which holds the others in order.
@@ -455,6 +445,10 @@ class DiskFullError(DiskqError):
         self.reason = reason
         self.accepted = accepted
         self.rest = list(rest)
+
+
+class DiskFullError(FullError):
+    """The disk has no space, or the quota of the disk's user is used up. The store is as in `FullError`."""
 
 
 class StorageFailedError(DiskqError):

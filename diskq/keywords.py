@@ -75,8 +75,7 @@ class QueueKeywords(TypedDict, total=False):
     """Default: `None`. The queue's bound on disk, checksums and its logs included. None: only the disk's size
     bounds it."""
     on_full: OnFull
-    """Default: `"wait"`. At the bound: let senders wait, refuse (`DiskFullError`), or drop the oldest file.
-    """
+    """Default: `"wait"`. At the bound: let senders wait, refuse (`FullError`), or drop the oldest file."""
     budget: Budget | None
     """Default: `None`. A `DiskBudget`: a bound that this queue shares with others, in addition to its own."""
     memory_size: int
@@ -156,7 +155,7 @@ class StreamKeywords(TypedDict, total=False):
     budget: Budget | None
     """Default: `None`. A `DiskBudget`: a bound on the disk that this stream shares with others."""
     on_full: OnFull
-    """Default: `"wait"`. When the budget is used up: let senders wait, refuse (`DiskFullError`), or drop old
+    """Default: `"wait"`. When the budget is used up: let senders wait, refuse (`FullError`), or drop old
     segments."""
     age_rule: AgeRule
     """Default: `"newest"`. The message of a segment that must be older than `retention_max_age`: its
@@ -272,7 +271,7 @@ class PriorityKeywords(TypedDict, total=False):
     """Default: `16 * 1024 * 1024`. Larger messages are refused, whatever their queue allows."""
     on_full: OnFullQueue
     """Default: `"wait"`. In a channel, when a queue holds `max_size` messages: let senders wait, or refuse
-    (`QueueFullError`), as the engine and TaskFlux do."""
+    (`FullError`), as the engine and TaskFlux do."""
     strict: bool
     """Default: `False`. Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting."""
 

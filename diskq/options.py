@@ -176,7 +176,7 @@ class QueueOptions(_LoggedOptions):
     max_bytes: int | None = None
     """The queue's bound on disk, checksums and its logs included. None: only the disk's size bounds it."""
     on_full: OnFull = "wait"
-    """At the bound: let senders wait, refuse (`DiskFullError`), or drop the oldest file."""
+    """At the bound: let senders wait, refuse (`FullError`), or drop the oldest file."""
     budget: Budget | None = None
     """A `DiskBudget`: a bound that this queue shares with others, in addition to its own."""
     memory_size: int = 0
@@ -265,7 +265,7 @@ class StreamOptions(_LoggedOptions):
     budget: Budget | None = None
     """A `DiskBudget`: a bound on the disk that this stream shares with others."""
     on_full: OnFull = "wait"
-    """When the budget is used up: let senders wait, refuse (`DiskFullError`), or drop old segments."""
+    """When the budget is used up: let senders wait, refuse (`FullError`), or drop old segments."""
     age_rule: AgeRule = "newest"
     """The message of a segment that must be older than `retention_max_age`: its `newest`, as go-diskq
     promises, or its `oldest`, as go-diskq does."""
@@ -395,7 +395,7 @@ class PriorityOptions(_WriterOptions):
     """Larger messages are refused, whatever their queue allows."""
     on_full: OnFullQueue = "wait"
     """In a channel, when a queue holds `max_size` messages: let senders wait, or refuse
-    (`QueueFullError`), as the engine and TaskFlux do."""
+    (`FullError`), as the engine and TaskFlux do."""
     strict: bool = False
     """Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting."""
 

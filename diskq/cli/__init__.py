@@ -187,6 +187,8 @@ def _sentence(failure: Exception, advice: Mapping[type[Exception], str]) -> str:
     text = sentence(failure)
     for there, here in _HERE.items():
         text = text.replace(there, here)
-    if type(failure) in advice:
-        text += f"; {advice[type(failure)]}"
+    for kind in type(failure).__mro__:
+        if kind in advice:
+            text += f"; {advice[kind]}"
+            break
     return text

@@ -19,8 +19,8 @@ from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader import JournalReader
 from diskq.errors import (
-    DiskFullError,
     ForkedError,
+    FullError,
     HubError,
     LockedError,
     NotFoundError,
@@ -163,7 +163,7 @@ class HubStore:
         before = journal.next_offset
         try:
             journal.append_encoded(records.data)
-        except DiskFullError as full:
+        except FullError as full:
             self._sync(place, journal)
             raise self._error(
                 place, f"no room: {full.reason}", "RESOURCE_EXHAUSTED", is_temporary=True
@@ -209,7 +209,7 @@ class HubStore:
         if journal.synced_offset < journal.next_offset:
             try:
                 journal.sync()
-            except DiskFullError as full:
+            except FullError as full:
                 raise self._error(
                     place, f"no room: {full.reason}", "RESOURCE_EXHAUSTED", is_temporary=True
                 ) from full
@@ -352,7 +352,7 @@ class HubStore:
                 place.journal = Journal(path, options=self.options.journal, fs=self._fs, first_offset=first)
             except LockedError as locked:
                 raise HubError(str(locked), code="UNAVAILABLE", is_temporary=True) from locked
-            except DiskFullError as full:
+            except FullError as full:
                 raise HubError(
                     f"no room: {full.reason}", code="RESOURCE_EXHAUSTED", is_temporary=True
                 ) from full
@@ -363,7 +363,7 @@ class HubStore:
         del self._places[directory_name(place.client, place.name)]
         try:
             place.close()
-        except (StorageFailedError, DiskFullError, OSError) as failure:
+        except (StorageFailedError, FullError, OSError) as failure:
             log.report(
                 "close_failed",
                 "hub: %s could not be closed cleanly: %s",

@@ -38,6 +38,7 @@ _BY_CLASS: dict[type[DiskqError], Code] = {
     errors.DamagedStoreError: "DISKQ_CORRUPT",
     errors.DiskFullError: "DISKQ_DISK_FULL",
     errors.ForeignFilesError: "DISKQ_FORMAT",
+    errors.FullError: "DISKQ_DISK_FULL",
     errors.NotFoundError: "DISKQ_NOT_FOUND",
     errors.KeySizeError: "DISKQ_MESSAGE_SIZE",
     errors.LockedError: "DISKQ_LOCKED",

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 from diskq.options import OnFull
 
 __all__ = [
@@ -161,7 +161,7 @@ class DiskBudget:
             )
 
     def check_new(self, name: str, path: str, least: int) -> None:
-        """Raise DiskFullError if a new member, which needs `least` bytes to hold one message, never can.
+        """Raise FullError if a new member, which needs `least` bytes to hold one message, never can.
 
         What the present members need as long as they are open leaves too little. A queue or stream that
         exists is not refused: what is in it can be consumed.
@@ -170,7 +170,7 @@ class DiskBudget:
         with self._lock:
             members, fixed = len(self._shares), sum(share.fixed for share in self._shares)
         if fixed + least > self._room:
-            raise DiskFullError(
+            raise FullError(
                 path,
                 f"{name} needs {least} bytes for its own files and a first message, and the {members} open "
                 f"members of the budget of max_bytes={self._max_bytes} need {fixed} for theirs: "
@@ -415,10 +415,10 @@ class BudgetShare:
         self.notify = None
         self._budget._dropped.append(self)
 
-    def full_error(self, path: str, size: int) -> DiskFullError:
+    def full_error(self, path: str, size: int) -> FullError:
         """Return the error for a caller that does not wait."""
         budget = self._budget
-        return DiskFullError(
+        return FullError(
             path,
             f"{self.name} holds {self.used} bytes, {size} more do not fit into the budget of "
             f"max_bytes={budget.max_bytes} that {len(budget._shares)} share",

@@ -30,7 +30,7 @@ from diskq._native.core.append_buffer import (
     WAL_ROWS,
     AppendBuffer,
 )
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import write_all
 from diskq.storage.checksums import Row, Rows, checksum
@@ -195,7 +195,7 @@ def flush_to_the_end(flush: Callable[[], None], wals: Sequence[WriteAheadLog]) -
         try:
             flush()
             return
-        except DiskFullError:
+        except FullError:
             has_more = any(wal.free_space(is_last=wal is wals[-1]) for wal in wals)
 
 

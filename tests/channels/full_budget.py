@@ -24,7 +24,7 @@ async def fill(send: object, body: bytes) -> tuple[int, str]:
     while True:
         try:
             await send(body)  # type: ignore[operator]
-        except diskq.DiskFullError as full:
+        except diskq.FullError as full:
             return count, full.reason
         count += 1
 

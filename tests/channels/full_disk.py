@@ -57,7 +57,7 @@ async def fill(spool: diskq.SpoolChannel, start: int, most: int) -> dict[str, An
         try:
             try:
                 is_in = await send_patiently(spool, message(number))
-            except diskq.DiskFullError:
+            except diskq.FullError:
                 if accepted or has_synced:
                     raise
                 # A refusal is what tells an opened queue that the disk is full. The next sync removes the
@@ -65,9 +65,9 @@ async def fill(spool: diskq.SpoolChannel, start: int, most: int) -> dict[str, An
                 has_synced = True
                 await spool.sync()
                 is_in = await send_patiently(spool, message(number))
-        except diskq.DiskFullError as full:
+        except diskq.FullError as full:
             assert full.accepted == 0  # noqa: PT017 (no test, but what one runs)
-            return {"accepted": accepted + await fill_up(spool, number), "stopped_by": "DiskFullError"}
+            return {"accepted": accepted + await fill_up(spool, number), "stopped_by": "FullError"}
         if not is_in:
             return {"accepted": accepted, "stopped_by": "waiting"}
         accepted.append(number)
@@ -89,7 +89,7 @@ async def fill_up(spool: diskq.SpoolChannel, start: int) -> list[int]:
     numbers = list(range(start, start + 100))
     try:
         await spool.send_many(map(message, numbers))
-    except diskq.DiskFullError as full:
+    except diskq.FullError as full:
         return numbers[: full.accepted]
     return numbers
 
@@ -106,7 +106,7 @@ async def main(mount: str, on_full: Any, bound: int) -> dict[str, Any]:
     rounds = []
     for start in (0, 10_000):
         # What stands on the write-ahead log at the end may have found no room in the file. It is kept there.
-        with suppress(diskq.DiskFullError):
+        with suppress(diskq.FullError):
             async with diskq.open_spool(path, deliver=far_end.take, options=options) as spool:
                 rounds.append(await fill(spool, start, 2000))
                 rounds[-1]["free"] = bytes_free(mount)

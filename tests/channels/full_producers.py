@@ -28,7 +28,7 @@ def value(number: int) -> bytes:
 
 def leaving(word: str) -> contextlib.AbstractContextManager[None]:
     """Only messages in memory may find no space at the end; then leaving the block raises."""
-    return contextlib.suppress(diskq.DiskFullError) if word == "memory" else contextlib.nullcontext()
+    return contextlib.suppress(diskq.FullError) if word == "memory" else contextlib.nullcontext()
 
 
 async def stored(stream: str) -> list[bytes]:
@@ -45,7 +45,7 @@ async def streams(directory: str, word: Any) -> None:
         with leaving(word):
             async with diskq.open_producer(stream, **options) as producer:
                 assert producer.repairs == ()
-                with contextlib.suppress(diskq.DiskFullError):
+                with contextlib.suppress(diskq.FullError):
                     while True:
                         await producer.send(value(len(sent)))
                         sent.append(value(len(sent)))
@@ -72,7 +72,7 @@ def journals(directory: str, word: Any) -> None:
             assert journal.repairs == ()
             assert journal.next_offset == sent or (word == "memory" and journal.next_offset < sent)
             sent = journal.next_offset
-            with contextlib.suppress(diskq.DiskFullError):
+            with contextlib.suppress(diskq.FullError):
                 while True:
                     journal.append(value(sent), durability=word)
                     sent += 1

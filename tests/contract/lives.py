@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from diskq import DiskFullError, DiskqError, StorageFailedError
+from diskq import DiskqError, FullError, StorageFailedError
 from diskq.options import Durability
 from diskq.storage.fs import FULL_DISK_ERRNOS
 from diskq.testing import CrashFS, FaultFS
@@ -114,7 +114,7 @@ class Life:
         except StorageFailedError as failure:  # nobody knows
             self.errors.append(failure)
             batch, maybe = [], batch
-        except DiskFullError as full:
+        except FullError as full:
             self.errors.append(full)
             batch = batch[: full.accepted]
         except OSError as failure:  # of a batch, some may be in: those that are counted

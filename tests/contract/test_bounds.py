@@ -29,7 +29,7 @@ def on_disk(root: Path) -> int:
 async def filled(sender: Any, root: Path, most: int) -> int:
     """Send until it is refused, or twice the bound was sent. Returns the most bytes that were on the disk."""
     largest = sent = 0
-    with contextlib.suppress(diskq.DiskFullError):
+    with contextlib.suppress(diskq.FullError):
         while sent < 2 * most:
             await sender.send_many([b"x" * 4000] * max(2, most // 400_000))
             sent += 4000 * max(2, most // 400_000)
@@ -106,7 +106,7 @@ def test_a_store_that_can_never_hold_a_message_is_refused_at_its_open(kind: str,
             there = sorted(tmp_path.rglob("*"))
             try:
                 opened.enter_context(make(number))
-            except diskq.DiskFullError as error:
+            except diskq.FullError as error:
                 refused = str(error)
                 break
         assert refused is not None

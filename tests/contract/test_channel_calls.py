@@ -18,7 +18,7 @@ import pytest
 import trio
 
 import diskq
-from diskq import DiskFullError, DiskqError, StorageFailedError
+from diskq import DiskqError, FullError, StorageFailedError
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS
 from tests.channels.rig import blocked
@@ -207,7 +207,7 @@ class Writer(Program):
     def _failed(self, batch: list[bytes], failure: Exception) -> None:
         if len(batch) > 1 and self.handle.kind == "shards":
             return  # each has its part of it
-        if isinstance(failure, DiskFullError):
+        if isinstance(failure, FullError):
             self.sure.update(batch[: failure.accepted])
             self._refused(batch[failure.accepted :])
         elif len(batch) > 1:

@@ -248,7 +248,7 @@ def test_a_full_disk_at_the_open_is_reported_as_one(kind: Kind, verb: str) -> No
             fault = fs.fail(verb, turn, errno.ENOSPC, times=None)
             try:
                 kind.open(PATH, fs=fs, wal=True, **kind.small).close()
-            except diskq.DiskFullError as full:
+            except diskq.FullError as full:
                 full.__traceback__ = None
             if not fault.hits:
                 break

@@ -1,5 +1,5 @@
 # A full disk, from any write on. Law: after an error the message is not in the store, now or later; without
-# an error it is, at every durability; and the error is DiskFullError, never the kernel's own. When space is
+# an error it is, at every durability; and the error is FullError, never the kernel's own. When space is
 # free again, everything goes on.
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from diskq import DiskFullError
+from diskq import FullError
 from diskq.options import Durability
 from diskq.testing import FaultFS
 from tests.contract.kinds import DURABILITIES, Kind, body, engines
@@ -51,7 +51,7 @@ def test_what_was_refused_is_not_in_and_all_else_is(
                     store.put(batch[0], word)
                 else:
                     store.put_many(batch, word)
-            except DiskFullError as failure:
+            except FullError as failure:
                 refused += 1
                 batch = batch[: failure.accepted]
             accepted += batch
@@ -99,7 +99,7 @@ def test_where_nothing_more_fits_what_a_killed_process_left_is_there(
     fs.capacity(0)
     try:
         kind.open(PATH, fs=fs, wal=wal, **kind.small).close()
-    except DiskFullError:
+    except FullError:
         assert not is_marked, "each file that an open needs is there"
     fs.heal()
     assert kind.read(PATH, fs=fs) == accepted

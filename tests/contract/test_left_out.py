@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diskq import DiskFullError
+from diskq import FullError
 from diskq.testing import CrashFS, FaultFS
 from tests.contract.kinds import ENGINES, Kind, body, engines
 
@@ -43,7 +43,7 @@ def test_a_message_that_was_refused_is_not_in_and_each_other_is_in_once(
                 fill_up(kind, fs)
             try:
                 store.put(body(number, 50))
-            except DiskFullError:
+            except FullError:
                 assert store.accepted() == len(sent)
             else:
                 sent.append(body(number, 50))
@@ -61,7 +61,7 @@ def test_a_batch_says_how_many_of_it_are_in(kind: Kind) -> None:
         sent = [body(number) for number in range(1, 6)]
         try:
             store.put_many(sent)
-        except DiskFullError as full:
+        except FullError as full:
             sent = sent[: full.accepted]
         assert store.accepted() == 1 + len(sent)
         fs.heal()
@@ -85,7 +85,7 @@ def test_a_sync_reports_what_found_no_space(kind: Kind) -> None:
         fill_up(kind, fs)
         store.put(body(0))
         store.put(body(1))
-        with pytest.raises(DiskFullError):
+        with pytest.raises(FullError):
             store.sync()
         fs.heal()
         store.sync()

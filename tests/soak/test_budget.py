@@ -88,7 +88,7 @@ async def churn(directory: Path, counts: dict[str, int]) -> None:
                             while True:
                                 try:
                                     await queue.send(body(sent, own))
-                                except diskq.DiskFullError:
+                                except diskq.FullError:
                                     counts[f"{name} refused"] = counts.get(f"{name} refused", 0) + 1
                                     await trio.sleep(0.001)
                                 else:
@@ -121,7 +121,7 @@ async def churn(directory: Path, counts: dict[str, int]) -> None:
                     try:
                         await producer.send(body(sent, rng))
                         sent += 1
-                    except diskq.DiskFullError:
+                    except diskq.FullError:
                         counts[f"{name} refused"] = counts.get(f"{name} refused", 0) + 1
                         await trio.sleep(0.002)
                     if options.retention_max_bytes is not None and rng.random() < 0.005:
@@ -133,7 +133,7 @@ async def churn(directory: Path, counts: dict[str, int]) -> None:
         until = time.monotonic() + SECONDS
         with diskq.Queue(directory, "thread", options=diskq.QueueOptions(budget=budget)) as queue:
             while time.monotonic() < until:
-                with suppress(diskq.DiskFullError):
+                with suppress(diskq.FullError):
                     queue.put(body(sent, own))
                     sent += 1
                 if own.random() < 0.5:

@@ -45,7 +45,7 @@ from diskq.channels.core.slices import TimedGate, share_clock
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import NOTHING, Line
 from diskq.engine.log.sync import Sync
-from diskq.errors import DiskFullError, DiskqError, ForkedError, StorageFailedError
+from diskq.errors import DiskqError, ForkedError, FullError, StorageFailedError
 from diskq.storage.durations import Durations
 from diskq.storage.forks import notify_on_fork
 from diskq.storage.log_events import Log, Subject
@@ -578,14 +578,14 @@ class CommitLoop(ABC, Generic[E]):
             return
         while self._syncing and self._syncing.first <= number:
             full = self._not_durable(sync, is_replaced)
-            result = outcome.Error(DiskFullError(full.path, full.reason)) if full else NOTHING
+            result = outcome.Error(type(full)(full.path, full.reason)) if full else NOTHING
             self._syncing.wake_first(result)
 
     def _syncs_again(self, is_replaced: bool) -> bool:
         """True if another sync may succeed in what found no space in this one."""
         return False
 
-    def _not_durable(self, sync: Sync, is_replaced: bool) -> DiskFullError | None:
+    def _not_durable(self, sync: Sync, is_replaced: bool) -> FullError | None:
         """Return the error for the tasks that wait for everything; None if the sync covered everything."""
         return sync.left_out
 
@@ -593,12 +593,12 @@ class CommitLoop(ABC, Generic[E]):
         """Write what is staged; a full disk is logged."""
         try:
             self._writer.flush()
-        except DiskFullError as full:
+        except FullError as full:
             self._note_flushed(full)
         else:
             self._note_flushed(None)
 
-    def _note_flushed(self, full: DiskFullError | None) -> None:
+    def _note_flushed(self, full: FullError | None) -> None:
         """Note whether the flush succeeded: after a full disk the data is kept, and tried again."""
         if full is not None and not self._is_full:
             self._log.report("disk_full", "%s", full, path=full.path)

@@ -21,7 +21,7 @@ from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.channels.core.opening import Opening
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 from diskq.storage.log_events import Log
 
 __all__ = ["ThreadSender", "open_thread_sender"]
@@ -203,7 +203,7 @@ class _Bridge(Generic[T]):
         """Send the messages into the channel. Returns how many to try next."""
         try:
             await self._channel.send_many(messages)
-        except DiskFullError as full:
+        except FullError as full:
             self._sender._replace_first(len(messages), full.rest or messages[full.accepted :])
             if len(messages) > 1:
                 return 1  # together they may be larger than the space can ever be

@@ -8,7 +8,7 @@ from diskq.channels.core.commit_loop import CommitLoop, Engine
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.engine.log.committed_offset import CommittedOffset
 from diskq.engine.log.sync import Sync
-from diskq.errors import DiskFullError
+from diskq.errors import DiskFullError, FullError
 from diskq.storage.barrier import NO_ROOM
 
 __all__ = ["OffsetLoop"]
@@ -43,5 +43,5 @@ class OffsetLoop(CommitLoop[E]):
     def _narrow_gates(self) -> None:
         """Do nothing: this loop has no gates."""
 
-    def _not_durable(self, sync: Sync, is_replaced: bool) -> DiskFullError | None:
+    def _not_durable(self, sync: Sync, is_replaced: bool) -> FullError | None:
         return None if is_replaced else DiskFullError(self._path, f"{NO_ROOM}: commits are not durable")

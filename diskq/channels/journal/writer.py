@@ -131,7 +131,7 @@ class JournalWriter(Sender[int]):
         Waits while too much is unsynced. `Cancelled` means: the message is not in the journal. The wait for
         `synced` is not cancelled: the message is in by then.
 
-        Raises TypeError, ValueError (a naive datetime), MessageSizeError, KeySizeError, DiskFullError:
+        Raises TypeError, ValueError (a naive datetime), MessageSizeError, KeySizeError, FullError:
         the message is not in. Raises trio.BrokenResourceError after the disk failed: a reopen shows whether
         the message is in. Raises trio.ClosedResourceError.
         """
@@ -163,7 +163,7 @@ class JournalWriter(Sender[int]):
 
         Each is a value, (key, value), (key, value, timestamp) or (key, value, timestamp, type). Waits and
         raises as `send`. All messages are checked before the first is added; `Cancelled` means that none is
-        in. If the disk becomes full midway, `DiskFullError.accepted` is the number of messages that are in.
+        in. If the disk becomes full midway, `FullError.accepted` is the number of messages that are in.
         """
         await self._begin()
         level = chosen_durability(durability, self._durability)

@@ -171,7 +171,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         return next(self._arrivals)
 
     def _must_wait(self, sending: RecordSending) -> bool:
-        """True if the sender must wait. Raises QueueFullError by policy, or if it could never fit."""
+        """True if the sender must wait. Raises FullError by policy, or if it could never fit."""
         self._write_before()
         lines, count = sending.lines, sending.count
         queue = lines.queue

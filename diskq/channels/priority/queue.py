@@ -80,7 +80,7 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
         `Cancelled` means: the message is not in the queue. The wait for `synced` is not cancelled: the
         message is in by then.
 
-        Raises TypeError, PriorityRangeError, MessageSizeError, QueueFullError, DiskFullError: the message is
+        Raises TypeError, PriorityRangeError, MessageSizeError, FullError: the message is
         not in. Raises trio.BrokenResourceError after the disk failed: a reopen shows whether the message is
         in. Raises trio.ClosedResourceError.
         """
@@ -123,8 +123,8 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
         """Add messages with one write, each a body, or (priority, body). Returns their ids.
 
         `priority` is the default. Waits and raises as `send`. All messages are checked before the first is
-        added; `Cancelled` means that none is in. It waits for space for all of them; raises QueueFullError
-        if they can never fit. If the disk becomes full midway, `DiskFullError.accepted` is the number of
+        added; `Cancelled` means that none is in. It waits for space for all of them; raises FullError
+        if they can never fit. If the disk becomes full midway, `FullError.accepted` is the number of
         messages that are in.
         """
         bodies, keys = _parted(messages, priority)

@@ -19,7 +19,7 @@ from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.engine.priority.snapshot import SnapshotStopped, StateSnapshot
 from diskq.engine.priority.steps import PrioritySteps
-from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.errors import DiskFullError, DiskqError, FullError, StorageFailedError
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.log_events import Log
 
@@ -154,7 +154,7 @@ class Snapshots:
         """Return a new exception for a waiting task: two tasks must not raise the same one."""
         if isinstance(failure, OSError) and failure.errno not in FULL_DISK_ERRNOS:
             copy: Exception = OSError(*failure.args)
-        elif isinstance(failure, OSError | DiskFullError):
+        elif isinstance(failure, OSError | FullError):
             copy = DiskFullError(self._engine.path, f"no room for a snapshot ({failure})")
         else:
             copy = failure

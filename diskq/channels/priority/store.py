@@ -209,7 +209,7 @@ class open_priority_store(OpeningEngine[PriorityStoreChannel, PriorityStore]):  
     - `preallocate=True`: Write zeros ahead of the log, which makes a sync cheaper.
     - `max_message_size=16 * 1024 * 1024`: Larger messages are refused, whatever their queue allows.
     - `on_full="wait"`: In a channel, when a queue holds `max_size` messages: let senders wait, or refuse
-      (`QueueFullError`), as the engine and TaskFlux do.
+      (`FullError`), as the engine and TaskFlux do.
     - `strict=False`: Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting.
     """
 

@@ -31,7 +31,7 @@ from diskq.channels.core.waiting_line import Line
 from diskq.engine.queue.steps import QueueSteps
 from diskq.engine.queue.tail import FifoTail
 from diskq.engine.queue.work import QueueWork
-from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.errors import DiskqError, FullError, StorageFailedError
 from diskq.options import Durability, QueueOptions
 from diskq.storage.status_file import DiskBound
 
@@ -189,7 +189,7 @@ class QueueLoop(AdmittingLoop[QueueSteps, Sending]):
             while done < len(bodies):
                 try:
                     done = self.engine.tail.accept_many(bodies, done, is_held=is_held)
-                except DiskFullError as full:
+                except FullError as full:
                     full.accepted += done
                     raise
         finally:
@@ -358,7 +358,7 @@ class QueueLoop(AdmittingLoop[QueueSteps, Sending]):
 
     def _relieve(self) -> None:
         try:
-            with contextlib.suppress(DiskFullError):
+            with contextlib.suppress(FullError):
                 self.engine.tail.relieve()
         except (DiskqError, OSError) as failure:
             self._break(failure)

@@ -90,7 +90,7 @@ class QueueChannel(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         Waits while the queue is full (`on_full="wait"`) or too much is unsynced. `Cancelled` means:
         the message is not in the queue. The wait for `synced` is not cancelled: the message is in by then.
 
-        Raises TypeError if `body` is not bytes, MessageSizeError, DiskFullError: the message is not in.
+        Raises TypeError if `body` is not bytes, MessageSizeError, FullError: the message is not in.
         Raises trio.BrokenResourceError after the disk failed: a reopen shows whether the message is in.
         Raises trio.ClosedResourceError.
         """
@@ -136,7 +136,7 @@ class QueueChannel(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         """Add messages next to each other, in order, with one system call if one file takes them all.
 
         Waits and raises as `send`. All messages are checked before the first is added; `Cancelled` means
-        that none is in. If the disk becomes full midway, `DiskFullError.accepted` is the number of messages
+        that none is in. If the disk becomes full midway, `FullError.accepted` is the number of messages
         that are in.
         """
         batch = list(messages)
@@ -421,7 +421,7 @@ class open_queue(OpeningEngine[QueueChannel, Queue]):  # noqa: N801 (it is used 
       files are delivered.
     - `max_bytes=None`: The queue's bound on disk, checksums and its logs included. None: only the disk's size
       bounds it.
-    - `on_full="wait"`: At the bound: let senders wait, refuse (`DiskFullError`), or drop the oldest file.
+    - `on_full="wait"`: At the bound: let senders wait, refuse (`FullError`), or drop the oldest file.
     - `budget=None`: A `DiskBudget`: a bound that this queue shares with others, in addition to its own.
     - `memory_size=0`: With `durability="memory"`: up to this many bytes of messages stay in memory, and those
       received while they are there are never written. 0: `memory` messages are written soon.

@@ -19,7 +19,7 @@ from diskq.channels.spool.dead_letters import SpoolDeadLetters
 from diskq.channels.spool.pacing import Pacing
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.trial import FailedTry, Trial, single_error
-from diskq.errors import DiskFullError, StorageFailedError
+from diskq.errors import FullError, StorageFailedError
 from diskq.messages import Batch
 from diskq.options import SpoolOptions
 from diskq.storage.backoff import backoff
@@ -110,7 +110,7 @@ class Delivery:
                 self._release(is_done)
             if options.commit == "synced":
                 # The queue reports a full disk; deliveries go on.
-                with contextlib.suppress(DiskFullError):
+                with contextlib.suppress(FullError):
                     await loop.barrier(with_metadata=True)
             self._on_change()
 
@@ -214,7 +214,7 @@ class Delivery:
         try:
             # Short, and must not be left half done.
             await self._loop.event_loop.shielded(self._dead_letters.add, letters)
-        except DiskFullError as full:
+        except FullError as full:
             self.trial.complain(full)
             raise Again(self.pacing.failed()) from full
         self.trial.bury(failed)

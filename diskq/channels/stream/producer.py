@@ -73,7 +73,7 @@ class StreamProducer(Sender[Position]):
         Waits while too much is unsynced, or while the budget is full (`on_full="wait"`). `Cancelled` means:
         the message is not in the stream. The wait for `synced` is not cancelled: the message is in by then.
 
-        Raises TypeError, ValueError (a naive datetime), MessageSizeError, KeySizeError, DiskFullError:
+        Raises TypeError, ValueError (a naive datetime), MessageSizeError, KeySizeError, FullError:
         the message is not in. Raises trio.BrokenResourceError after the disk failed: a reopen shows whether
         the message is in. Raises trio.ClosedResourceError.
         """
@@ -113,7 +113,7 @@ class StreamProducer(Sender[Position]):
 
         Each is a value, (key, value) or (key, value, timestamp); `key` and `timestamp` are the defaults.
         Waits and raises as `send`. All messages are checked before the first is added; `Cancelled` means that
-        none is in. If the disk becomes full midway, `DiskFullError.accepted` is the number of messages that
+        none is in. If the disk becomes full midway, `FullError.accepted` is the number of messages that
         are in.
         """
         await self._begin()
@@ -203,7 +203,7 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
     - `max_message_size=16 * 1024 * 1024`: Larger values are refused.
     - `max_key_size=64 * 1024`: Longer keys are refused.
     - `budget=None`: A `DiskBudget`: a bound on the disk that this stream shares with others.
-    - `on_full="wait"`: When the budget is used up: let senders wait, refuse (`DiskFullError`), or drop old
+    - `on_full="wait"`: When the budget is used up: let senders wait, refuse (`FullError`), or drop old
       segments.
     - `age_rule="newest"`: The message of a segment that must be older than `retention_max_age`: its `newest`,
       as go-diskq promises, or its `oldest`, as go-diskq does.

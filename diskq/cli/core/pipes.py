@@ -15,7 +15,7 @@ import trio
 from diskq.cli.core.framing import JOINERS, SPLITTERS
 from diskq.cli.core.stdio import stdin, stdout
 from diskq.cli.core.terminal import note, printable, progress
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 from diskq.messages import JournalMessage, Message
 
 __all__ = [
@@ -85,7 +85,7 @@ class Sent:
         """Count `count` messages after the block, or those that were accepted before the disk was full."""
         try:
             yield
-        except DiskFullError as full:
+        except FullError as full:
             self.count += full.accepted
             raise
         self.count += count

@@ -9,10 +9,10 @@ from diskq.cli.priority import verbs as priority_verbs
 from diskq.cli.priority.view import check_store
 from diskq.errors import (
     DiskFullError,
+    FullError,
     LockedError,
     MessageSizeError,
     NotFoundError,
-    QueueFullError,
 )
 from diskq.tools.json_lines import JOB
 
@@ -145,7 +145,7 @@ ADVICE: dict[type[Exception], str] = {
     LockedError: "or wait for it: --wait 30s",
     DiskFullError: "receive messages, or free space",
     MessageSizeError: "the limit of a queue is fixed when it is made",
-    QueueFullError: "receive some first",
+    FullError: "receive some first",
     NotFoundError: "see `diskq priority queues`; `diskq priority create` makes one",
 }
 

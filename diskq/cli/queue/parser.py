@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diskq.cli.core.parsing import IN, OUT, CommandParser, Commands, add_command, add_noun
 from diskq.cli.queue import verbs as queue_verbs
-from diskq.errors import DiskFullError, LockedError, MessageSizeError
+from diskq.errors import FullError, LockedError, MessageSizeError
 from diskq.options import QueueOptions
 
 __all__ = ["add_parser", "add_send"]
@@ -93,7 +93,7 @@ EXAMPLES_CLEAR = """
 # What to do about it, where the error itself cannot know that a person is at the command line.
 ADVICE: dict[type[Exception], str] = {
     LockedError: "or wait for it: --wait 30s",
-    DiskFullError: "receive or clear it, free space, or raise --max-bytes",
+    FullError: "receive or clear it, free space, or raise --max-bytes",
     MessageSizeError: "raise --max-message-size",
 }
 

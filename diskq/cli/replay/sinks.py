@@ -24,7 +24,7 @@ from diskq.cli.core.parsing import CommandError, UsageError
 from diskq.cli.core.pipes import MessageOutput
 from diskq.cli.journal.view import JOURNALS_OWN, check_journal, is_a_journal
 from diskq.cli.stream.view import STREAMS_OWN, StreamView, is_stream
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 from diskq.messages import NULL_TIMESTAMP, JournalMessage
 from diskq.options import StreamOptions
 from diskq.tools.json_lines import journal_line, stream_line
@@ -51,7 +51,7 @@ class _StoreSink:
 
     def landed(self, failure: BaseException) -> int:
         # In a stream they may be any of them (`rest` has the others). Then all of them come again.
-        return failure.accepted if isinstance(failure, DiskFullError) and not failure.rest else 0
+        return failure.accepted if isinstance(failure, FullError) and not failure.rest else 0
 
 
 class _Out(_StoreSink):

@@ -12,7 +12,7 @@ from diskq.cli.spool import status as spool_status
 from diskq.cli.spool import verbs as spool_verbs
 from diskq.cli.spool.view import check_spool
 from diskq.engine.spool.files import SPOOL
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 
 __all__ = ["add_parser"]
 
@@ -116,7 +116,7 @@ EXAMPLES_PURGE = """
 """
 
 # What to do about it, where the error itself cannot know that a person is at the command line.
-ADVICE = QUEUE_ADVICE | {DiskFullError: "let it be delivered, free space, or raise --max-bytes"}
+ADVICE = QUEUE_ADVICE | {FullError: "let it be delivered, free space, or raise --max-bytes"}
 
 
 def add_parser(nouns: Commands) -> None:

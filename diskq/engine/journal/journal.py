@@ -103,7 +103,7 @@ class Journal(LogEngine):
         Without a timestamp (an aware datetime, or nanoseconds since the Unix epoch) it gets the current time;
         with NULL_TIMESTAMP it has none. `type` is a number of 0 to 255. `offset`: the one that it must get.
         Returns when it is as durable as `durability` (else the options) says. Raises TypeError, ValueError,
-        MessageSizeError, KeySizeError, OffsetMismatchError and DiskFullError, after which the
+        MessageSizeError, KeySizeError, OffsetMismatchError and FullError, after which the
         message is not in the journal, and StorageFailedError, after which it may or may not be.
         """
         word = self.log.durability(durability)
@@ -130,7 +130,7 @@ class Journal(LogEngine):
 
         An item is a value, (key, value), (key, value, timestamp) or (key, value, timestamp, type). All are
         checked before the first is appended. `offset`: the one that the first must get. Raises as `append`:
-        if the disk is full midway, the first `DiskFullError.accepted` are in the journal all the same.
+        if the disk is full midway, the first `FullError.accepted` are in the journal all the same.
         """
         word = self.log.durability(durability)
         batch = self.steps.checked_many(messages)

@@ -23,7 +23,7 @@ from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, leav
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.log.trust import trust_of_points
-from diskq.errors import DiskFullError, MessageSizeError, OffsetMismatchError
+from diskq.errors import FullError, MessageSizeError, OffsetMismatchError
 from diskq.options import JournalOptions
 from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import Replacement, keep_path
@@ -223,9 +223,9 @@ class JournalSteps(DirectorySteps):
                     done = self.buffer.append_many(batch, done, mode)
                 except OSError as failure:
                     self.log.append_failed(failure)
-        except DiskFullError as full:
+        except FullError as full:
             accepted = self.next_offset - first
-            raise DiskFullError(full.path, full.reason, accepted, batch[accepted:]) from full.__cause__
+            raise type(full)(full.path, full.reason, accepted, batch[accepted:]) from full.__cause__
         except OSError as failure:
             failure.add_note(f"{self.next_offset - first} messages of the batch were accepted")
             raise
@@ -245,8 +245,8 @@ class JournalSteps(DirectorySteps):
                     self.log.append_failed(failure)
             if not is_held:
                 self.log.flush()
-        except DiskFullError as full:
-            raise DiskFullError(full.path, full.reason, self.next_offset - first) from full.__cause__
+        except FullError as full:
+            raise type(full)(full.path, full.reason, self.next_offset - first) from full.__cause__
 
     def checked(self, value: Value, key: Key, timestamp: When, type: int) -> tuple[bytes, Key, When, int]:
         """Return value, key, timestamp and type as the compiled calls take them.

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.sync import Sync
-from diskq.errors import BusyError, DiskFullError, DiskqError, ForkedError
+from diskq.errors import BusyError, DiskqError, ForkedError, FullError
 from diskq.storage.fs import FileSystem
 
 __all__ = ["SharedCall", "SharedSyncs"]
@@ -77,7 +77,7 @@ class SharedCall:
         self._awake.acquire()
 
     @property
-    def left_out(self) -> DiskFullError | None:
+    def left_out(self) -> FullError | None:
         """If set, there was no space for some messages that are held in memory: they are not durable."""
         return None if self.sync is None else self.sync.left_out
 

@@ -29,7 +29,7 @@ from functools import wraps
 from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 from diskq._native.core.thread_guard import ThreadGuard
-from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.errors import DiskqError, FullError, StorageFailedError
 from diskq.storage.barrier import NO_ROOM, Barrier
 from diskq.storage.fs import FileSystem
 from diskq.storage.log_events import Log
@@ -45,7 +45,7 @@ class Sync:
     barrier: Barrier
     state: Any
     """What is durable once it is complete, in a form that only the code that prepared it reads."""
-    left_out: DiskFullError | None = None
+    left_out: FullError | None = None
     """If set, there was no space to write some of what was accepted: it will not be durable."""
     written: int = 0
     """The number of bytes, of all ever accepted, that are durable once it is complete."""

@@ -24,7 +24,7 @@ from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.shared_sync import SharedCall, SharedSyncs
 from diskq.engine.log.sync import Sync, Synced, exclusive
 from diskq.engine.log.thread_line import ThreadLines
-from diskq.errors import BusyError, DiskFullError, DiskqError, LockedError
+from diskq.errors import BusyError, DiskFullError, DiskqError, FullError, LockedError
 from diskq.options import DURABILITY_WORDS, Durability, checked_durability
 from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import NO_ROOM, Barrier, PendingSyncs, Replacement, close_all, write_over
@@ -571,7 +571,7 @@ class LogWriter(Synced, Dropped):
                 has_rest = form.flush_records()
             except OSError as failure:
                 # A sync of the files meets the same, and judges it.
-                with contextlib.suppress(DiskFullError, OSError):
+                with contextlib.suppress(FullError, OSError):
                     self.append_failed(failure)
                 return None
             try:
@@ -604,7 +604,7 @@ class LogWriter(Synced, Dropped):
         left_out = None
         try:
             self._format.gather(full)
-        except DiskFullError as refused:
+        except FullError as refused:
             left_out = refused
         except OSError as failure:
             self.fail(failure)
@@ -629,7 +629,7 @@ class LogWriter(Synced, Dropped):
         return self._format.accepted_bytes - self._pointed_bytes >= _POINT_EVERY
 
     def _freeze(
-        self, handles: tuple[int, ...], metadata: tuple[Replacement, ...], left_out: DiskFullError | None
+        self, handles: tuple[int, ...], metadata: tuple[Replacement, ...], left_out: FullError | None
     ) -> Sync:
         self._check_idle()
         if metadata:

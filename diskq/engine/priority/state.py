@@ -11,7 +11,7 @@ from diskq._native.priority.codec import ADD, CREATE, DELETE, REMOVE
 from diskq._native.priority.key_order import MOST_BUCKETS, BucketOrder, HeapOrder, KeyOrder
 from diskq._native.priority.record_table import RecordTable
 from diskq._native.priority.state_codec import QueueHead
-from diskq.errors import PriorityRangeError, QueueFullError, QueueNameError
+from diskq.errors import FullError, PriorityRangeError, QueueNameError
 
 __all__ = [
     "DEFAULT",
@@ -81,10 +81,12 @@ class StoredQueue:
         return not count or self.max_size is None or self.table.stored + count <= self.max_size
 
     def check_room(self, count: int) -> None:
-        """Raises QueueFullError if it may not hold `count` more messages."""
+        """Raises FullError if it may not hold `count` more messages."""
         if not self.has_room_for(count):
             assert self.max_size is not None
-            raise QueueFullError(self.name, self.max_size, self.table.stored)
+            raise FullError(
+                f"queue {self.name!r}", f"holds {self.table.stored} messages: {self.max_size} are allowed"
+            )
 
     def check_priorities(self, lowest: int, highest: int) -> None:
         """Raises PriorityRangeError if one of the two is outside this queue's range."""

@@ -27,6 +27,7 @@ from diskq.engine.priority.state import DEFAULT, IMPLEMENTATIONS, KeyRange, Stor
 from diskq.errors import (
     DiskFullError,
     ExistsError,
+    FullError,
     LeaseError,
     MessageSizeError,
     NotFoundError,
@@ -582,7 +583,7 @@ class PrioritySteps(DirectorySteps):
                     stop = self._append_encoded(done, encode, is_held=is_held)
             except OSError as failure:
                 self.log.append_failed(failure, done)
-            except DiskFullError as full:
+            except FullError as full:
                 full.accepted += done
                 raise
             try:
@@ -656,7 +657,7 @@ class PrioritySteps(DirectorySteps):
         assert self._snapshot is None, "one snapshot at a time"
         try:
             self.log.flush()
-        except DiskFullError:
+        except FullError:
             self.put_off_snapshots()
             raise
         lsn = self.next_lsn - 1

@@ -103,7 +103,7 @@ class PriorityStore(LogEngine):
         - `preallocate=True`: Write zeros ahead of the log, which makes a sync cheaper.
         - `max_message_size=16 * 1024 * 1024`: Larger messages are refused, whatever their queue allows.
         - `on_full="wait"`: In a channel, when a queue holds `max_size` messages: let senders wait, or refuse
-          (`QueueFullError`), as the engine and TaskFlux do.
+          (`FullError`), as the engine and TaskFlux do.
         - `strict=False`: Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting.
         """
         self._fs = fs or OsFileSystem()
@@ -172,7 +172,7 @@ class PriorityStore(LogEngine):
         """Add one message; the smallest `priority` is received first. Returns its id.
 
         Returns when it is as durable as `durability` (else the options) says, and can be received by then.
-        Raises TypeError, QueueFullError, PriorityRangeError, MessageSizeError, NotFoundError
+        Raises TypeError, FullError, PriorityRangeError, MessageSizeError, NotFoundError
         and DiskFullError, after which it is not in the queue; and StorageFailedError, after which it may or
         may not be.
         """
@@ -188,7 +188,7 @@ class PriorityStore(LogEngine):
     ) -> range:
         """Add messages, of one priority or each with its own, with one write. Returns their ids.
 
-        All are checked before the first is added. Raises as `put`; `DiskFullError.accepted` is the
+        All are checked before the first is added. Raises as `put`; `FullError.accepted` is the
         number of messages that are in the queue all the same.
         """
         if type(queue) is not StoredQueue:
@@ -250,7 +250,7 @@ class PriorityStore(LogEngine):
     def ack_many(
         self, queue: StoredQueue, records: Iterable[PriorityRecord], *, durability: Durability | None = None
     ) -> None:
-        """Acknowledge messages as `ack`, with one write. `DiskFullError.accepted` is the number that are."""
+        """Acknowledge messages as `ack`, with one write. `FullError.accepted` is the number that are."""
         if type(queue) is not StoredQueue:
             raise _no_queue(queue)
         word = self.log.durability(durability)

@@ -13,10 +13,10 @@ from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.shared_sync import SharedCall
 from diskq.engine.log.sync import exclusive
 from diskq.engine.queue.files import QueuePosition
-from diskq.engine.queue.queue_errors import QueueBoundError, QueueEmptyError
+from diskq.engine.queue.queue_errors import QueueEmptyError, QueueFullError
 from diskq.engine.queue.steps import QueueStatistics, QueueSteps
 from diskq.engine.queue.tail import Body
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 from diskq.keywords import QueueKeywords
 from diskq.options import Durability, QueueOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem
@@ -85,7 +85,7 @@ class Queue(LogEngine):
           the files are delivered.
         - `max_bytes=None`: The queue's bound on disk, checksums and its logs included. None: only the disk's
           size bounds it.
-        - `on_full="wait"`: At the bound: let senders wait, refuse (`DiskFullError`), or drop the oldest file.
+        - `on_full="wait"`: At the bound: let senders wait, refuse (`FullError`), or drop the oldest file.
         - `budget=None`: A `DiskBudget`: a bound that this queue shares with others, in addition to its own.
         - `memory_size=0`: With `durability="memory"`: up to this many bytes of messages stay in memory, and
           those received while they are there are never written. 0: `memory` messages are written soon.
@@ -123,7 +123,7 @@ class Queue(LogEngine):
 
         Returns when it is as durable as `durability` (else the options) says. At `max_bytes`, with
         `on_full="wait"`, it waits until another thread has taken messages: up to `timeout` seconds (None:
-        without limit), and not at all without `block`. Raises QueueBoundError, which is a `queue.Full`, if
+        without limit), and not at all without `block`. Raises QueueFullError, which is a `queue.Full`, if
         there is no space then, or with another `on_full`, or in a budget; TypeError, MessageSizeError and
         DiskFullError, after which the message is not in the queue; and StorageFailedError, after which it may
         or may not be.
@@ -163,7 +163,7 @@ class Queue(LogEngine):
             try:
                 while self._remove_obstacle(len(body) + self.steps.tail.overhead_of(is_held), is_held):
                     pass
-            except QueueBoundError:
+            except QueueFullError:
                 if may_wait:
                     return False
                 raise
@@ -179,7 +179,7 @@ class Queue(LogEngine):
         """Add messages at the end, in order, with as few system calls as they allow. Returns how many.
 
         All are checked before the first is added. Raises as `put`, and does not wait for space;
-        `DiskFullError.accepted` is the number of messages that are in the queue all the same.
+        `FullError.accepted` is the number of messages that are in the queue all the same.
         """
         self.log.check_usable()
         batch = [self.steps.tail.checked(body) for body in messages]
@@ -201,7 +201,7 @@ class Queue(LogEngine):
                 while self._remove_obstacle(len(batch[done]) + overhead, is_held):
                     pass
                 done = self.steps.tail.accept_many(batch, done, is_held=is_held)
-            except DiskFullError as full:
+            except FullError as full:
                 full.accepted += done
                 raise
         if not self.steps.sync_if_due() and word == "synced":
@@ -211,14 +211,14 @@ class Queue(LogEngine):
     def _remove_obstacle(self, size: int, is_held: bool) -> bool:
         """Remove what keeps `size` bytes from being accepted. True if something was: look again.
 
-        Raises QueueBoundError if only a reader of the queue, or another member of the budget, could.
+        Raises QueueFullError if only a reader of the queue, or another member of the budget, could.
         """
         obstacle = self.steps.tail.obstacle(size, is_held=is_held)
         if obstacle == "unsynced":
             self.steps.sync_without_memory()
         elif obstacle is not None:
             full = self.steps.quota.full_error(size, obstacle)
-            raise QueueBoundError(full.path, full.reason)
+            raise QueueFullError(full.path, full.reason)
         return obstacle is not None
 
     # --- getting ----------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import queue
 
-from diskq.errors import DiskFullError, DiskqError
+from diskq.errors import DiskqError, FullError
 
-__all__ = ["QueueBoundError", "QueueEmptyError"]
+__all__ = ["QueueEmptyError", "QueueFullError"]
 
 
 class QueueEmptyError(DiskqError, queue.Empty):
@@ -18,5 +18,5 @@ class QueueEmptyError(DiskqError, queue.Empty):
         self.name = name
 
 
-class QueueBoundError(DiskFullError, queue.Full):
+class QueueFullError(FullError, queue.Full):
     """The message would pass `max_bytes` or the budget, or no space came in time. It is a `queue.Full`."""

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from diskq._native.queue.memory_tier import MemoryTier
 from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.sealed_files import SealedFiles
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile
 from diskq.storage.budget import BLOCK, WALS_IN_A_BUDGET, BudgetShare
@@ -84,7 +84,7 @@ class QueueQuota:
         return has_wal
 
     def check_new(self) -> None:
-        """Raise DiskFullError if a new queue could never hold a message in the budget, for lack of space."""
+        """Raise FullError if a new queue could never hold a message in the budget, for lack of space."""
         if self._options.budget is not None:
             least = self._fixed + BLOCK * (_BLOCKS_OF_A_FILE + 1) + _HEADROOM
             self._options.budget.check_new(self._files.what, self._files.directory, least)
@@ -200,7 +200,7 @@ class QueueQuota:
     def obstacle(self, size: int, head: QueuePosition) -> Generator[Act, QueuePosition, Obstacle | None]:
         """Yield acts that free space for `size` more bytes without waiting.
 
-        Returns what still keeps them from being accepted. Raises DiskFullError if they will never fit.
+        Returns what still keeps them from being accepted. Raises FullError if they will never fit.
         """
         obstacle: Obstacle | None = None
         if self._options.max_bytes is not None:
@@ -299,11 +299,11 @@ class QueueQuota:
         """True if `size` more bytes would pass `max_bytes`, whatever a barrier removes."""
         return self._options.max_bytes is not None and not self._drops and not self._fits(size)
 
-    def full_error(self, size: int, obstacle: Obstacle = "full") -> DiskFullError:
+    def full_error(self, size: int, obstacle: Obstacle = "full") -> FullError:
         """Return the error for a caller that does not wait, for an obstacle that no sync removes."""
         if obstacle != "full" and self.share is not None:
             return self.share.full_error(self._files.directory, size)
-        return DiskFullError(
+        return FullError(
             self._files.directory,
             f"queue {self._files.name!r} holds {self.counted + self._tier.size} bytes, "
             f"{size} more would pass max_bytes={self._options.max_bytes}",

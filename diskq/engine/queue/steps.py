@@ -27,7 +27,7 @@ from diskq.engine.queue.overwritten import is_of_another_program
 from diskq.engine.queue.parts import QueueParts
 from diskq.engine.queue.recovery import QueueRecovery, Recovered, redo_source
 from diskq.engine.queue.tail import FifoTail
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile, void_rows
 from diskq.storage.barrier import Replacement
@@ -371,7 +371,7 @@ class QueueSteps(LogSteps):
         """
         is_due = self.log.after_append()
         if is_due and (share := self.quota.share) is not None and share.is_contended:
-            with contextlib.suppress(DiskFullError):
+            with contextlib.suppress(FullError):
                 self.tail.relieve()
             if self._sealed.leaving:
                 self.log.run(self.log.prepare(full=True))
@@ -425,7 +425,7 @@ class QueueSteps(LogSteps):
             self.log.flush()
             if self.wants_metadata(full):
                 self.tail.end_oversized_file()
-        except DiskFullError:
+        except FullError:
             self._is_spill_due = is_spill_due and self.tail.can_end_consumed_file
             if self.tier.count or self.head.position < self.tail.position:
                 raise  # otherwise all was taken, and need not be in a file

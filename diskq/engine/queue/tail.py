@@ -22,7 +22,7 @@ from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.head import FifoHead
 from diskq.engine.queue.parts import QueueParts
 from diskq.engine.queue.quota import Act, Obstacle
-from diskq.errors import DiskFullError, MessageSizeError
+from diskq.errors import FullError, MessageSizeError
 from diskq.options import Durability
 from diskq.storage.fs import FULL_DISK_ERRNOS
 
@@ -312,7 +312,7 @@ class FifoTail:
             try:
                 self._append.make_room_for_rows()
                 self._roll()
-            except (DiskFullError, OSError) as failure:
+            except (FullError, OSError) as failure:
                 if isinstance(failure, OSError) and failure.errno not in FULL_DISK_ERRNOS:
                     raise
                 # Where even its checksums cannot be completed: they go with it.

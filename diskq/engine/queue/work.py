@@ -41,7 +41,7 @@ from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.queue_errors import QueueEmptyError
 from diskq.engine.queue.steps import QueueSteps
-from diskq.errors import DiskFullError, DiskqError, LeaseError
+from diskq.errors import DiskqError, FullError, LeaseError
 from diskq.keywords import QueueWorkKeywords
 from diskq.options import QueueWorkOptions, chosen_options
 from diskq.storage.arguments import check_is
@@ -621,7 +621,7 @@ class QueueWork(Closing):
         """Put pending acknowledgements, and these rows, into the page cache."""
         if self._pending_acks:
             if not self._are_acked_written():
-                with contextlib.suppress(DiskFullError):
+                with contextlib.suppress(FullError):
                     self._queue.log.flush()
             rows = [*self._pending_rows(), *rows]
         try:

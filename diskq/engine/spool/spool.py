@@ -27,7 +27,7 @@ from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.figures import TICK, SpoolFigures, SpoolStatistics
 from diskq.engine.spool.files import SPOOL, SpoolStatus
 from diskq.engine.spool.trial import FailedTry, Pace, Trial
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 from diskq.keywords import SpoolKeywords
 from diskq.messages import Batch
 from diskq.options import Durability, SpoolOptions, chosen_options
@@ -326,7 +326,7 @@ class Spool(Closing):
             self._queue.log.lines.note_taken(count)
         if options.commit == "synced":
             # The queue reports a full disk; deliveries go on.
-            with contextlib.suppress(DiskFullError):
+            with contextlib.suppress(FullError):
                 self._queue.sync()
         self._notify()
         self._keep_status()
@@ -377,7 +377,7 @@ class Spool(Closing):
             letters = self._cursor.dead_letters(self._cursor.batch(), failed.given_up, failed.reason)
         try:
             self.dead_letters.add(letters)
-        except DiskFullError as full:
+        except FullError as full:
             self._trial.complain(full)
             raise _TryAgain(self._pace.failed()) from full
         with self._queue.guard:

@@ -17,7 +17,7 @@ from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.segment import TripletSegment
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 from diskq.options import Budget, OnFull
 from diskq.storage.budget import BLOCK, BudgetShare, Refusal
 from diskq.storage.fs import FileSystem
@@ -88,7 +88,7 @@ class StreamDiskShare:
         return _FIXED_BLOCKS * BLOCK + partitions * of_each + logs
 
     def check_new(self, partitions: int, logs: int) -> None:
-        """Raise DiskFullError if a new stream could never hold a message in the budget, for lack of space."""
+        """Raise FullError if a new stream could never hold a message in the budget, for lack of space."""
         self.settle_roll_size(partitions)
         least = self._fixed_size(partitions, logs) + _LITTLE
         self._budget.check_new(f"stream {self._files.path}", self._files.path, least)
@@ -191,7 +191,7 @@ class StreamDiskShare:
     def obstacle(self, size: int, router: StreamRouter, *, may_drop: bool) -> BudgetObstacle | None:
         """Return what keeps `size` more bytes on disk from being accepted now; None if nothing does.
 
-        Extends the lease if it can. `may_drop` is False after nothing could be dropped. Raises DiskFullError
+        Extends the lease if it can. `may_drop` is False after nothing could be dropped. Raises FullError
         if they will never fit.
         """
         share = self.share
@@ -217,6 +217,6 @@ class StreamDiskShare:
         drops = self.has_retention or share.on_full == "drop_oldest"
         return share.on_refusal(has_old=drops and may_drop and bool(self._complete))
 
-    def full_error(self, size: int) -> DiskFullError:
+    def full_error(self, size: int) -> FullError:
         assert self.share is not None
         return self.share.full_error(self._files.path, size)

@@ -42,7 +42,7 @@ from diskq.engine.stream.settings import StreamSettings, read_settings, settings
 from diskq.engine.stream.time_summary import forget_from, forget_removed
 from diskq.engine.stream.transactions import roll_forward as rollforward
 from diskq.engine.stream.transactions.transaction import Intent, Transaction, forget_finished, pending
-from diskq.errors import DiskFullError, DiskqError, MessageSizeError, StorageFailedError
+from diskq.errors import DiskFullError, DiskqError, FullError, MessageSizeError, StorageFailedError
 from diskq.options import StreamOptions
 from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import Barrier, Replacement, keep_path
@@ -503,9 +503,9 @@ class StreamSteps(DirectorySteps):
                     done = self.router.append_many(batch, done, key, timestamp, mode)
                 except OSError as failure:
                     self.log.append_failed(failure)
-        except DiskFullError as full:
+        except FullError as full:
             accepted = sum(self.router.taken().values())
-            raise DiskFullError(
+            raise type(full)(
                 full.path, full.reason, accepted, self.router.left_out(batch)
             ) from full.__cause__
         except OSError as failure:
@@ -595,7 +595,7 @@ class StreamSteps(DirectorySteps):
         try:
             varuint = self._framing.varuint
             rollforward.roll_forward(self, self._fs, intent, varuint=varuint, is_new=is_new)
-        except DiskFullError as full:
+        except FullError as full:
             which = f"epoch {intent.epoch} of sink {intent.sink!r}"
             reason = f"the disk is full; {which} is committed, and continues when the stream is opened again"
             refused = DiskFullError(self.path, reason)
@@ -759,7 +759,7 @@ class StreamSteps(DirectorySteps):
         if self._disk_share is not None and self.share is not None:
             self._disk_share.settle(self.router)
 
-    def full_error(self, size: int) -> DiskFullError:
+    def full_error(self, size: int) -> FullError:
         """Return the error for the obstacles `over_budget` and `others`, for a caller that will not wait."""
         assert self._disk_share is not None
         return self._disk_share.full_error(size)

@@ -20,7 +20,7 @@ from diskq.engine.stream.retention import RetentionReport
 from diskq.engine.stream.steps import Item, Key, StreamSteps, Value, When, key_maker
 from diskq.engine.stream.transactions import roll_forward as rollforward
 from diskq.engine.stream.transactions.transaction import Committed, Transaction, forget_finished
-from diskq.errors import DiskFullError
+from diskq.errors import DiskFullError, FullError
 from diskq.keywords import StreamKeywords
 from diskq.options import Durability, StreamOptions, chosen_options
 from diskq.storage.arguments import check_is
@@ -97,8 +97,8 @@ class Stream(LogEngine):
         - `max_message_size=16 * 1024 * 1024`: Larger values are refused.
         - `max_key_size=64 * 1024`: Longer keys are refused.
         - `budget=None`: A `DiskBudget`: a bound on the disk that this stream shares with others.
-        - `on_full="wait"`: When the budget is used up: let senders wait, refuse (`DiskFullError`), or drop
-          old segments.
+        - `on_full="wait"`: When the budget is used up: let senders wait, refuse (`FullError`), or drop old
+          segments.
         - `age_rule="newest"`: The message of a segment that must be older than `retention_max_age`: its
           `newest`, as go-diskq promises, or its `oldest`, as go-diskq does.
         - `keep_for_groups=False`: Retention, and `on_full="drop_oldest"`, keep what the slowest consumer
@@ -126,7 +126,7 @@ class Stream(LogEngine):
         Without a key it gets one of 32 random hex digits, as go-diskq makes them; without a timestamp
         (an aware datetime, or nanoseconds since the Unix epoch) the current time. Returns when it is as
         durable as `durability` (else the options) says. Raises TypeError, ValueError, MessageSizeError,
-        KeySizeError and DiskFullError, after which the message is not in the stream, and
+        KeySizeError and FullError, after which the message is not in the stream, and
         StorageFailedError, after which it may or may not be.
         """
         word = self.log.durability(durability)
@@ -156,7 +156,7 @@ class Stream(LogEngine):
 
         An item is a value, (key, value) or (key, value, timestamp); `key` and `timestamp` are for those
         that have none. All are checked before the first is appended. Raises as `append`: if the disk is
-        full midway some are in the stream all the same, and `DiskFullError.rest` are those that are not.
+        full midway some are in the stream all the same, and `FullError.rest` are those that are not.
         """
         word = self.log.durability(durability)
         batch = self.steps.checked_many(messages, key, timestamp)
@@ -222,7 +222,7 @@ class Stream(LogEngine):
     def _show(self, word: Durability) -> None:
         """Write the index entries of accepted messages. If that fails, the next message is refused."""
         if word != "memory":
-            with contextlib.suppress(DiskFullError, OSError):
+            with contextlib.suppress(FullError, OSError):
                 self.log.flush()
 
     def _drop(self) -> None:

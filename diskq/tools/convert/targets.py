@@ -18,8 +18,8 @@ from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
 from diskq.errors import (
     DiskqError,
+    FullError,
     MessageSizeError,
-    QueueFullError,
 )
 from diskq.options import (
     LARGEST_PAYLOAD,
@@ -263,7 +263,7 @@ class _Store(Target):
             try:
                 queue.check_room(self._admitted[name])
                 self._store.steps.checked(queue, part.values, list(part.priorities or ()))  # type: ignore[arg-type]
-            except (QueueFullError, MessageSizeError, ValueError) as failure:
+            except (FullError, MessageSizeError, ValueError) as failure:
                 at = self._first_bad(queue, part)
                 raise mapper.refuse(
                     part, at, f"{failure}; the queue in the target does not accept it"

@@ -49,7 +49,7 @@ async def fill(queue: diskq.QueueChannel, body: bytes = BODY) -> int:
             queue.send_nowait(body)
             sent += 1
             await trio.lowlevel.checkpoint()
-    except (trio.WouldBlock, diskq.DiskFullError):
+    except (trio.WouldBlock, diskq.FullError):
         return sent
 
 
@@ -241,7 +241,7 @@ async def test_a_thread_that_frees_space_wakes_waiting_senders(tmp_path):
 
     def engine() -> None:
         with diskq.Queue(tmp_path, "a", options=diskq.QueueOptions(budget=budget, on_full="reject")) as queue:
-            with suppress(diskq.DiskFullError):
+            with suppress(diskq.FullError):
                 while True:
                     queue.put(BODY)
             has_filled.set()
@@ -292,11 +292,11 @@ async def test_a_queue_that_rejects_names_the_budget_in_its_error():
         opened(disk, budget, "b", on_full="reject") as (b,),
     ):
         await fill(a)
-        with pytest.raises(diskq.DiskFullError, match="budget of max_bytes=1048576 that 2 share") as told:
+        with pytest.raises(diskq.FullError, match="budget of max_bytes=1048576 that 2 share") as told:
             await b.send_many([BODY] * 50)
         assert told.value.path == DIRECTORY
         assert "queue 'b'" in told.value.reason
-        with pytest.raises(diskq.DiskFullError, match="budget"):
+        with pytest.raises(diskq.FullError, match="budget"):
             b.send_nowait(bytes(50 * KIB))
         assert b.depth == 0
 
@@ -346,7 +346,7 @@ async def test_what_can_never_fit_is_refused_at_once(on_full):
     disk, budget = crash_disk(), budget_of(1024)
     async with opened(disk, budget, "a", "b", on_full=on_full) as (a, b):
         await b.send(BODY)
-        with trio.fail_after(60), pytest.raises(diskq.DiskFullError, match="budget"):
+        with trio.fail_after(60), pytest.raises(diskq.FullError, match="budget"):
             await a.send(bytes(1100 * KIB))
         assert b.depth == 1
         assert b.statistics().dropped == 0
@@ -383,7 +383,7 @@ async def test_all_files_together_stay_within_the_budget(autojump_clock):
         async def produce(queue: diskq.QueueChannel, size: int) -> None:
             nonlocal worst
             for _ in range(800):
-                with suppress(diskq.DiskFullError):  # c, where it has nothing to drop
+                with suppress(diskq.FullError):  # c, where it has nothing to drop
                     await queue.send(b"y" * size)
                 worst = max(worst, size_on(disk))
             left.remove(queue)
@@ -487,9 +487,9 @@ async def test_a_producer_that_rejects_names_the_budget_in_its_error():
     stream = producing(disk, budget=budget, partition_count=1, on_full="reject")
     async with opened(disk, budget, "a") as (a,), stream as producer:
         await fill(a)
-        with pytest.raises(diskq.DiskFullError, match=r"stream /q/s holds .* budget of max_bytes=1048576"):
+        with pytest.raises(diskq.FullError, match=r"stream /q/s holds .* budget of max_bytes=1048576"):
             await producer.send_many([bytes(1000)] * 40)
-        with pytest.raises(diskq.DiskFullError, match="budget"):
+        with pytest.raises(diskq.FullError, match="budget"):
             producer.send_nowait(bytes(40_000))
         assert producer.statistics().next_offsets == {0: 0}
 
@@ -614,7 +614,7 @@ async def test_a_spool_whose_far_end_comes_back_makes_room_for_the_others(autoju
         opened(disk, budget, "other") as (other,),
         trio.open_nursery() as nursery,
     ):
-        with suppress(diskq.DiskFullError):
+        with suppress(diskq.FullError):
             for _ in range(2000):
                 await spool.send(BODY)
         assert spool.statistics().depth > 500

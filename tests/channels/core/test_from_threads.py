@@ -174,7 +174,7 @@ async def test_what_found_no_room_until_the_end_is_an_error_and_counted(disk, au
     async with opened(disk, max_bytes=2**20, segment_size=2**16, on_full="reject") as queue:
         while outcome_of(queue.send_nowait, bytes(10_000)) is None:
             pass
-        with pytest.raises(diskq.DiskFullError):  # noqa: PT012
+        with pytest.raises(diskq.FullError):  # noqa: PT012
             async with open_thread_sender(queue) as sender:
                 for _ in range(3):
                     sender.put_nowait(bytes(20_000))

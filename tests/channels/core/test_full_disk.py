@@ -19,10 +19,10 @@ BESIDE = 192 * 1024
 @pytest.mark.parametrize(
     "on_full, bound, stopped_by",
     [
-        ("wait", 0, "DiskFullError"),
+        ("wait", 0, "FullError"),
         ("drop_oldest", BOUND, "nothing"),
         pytest.param("wait", BOUND, "waiting", marks=pytest.mark.exhaustive),
-        pytest.param("reject", BOUND, "DiskFullError", marks=pytest.mark.exhaustive),
+        pytest.param("reject", BOUND, "FullError", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_spool_on_a_full_disk(tmp_path, on_full, bound, stopped_by):

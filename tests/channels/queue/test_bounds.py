@@ -42,7 +42,7 @@ async def fill(queue: diskq.QueueChannel, size: int = 1020) -> int:
         while True:
             queue.send_nowait(body(sent, size))
             sent += 1
-    except (trio.WouldBlock, diskq.DiskFullError):
+    except (trio.WouldBlock, diskq.FullError):
         return sent
 
 
@@ -145,10 +145,10 @@ async def test_a_full_queue_refuses_with_on_full_reject():
     async with opened(fault_disk(), max_bytes=64 * KIB, on_full="reject") as queue:
         sent = await fill(queue)
         for call in (queue.send(BODY), queue.send_many([BODY]), queue.send(BODY, durability="synced")):
-            with pytest.raises(diskq.DiskFullError, match="max_bytes=65536") as raised:
+            with pytest.raises(diskq.FullError, match="max_bytes=65536") as raised:
                 await call
             assert raised.value.accepted == 0
-        with pytest.raises(diskq.DiskFullError):
+        with pytest.raises(diskq.FullError):
             queue.send_nowait(BODY)
         assert queue.depth == sent
         await queue.receive_many(20)
@@ -183,7 +183,7 @@ async def test_a_batch_for_a_full_queue_is_in_whole_or_not_at_all():
     async with opened(fault_disk(), max_bytes=64 * KIB, on_full="reject") as queue:
         sent = await fill(queue)
         await queue.receive_many(16)
-        with pytest.raises(diskq.DiskFullError) as raised:
+        with pytest.raises(diskq.FullError) as raised:
             await queue.send_many([BODY] * 40)
         assert raised.value.accepted == 0
         assert queue.depth == sent - 16
@@ -216,9 +216,9 @@ async def test_what_can_never_fit_is_refused_at_once(on_full, autojump_clock):
     async with opened(fault_disk(), max_bytes=64 * KIB, on_full=on_full) as queue:
         await queue.send(BODY)
         for call in (lambda: queue.send(bytes(70 * KIB)), lambda: queue.send_many([BODY] * 100)):
-            with trio.fail_after(60), pytest.raises(diskq.DiskFullError):
+            with trio.fail_after(60), pytest.raises(diskq.FullError):
                 await call()
-        with pytest.raises(diskq.DiskFullError):
+        with pytest.raises(diskq.FullError):
             queue.send_nowait(bytes(70 * KIB))
         assert drain(queue) == [BODY]
         await queue.send(BODY)
@@ -240,7 +240,7 @@ async def test_the_disk_never_holds_more_than_the_bound(on_full):
         for number in range(500):
             try:
                 await queue.send(body(number))
-            except diskq.DiskFullError:
+            except diskq.FullError:
                 refused += 1
                 await trio.lowlevel.checkpoint()
             worst = max(worst, bytes_on(disk))
@@ -365,11 +365,11 @@ async def test_a_full_disk_raises_in_the_sender_and_nothing_partial_is_left(dura
         size = len(disk.inner.read(data_path()))
         disk.capacity(500)
         for call in (queue.send(BODY), queue.send_many([b"x" * 300] * 2)):
-            with pytest.raises(diskq.DiskFullError) as raised:
+            with pytest.raises(diskq.FullError) as raised:
                 await call
             assert raised.value.accepted == 0
             assert isinstance(raised.value.__cause__, OSError)
-        with pytest.raises(diskq.DiskFullError):
+        with pytest.raises(diskq.FullError):
             queue.send_nowait(BODY)
         assert len(disk.inner.read(data_path())) == size
         assert queue.depth == 1
@@ -389,7 +389,7 @@ async def test_only_whose_message_did_not_fit_hears_of_the_full_disk():
         for number in range(16):
             tasks.start_soon(number, queue.send, body(number))
         await blocked()
-        refused = {number for number in range(16) if isinstance(tasks[number], diskq.DiskFullError)}
+        refused = {number for number in range(16) if isinstance(tasks[number], diskq.FullError)}
         assert len(refused) == 12
         assert len({id(tasks[number]) for number in refused}) == 12
         disk.capacity(None)
@@ -405,7 +405,7 @@ async def test_a_batch_that_the_disk_refused_midway_can_be_repeated_from_where_i
         bodies = [body(number) for number in range(600)]
         await queue.send(b"before")
         disk.capacity(300 * KIB)
-        with pytest.raises(diskq.DiskFullError) as raised:
+        with pytest.raises(diskq.FullError) as raised:
             await queue.send_many(bodies)
         accepted = raised.value.accepted
         assert 0 < accepted < 300
@@ -422,7 +422,7 @@ async def test_a_full_disk_can_be_drained_which_makes_room():
         await queue.send_many(bodies)
         await queue.sync()
         disk.capacity(0)
-        with pytest.raises(diskq.DiskFullError):
+        with pytest.raises(diskq.FullError):
             await queue.send(BODY)
         got = [await queue.receive() for _ in range(10)]
         async with queue.receiving(10) as block:
@@ -455,7 +455,7 @@ async def test_memory_messages_that_find_no_room_are_kept_and_written_when_there
         await queue.sync()
         disk.capacity(0)
         await queue.send(b"second")
-        with pytest.raises(diskq.DiskFullError):
+        with pytest.raises(diskq.FullError):
             await queue.sync()
         assert queue.depth == 2
         await trio.sleep(1)
@@ -492,7 +492,7 @@ async def test_the_metadata_names_the_file_although_memory_messages_were_receive
         disk.capacity(200)  # enough for metadata, and for no body of the next ones
         await queue.send_many([BODY, BODY, BODY], durability="memory")
         assert len(await queue.receive_many(3)) == 3
-        with pytest.raises(diskq.DiskFullError):
+        with pytest.raises(diskq.FullError):
             await queue.sync()
         assert metadata(disk.inner) == (0, 0, 9, 0, 9)
         disk.capacity(None)
@@ -503,7 +503,7 @@ async def test_the_metadata_names_the_file_although_memory_messages_were_receive
 
 async def test_memory_messages_that_find_no_room_until_the_end_are_missed_aloud():
     disk = fault_disk()
-    with pytest.raises(diskq.DiskFullError):  # noqa: PT012
+    with pytest.raises(diskq.FullError):  # noqa: PT012
         async with opened(disk, durability="memory") as queue:
             await queue.send(b"first")
             await queue.sync()

@@ -185,17 +185,17 @@ async def test_the_next_sender_gets_the_full_disk_error_and_receivers_go_on():
         await queue.send(b"written", durability="written")
         disk.capacity(0)
         accepted = 0
-        with pytest.raises(diskq.DiskFullError):  # noqa: PT012
+        with pytest.raises(diskq.FullError):  # noqa: PT012
             while True:
                 await queue.send(b"%d" % accepted)
                 accepted += 1
-        with pytest.raises(diskq.DiskFullError):
+        with pytest.raises(diskq.FullError):
             await queue.send(b"refused")
-        with pytest.raises(diskq.DiskFullError):
+        with pytest.raises(diskq.FullError):
             queue.send_nowait(b"refused")
-        with pytest.raises(diskq.DiskFullError):
+        with pytest.raises(diskq.FullError):
             await queue.send(b"refused", durability="synced")
-        with pytest.raises(diskq.DiskFullError):
+        with pytest.raises(diskq.FullError):
             await queue.sync()
         assert queue.depth == 1 + accepted
         assert await queue.receive() == b"written"
@@ -209,7 +209,7 @@ async def test_the_next_sender_gets_the_full_disk_error_and_receivers_go_on():
 
 async def test_messages_that_never_fit_on_the_disk_are_reported_at_the_close():
     disk = fault_disk()
-    with pytest.raises(diskq.DiskFullError):  # noqa: PT012
+    with pytest.raises(diskq.FullError):  # noqa: PT012
         async with opened(disk, **FIRST) as queue:
             await queue.send(b"first", durability="synced")
             await queue.send(b"second")

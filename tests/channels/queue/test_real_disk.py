@@ -51,14 +51,15 @@ async def fill(queue: diskq.QueueChannel, start: int, on_full: str | None) -> in
         try:
             with trio.fail_after(0.3):
                 await queue.send(body(number))
-        except (diskq.DiskFullError, trio.TooSlowError) as refused:
+        except (diskq.FullError, trio.TooSlowError) as refused:
             told = type(refused)
             break
         number += 1
     else:
         assert on_full == "drop_oldest"
         return number
-    assert told is (trio.TooSlowError if on_full == "wait" else diskq.DiskFullError)
+    at_the_bound = {"wait": trio.TooSlowError, "reject": diskq.FullError}
+    assert told is at_the_bound.get(str(on_full), diskq.DiskFullError)
     return number
 
 

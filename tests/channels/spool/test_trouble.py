@@ -52,7 +52,7 @@ async def test_on_a_full_disk_deliveries_go_on_and_messages_are_taken_again(disk
         spool.pause()
         await spool.send_many([b"x" * 1000] * 50)
         fs.capacity(100)
-        with pytest.raises(diskq.DiskFullError):
+        with pytest.raises(diskq.FullError):
             await spool.send(b"y" * 5000)
         spool.resume()
         await spool.drained()
@@ -67,7 +67,7 @@ async def test_on_a_full_disk_deliveries_go_on_and_messages_are_taken_again(disk
 async def is_taken(spool: diskq.SpoolChannel, body: bytes) -> bool:
     try:
         await spool.send(body)
-    except diskq.DiskFullError:
+    except diskq.FullError:
         return False
     return True
 
@@ -111,7 +111,7 @@ async def test_what_cannot_become_a_dead_letter_stays_and_is_tried_again(disk, f
         assert spool.statistics().buried == 1
     assert far_end.got == [b"1"]
     assert [letter.body for letter in dead_letters_in(disk)] == [b"0"]
-    assert sum("cannot deliver: DiskFullError" in message for message in caplog.messages) == 1
+    assert sum("cannot deliver: FullError" in message for message in caplog.messages) == 1
 
 
 async def test_a_spool_opens_on_a_full_disk_and_delivers(disk, autojump_clock):

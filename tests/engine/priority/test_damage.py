@@ -13,7 +13,7 @@ import pytest
 
 from diskq.engine.priority.files import StorePoint
 from diskq.engine.priority.store import PriorityStore
-from diskq.errors import CorruptionError, DamagedStoreError, DiskFullError, UnsupportedFormatError
+from diskq.errors import CorruptionError, DamagedStoreError, DiskFullError, FullError, UnsupportedFormatError
 from diskq.testing import CrashFS, FaultFS, PowerCut
 from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
@@ -567,13 +567,13 @@ def test_a_full_disk_refuses_and_the_state_is_whole():
             try:
                 store.put_many(queue, [bytes(50)] * 12)
                 accepted += 12
-            except DiskFullError as full:
+            except FullError as full:
                 accepted += full.accepted
             assert store.info(queue).stored == accepted == store.next_lsn
             is_acked = True
             try:
                 store.ack(queue, record)
-            except DiskFullError:
+            except FullError:
                 is_acked = False
             assert record.is_settled == is_acked
             fs.capacity(None)

@@ -13,7 +13,7 @@ from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.retention import retain
 from diskq.engine.stream.stream import Stream
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 from diskq.options import StreamOptions
 from diskq.storage.budget import DiskBudget
 from diskq.storage.fs import FileSystem
@@ -31,7 +31,7 @@ def size_on(fs: CrashFS) -> int:
 
 def filled(queue: Queue, length: int = 1000) -> int:
     sent = 0
-    with contextlib.suppress(DiskFullError):
+    with contextlib.suppress(FullError):
         while True:
             queue.put(bytes(length))
             sent += 1
@@ -47,7 +47,7 @@ def test_a_refusal_names_the_budget_and_there_is_space_when_another_member_was_d
     a, b = two(disk(), DiskBudget(1024 * KIB), on_full=on_full)
     with a, b:
         count = filled(a)
-        with pytest.raises(DiskFullError, match=r"queue 'b' in /q holds .* budget of max_bytes=1048576"):
+        with pytest.raises(FullError, match=r"queue 'b' in /q holds .* budget of max_bytes=1048576"):
             b.put_many([bytes(1000)] * 50)
         assert b.depth == 0
         assert len(drained(a)) == count
@@ -67,7 +67,7 @@ def test_all_files_are_counted_and_stay_within_it():
             if number % 3 == 0:
                 try:
                     b.put(bytes(number % 500))
-                except DiskFullError:
+                except FullError:
                     b.get_many(20)
             assert size_on(fs) <= 512 * KIB, budget.statistics()
         statistics = budget.statistics()
@@ -115,7 +115,7 @@ def test_a_queue_opens_though_its_files_are_more_than_the_budget_and_can_be_drai
     a, b = two(fs, budget)
     with a, b:
         for queue in (a, b):
-            with pytest.raises(DiskFullError):
+            with pytest.raises(FullError):
                 queue.put(b"no")
         assert drained(a) == bodies(2000, 1000)
         a.sync()
@@ -127,7 +127,7 @@ def test_a_queue_opens_though_its_files_are_more_than_the_budget_and_can_be_drai
 def test_each_members_own_bound_holds_in_a_budget():
     with opened(disk(), "a", budget=DiskBudget(1024 * KIB), max_bytes=128 * KIB, on_full="reject") as a:
         filled(a)
-        with pytest.raises(DiskFullError, match="max_bytes=131072"):
+        with pytest.raises(FullError, match="max_bytes=131072"):
             a.put(bytes(1000))
         assert 90 < a.depth < 128
 
@@ -144,7 +144,7 @@ def test_a_full_disk_leaves_all_members_whole_and_they_go_on_when_there_is_room(
     def put(index: int, body: bytes) -> bool:
         try:
             queues[index].put(body)
-        except DiskFullError as full:
+        except FullError as full:
             reasons.add(full.reason[:16])
             return False
         sent[index].append(body)
@@ -177,7 +177,7 @@ def test_after_a_kill_a_full_budget_is_full_again_and_nothing_is_lost():
     a, b = two(after, DiskBudget(512 * KIB), **options)
     with a, b:
         for queue in (a, b):
-            with pytest.raises(DiskFullError):
+            with pytest.raises(FullError):
                 queue.put_many([bytes(1000)] * 64)
         assert size_on(after) <= 512 * KIB
         assert len(drained(a)) == counts[0]
@@ -196,7 +196,7 @@ def appended(its: Stream, count: int, length: int = 500) -> int:
     for number in range(count):
         try:
             its.append(bytes(length), key=b"%d" % number)
-        except DiskFullError:
+        except FullError:
             return number
     return count
 
@@ -240,9 +240,7 @@ def test_a_stream_is_refused_at_the_budget_and_goes_on_when_there_is_room(on_ful
     with stream(fs, budget, on_full=on_full, partition_count=1) as its:
         count = appended(its, 5000)
         assert 500 < count < 2000
-        with pytest.raises(
-            DiskFullError, match=r"stream /s holds .* budget of max_bytes=1048576 that 1 share"
-        ):
+        with pytest.raises(FullError, match=r"stream /s holds .* budget of max_bytes=1048576 that 1 share"):
             its.append_many([bytes(500)] * 50)
         assert its.next_offsets == (count,)
         retain(fs, its.files, now_ns=0, max_bytes=1)  # as another process's vacuum does
@@ -295,7 +293,7 @@ def test_a_transaction_that_finds_no_room_is_refused_before_it_is_committed():
         staged = stage(fs, {0: triples(600, 700)}, count=1)
         appended(its, 5000)
         before = its.next_offsets
-        with pytest.raises(DiskFullError, match="budget"):
+        with pytest.raises(FullError, match="budget"):
             its.commit(transaction(staged))
         assert its.next_offsets == before
         retain(fs, its.files, now_ns=0, max_bytes=1)
@@ -312,7 +310,7 @@ def test_a_queue_and_a_stream_share_and_the_older_of_them_drops_for_the_other():
     ):
         appended(old, 900)
         kept = filled(rest)
-        with pytest.raises(DiskFullError):
+        with pytest.raises(FullError):
             new.put_many([bytes(1000)] * 80)  # the other one is asked, and does so when it is used next
         appended(old, 20)
         assert old.files.partition(0).bases()[0] > 0

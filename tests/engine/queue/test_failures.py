@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diskq.engine.queue.fifo_queue import Queue
-from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.errors import DiskFullError, DiskqError, FullError, StorageFailedError
 from diskq.options import Durability
 from diskq.testing import CrashFS, FaultFS
 from tests.engine.queues import (
@@ -128,7 +128,7 @@ def fill(queue: Queue, in_batches_of: int) -> list[bytes]:
         batch = bodies(in_batches_of, start=len(sent))
         try:
             queue.put_many(batch)
-        except DiskFullError as full:
+        except FullError as full:
             return sent + batch[: full.accepted]
         sent += batch
 
@@ -241,7 +241,7 @@ def test_consuming_makes_room_on_a_full_disk():
         queue.put_many(bodies(50))
         queue.sync()
         fs.capacity(0)
-        with suppress(DiskFullError):
+        with suppress(FullError):
             while True:
                 queue.put(body(50))
         beyond = queue.statistics().sent - 50
@@ -396,7 +396,7 @@ class Witness:
             batch = batch[: queue.steps.accepted_total - before]
             self.accepted += batch
             raise
-        except DiskFullError as full:
+        except FullError as full:
             self.accepted += batch[: full.accepted]
             raise
         self.accepted += batch

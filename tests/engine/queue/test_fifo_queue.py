@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskq.engine.queue.fifo_queue import Queue
-from diskq.errors import DiskFullError, LockedError, MessageSizeError, QueueNameError
+from diskq.errors import FullError, LockedError, MessageSizeError, QueueNameError
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.testing import CrashFS, FaultFS
@@ -968,12 +968,12 @@ def test_what_was_written_under_other_limits_is_delivered(is_killed):
 def test_a_full_queue_rejects_and_takes_again_when_there_is_room():
     with opened(disk(), max_bytes=64 * 1024, on_full="reject") as queue:
         sent: list[bytes] = []
-        with suppress(DiskFullError):
+        with suppress(FullError):
             while True:
                 queue.put(body(len(sent)))
                 sent.append(body(len(sent)))
         assert queue.depth == len(sent) > 300
-        with pytest.raises(DiskFullError, match="max_bytes=65536"):
+        with pytest.raises(FullError, match="max_bytes=65536"):
             queue.put(body(len(sent)))
         assert queue.get_many(200) == sent[:200]
         queue.put(b"there is room")
@@ -982,7 +982,7 @@ def test_a_full_queue_rejects_and_takes_again_when_there_is_room():
 
 def test_of_a_batch_that_does_not_fit_it_is_known_how_many_are_in():
     with opened(disk(), max_bytes=64 * 1024, on_full="reject") as queue:
-        with pytest.raises(DiskFullError) as full:
+        with pytest.raises(FullError) as full:
             queue.put_many(bodies(2000))
         assert 300 < full.value.accepted == queue.depth < 700
         assert drained(queue) == bodies(full.value.accepted)
@@ -991,7 +991,7 @@ def test_of_a_batch_that_does_not_fit_it_is_known_how_many_are_in():
 def test_a_message_that_would_never_fit_is_refused_and_nothing_is_given_up_for_it():
     with opened(disk(), max_bytes=64 * 1024, on_full="drop_oldest") as queue:
         queue.put_many(bodies(10))
-        with pytest.raises(DiskFullError):
+        with pytest.raises(FullError):
             queue.put(b"x" * 64 * 1024)
         assert drained(queue) == bodies(10)
 
@@ -1065,7 +1065,7 @@ def test_the_bound_holds_on_the_disk_checksums_included(on_full, durability, siz
         while is_full < 300:
             try:
                 queue.put(body(number, size))
-            except DiskFullError:
+            except FullError:
                 break
             number += 1
             is_full += queue.statistics().dropped > 0
@@ -1084,7 +1084,7 @@ def test_a_queue_that_stays_full_stays_in_few_files(on_full):
                 try:
                     queue.put_nowait(body(number, 1000))
                     break
-                except DiskFullError:
+                except FullError:
                     queue.get()
         files = [path for path in fs.files() if path.endswith(".dat") and path != meta()]
     assert len(files) <= 10
@@ -1120,7 +1120,7 @@ def test_a_bounded_queue_loses_from_its_head_alone_and_only_where_that_is_the_po
             accepted = len(batch)
             try:
                 queue.put_many(batch)
-            except DiskFullError as full:
+            except FullError as full:
                 assert on_full == "reject"
                 accepted = full.accepted
             model += batch[:accepted]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import diskq
-from diskq import DiskFullError, Queue, QueueBoundError, QueueEmptyError, QueueWork
+from diskq import FullError, Queue, QueueEmptyError, QueueFullError, QueueWork
 from tests.engine.queues import disk, failing_disk, opened
 
 MOST_SECONDS = 30.0
@@ -62,7 +62,7 @@ def bounded(**options: Any) -> Queue:
     """A queue that is full."""
     queue = opened(disk(), max_bytes=100_000, segment_size=2_000, **options)
     for size in (1024, 1, 0):
-        with suppress(DiskFullError):
+        with suppress(FullError):
             while True:
                 queue.put_nowait(b"x" * size)
     return queue
@@ -169,7 +169,7 @@ def test_a_full_queue_raises_what_queue_queue_raises() -> None:
         ):
             with pytest.raises(stdlib.Full):
                 put(b"x" * 1024)
-        with pytest.raises(QueueBoundError, match="max_bytes=100000"):
+        with pytest.raises(QueueFullError, match="max_bytes=100000"):
             queue.put(b"x" * 1024, True, 0.001)
 
 
@@ -215,7 +215,7 @@ def test_a_put_that_waits_is_woken_when_another_thread_takes_messages(take: str)
 
 
 def test_a_message_that_never_fits_is_refused_at_once() -> None:
-    with opened(disk(), max_bytes=100_000) as queue, pytest.raises(DiskFullError):
+    with opened(disk(), max_bytes=100_000) as queue, pytest.raises(FullError):
         queue.put(b"x" * 150_000)
 
 

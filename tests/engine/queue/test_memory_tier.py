@@ -13,7 +13,7 @@ import pytest
 from diskq._native.queue.memory_tier import PLACE_SIZE
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.work import QueueWork
-from diskq.errors import DiskFullError, MessageSizeError, StorageFailedError
+from diskq.errors import FullError, MessageSizeError, StorageFailedError
 from diskq.options import DURABILITY_WORDS, QueueOptions
 from diskq.storage.budget import DiskBudget
 from diskq.storage.fs import FileSystem
@@ -315,15 +315,15 @@ def test_a_full_disk_loses_nothing_while_the_process_lives():
         queue.put_many(bodies(12))
         fs.capacity(0)
         for _ in range(2):
-            with pytest.raises(DiskFullError):
+            with pytest.raises(FullError):
                 queue.put(body(12))
-            with pytest.raises(DiskFullError):
+            with pytest.raises(FullError):
                 queue.sync()
         assert queue.depth == 12
         assert queue.get_many(4) == bodies(4), "consumers go on"
         queue.put_many(bodies(4, start=12))
         assert queue.depth == 12, "and what they left is room"
-        with pytest.raises(DiskFullError) as told:
+        with pytest.raises(FullError) as told:
             queue.put_many(bodies(8, start=16))
         assert told.value.accepted == 0
         fs.capacity(None)
@@ -338,7 +338,7 @@ def test_a_batch_that_met_a_full_disk_midway_can_be_repeated_from_where_it_ended
     with first(fs, memory_size=2 * KIB) as queue:
         fs.capacity(10 * KIB)
         batch = bodies(200)
-        with pytest.raises(DiskFullError) as told:
+        with pytest.raises(FullError) as told:
             queue.put_many(batch)
         accepted = told.value.accepted
         assert 12 < accepted < 200
@@ -354,7 +354,7 @@ def test_messages_that_never_fit_on_the_disk_are_reported_at_the_close():
     queue.put_many(bodies(3), durability="synced")
     queue.put_many(bodies(3, start=3))
     fs.capacity(0)
-    with pytest.raises(DiskFullError):
+    with pytest.raises(FullError):
         queue.close()
     assert contents(fs.inner) == bodies(3)
 
@@ -366,7 +366,7 @@ def test_what_is_peeked_at_and_does_not_fit_on_the_disk_stays_where_it_is():
         assert queue.peek_many(10) == bodies(10)
         for room in (5 * KIB, 400, 400):
             fs.capacity(room)
-            with pytest.raises(DiskFullError):
+            with pytest.raises(FullError):
                 queue.sync()
             assert queue.depth == 15
             assert queue.peek_many(10) == bodies(10)
@@ -405,7 +405,7 @@ def test_the_bound_on_disk_leaves_room_for_what_is_in_memory(on_full, length, me
         try:
             queue.put_many(batch)
             accepted = len(batch)
-        except DiskFullError as full:
+        except FullError as full:
             assert on_full != "drop_oldest"
             accepted = full.accepted
         expected += batch[:accepted]
@@ -524,7 +524,7 @@ def test_disk_space_for_messages_in_memory_is_reserved_in_a_shared_budget(on_ful
         try:
             queues[index].put_many(batch)
             models[index] += batch
-        except DiskFullError as full:
+        except FullError as full:
             models[index] += batch[: full.accepted]
         index = rng.randrange(3)
         for message in queues[index].get_many(rng.randrange(30)):

@@ -17,7 +17,7 @@ from diskq._native.queue.memory_tier import MemoryTier
 from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.quota import QueueQuota
 from diskq.engine.queue.sealed_files import SealedFiles
-from diskq.errors import DiskFullError
+from diskq.errors import FullError
 from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import PendingSyncs
@@ -103,7 +103,7 @@ def test_a_question_does_nothing_itself():
 def test_what_never_fits_is_refused_before_anything_is_asked_for():
     for options in ({"max_bytes": 200 * KIB}, {"budget": DiskBudget(200 * KIB)}):
         queue = Played(100, active=100, on_full="drop_oldest", **options)
-        with pytest.raises(DiskFullError):
+        with pytest.raises(FullError):
             queue.obstacle(300)
         assert queue.asked == []
 

@@ -13,7 +13,7 @@ import pytest
 
 from diskq.engine.log.recovery import MISSING, UNSYNCED
 from diskq.engine.stream.stream import Stream
-from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.errors import DiskFullError, DiskqError, FullError, StorageFailedError
 from diskq.options import Durability
 from diskq.storage.write_ahead_log import ROWS_SIZE
 from diskq.testing import CrashFS, FaultFS
@@ -166,7 +166,7 @@ def test_a_full_disk_takes_no_part_of_a_message_and_goes_on_when_there_is_room(
                 batch, rest = rest[:in_batches_of], rest[in_batches_of:]
                 try:
                     stream.append_many(batch, durability=word)
-                except DiskFullError as full:
+                except FullError as full:
                     rest = full.rest + rest
                     break
             assert rest, "room for all"
@@ -483,7 +483,7 @@ def test_an_open_for_which_there_is_no_room_says_so():
         fs.capacity(room)
         try:
             opened(fs, encoding="varuint").close()
-        except DiskFullError:
+        except FullError:
             assert open_handles(fs) == 0
             fs.heal()
             opened(fs, encoding="varuint").close()
@@ -540,7 +540,7 @@ class PlaceSource:
         except StorageFailedError:
             self.doubtful += batch
             raise
-        except DiskFullError as full:
+        except FullError as full:
             left = [(key, timestamp, value) for key, value, timestamp in full.rest]
             self.note([one for one in batch if one not in left] if len(batch) > 1 else [], word)
             raise
@@ -610,13 +610,13 @@ def test_a_disk_that_is_full_for_good_can_be_closed_and_opened_when_there_is_roo
     stream = opened(fs, segment_size=300)
     fs.capacity(5000)
     sent: list[Any] = []
-    with suppress(DiskFullError):
+    with suppress(FullError):
         for one in triples(1000):
             append(stream, one)
             sent.append(one)
     stream.close()
     assert held(fs.inner, may_trail=True) == parted(sent, 3)
-    with suppress(DiskFullError):
+    with suppress(FullError):
         opened(fs).close()
     fs.heal()
     with opened(fs) as stream:
