@@ -11,7 +11,7 @@ from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.spark.layouts.layout import Losses
 
 if TYPE_CHECKING:
-    from diskq.spark.arrow import ColumnsPiece
+    from diskq.tables.columns import Columns
 
 __all__ = ["RangeReading"]
 
@@ -31,7 +31,7 @@ class RangeReading:
         self._end = end
         self._losses = losses
 
-    def pieces(self, max_bytes: int) -> Iterator[tuple[int, ColumnsPiece]]:
+    def pieces(self, max_bytes: int) -> Iterator[tuple[int, Columns]]:
         looks = 0
         is_placed = False
         while self._at < self._end:

@@ -7,15 +7,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    from diskq.tables.sources import Columns, Kind
+from diskq.tables.columns import Columns, has_missing_times
 
-__all__ = ["JOURNAL", "NANOS", "STREAM", "batches", "floor_to_micros", "schema_of", "with_place"]
+if TYPE_CHECKING:
+    from diskq.tables.sources import Kind
+
+__all__ = [
+    "JOURNAL",
+    "NANOS",
+    "STREAM",
+    "batches",
+    "binary_column",
+    "floor_to_micros",
+    "nanos_column",
+    "offset_column",
+    "schema_of",
+    "type_column",
+    "with_place",
+]
 
 NANOS = "timestampNanos"
 _MICROS = pa.timestamp("us", "UTC")
@@ -68,35 +83,56 @@ def batches(pieces: Iterable[tuple[int, Columns]], start: int, end: int, schema:
             yield made if rows == piece.records else made.slice(before, rows)
 
 
-def _binary(piece: Columns, data: Any, offsets: Any) -> Any:
+# --- a column of a piece --------------------------------------------------------------------------
+
+
+def binary_column(piece: Columns, name: str) -> Any:
+    """Return the `keys` or the `values`: binary, or large binary if their offsets have 8 bytes."""
     kind = pa.binary() if piece.offset_width == 4 else pa.large_binary()
-    made = pa.Array.from_buffers(kind, piece.records, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return made if piece.offset_width == 4 else made.cast(pa.binary())
+    offsets = pa.py_buffer(getattr(piece, f"{name[:-1]}_offsets"))
+    return pa.Array.from_buffers(kind, piece.records, [None, offsets, pa.py_buffer(getattr(piece, name))])
 
 
-def _nanos(_: int, piece: Columns) -> Any:
-    bits = getattr(piece, "time_validity", None)
-    validity = None if bits is None else pa.py_buffer(bits)
+def nanos_column(piece: Columns) -> Any:
+    """Return the times as int64; null for a message without a time."""
+    validity = pa.py_buffer(piece.time_validity) if has_missing_times(piece) else None  # type: ignore[attr-defined]
     return pa.Array.from_buffers(pa.int64(), piece.records, [validity, pa.py_buffer(piece.timestamps)])
 
 
-def _offsets(first: int, piece: Columns) -> Any:
-    ones = pa.repeat(pa.scalar(1, pa.int64()), piece.records)
-    return pc.cumulative_sum(ones, start=first - 1)
-
-
-def _types(_: int, piece: Columns) -> Any:
+def type_column(piece: Columns) -> Any:
+    """Return the types of a journal's messages as int32."""
     types = pa.py_buffer(piece.types)  # type: ignore[attr-defined]
     return pa.Array.from_buffers(pa.uint8(), piece.records, [None, types]).cast(pa.int32())
 
 
+def offset_column(first: int, records: int) -> Any:
+    """Return the offsets of `records` messages, the first of which has the offset `first`."""
+    numbers = _counted()
+    if records > len(numbers):
+        return pc.cumulative_sum(pa.repeat(_ONE, records), start=first - 1)
+    return pc.add(numbers.slice(0, records), pa.scalar(first, pa.int64()))
+
+
+def _as_binary(column: Any) -> Any:
+    return column if column.type == pa.binary() else column.cast(pa.binary())
+
+
+_ONE = pa.scalar(1, pa.int64())
+
+
+@lru_cache(1)
+def _counted() -> Any:
+    """Return 0, 1, 2, ...: more than a piece has as a rule. An addition is cheaper than a sum."""
+    return pc.cumulative_sum(pa.repeat(_ONE, 64 * 1024), start=-1)
+
+
 _MAKERS: dict[str, Callable[[int, Columns], Any]] = {
-    "key": lambda _, piece: _binary(piece, piece.keys, piece.key_offsets),
-    "value": lambda _, piece: _binary(piece, piece.values, piece.value_offsets),
-    "offset": _offsets,
-    "timestamp": lambda _, piece: floor_to_micros(_nanos(_, piece)).view(_MICROS),
-    NANOS: _nanos,
-    "type": _types,
+    "key": lambda _, piece: _as_binary(binary_column(piece, "keys")),
+    "value": lambda _, piece: _as_binary(binary_column(piece, "values")),
+    "offset": lambda first, piece: offset_column(first, piece.records),
+    "timestamp": lambda _, piece: floor_to_micros(nanos_column(piece)).view(_MICROS),
+    NANOS: lambda _, piece: nanos_column(piece),
+    "type": lambda _, piece: type_column(piece),
 }
 
 

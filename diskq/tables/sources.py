@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader import JournalReader
@@ -29,8 +29,9 @@ from diskq.errors import (
 from diskq.storage.barrier import Barrier, close_all
 from diskq.storage.fs import FileSystem, directory_of
 from diskq.storage.lock import read_holder
+from diskq.tables.columns import Columns
 
-__all__ = ["Columns", "Kind", "LogSource", "Reader", "Segment", "open_source", "pieces"]
+__all__ = ["Kind", "LogSource", "Reader", "Segment", "open_source", "pieces"]
 
 Kind = Literal["stream", "journal"]
 Reader = LogReader[Any, Any, Any]
@@ -46,37 +47,6 @@ class Segment(NamedTuple):
 
     first: int
     next: int
-
-
-class Columns(Protocol):
-    """Messages with consecutive offsets, by column, as the codecs make them.
-
-    Those of a journal have two more buffers: `types` of u8, and `time_validity`, a bit for each message, or
-    None if all have a time.
-    """
-
-    @property
-    def records(self) -> int: ...
-
-    @property
-    def timestamps(self) -> Any:
-        """A buffer of i64, nanoseconds since 1970."""
-
-    @property
-    def keys(self) -> Any: ...
-
-    @property
-    def key_offsets(self) -> Any: ...
-
-    @property
-    def values(self) -> Any: ...
-
-    @property
-    def value_offsets(self) -> Any: ...
-
-    @property
-    def offset_width(self) -> int:
-        """Bytes of each of those offsets: 4, or 8 if they do not fit in 4."""
 
 
 class LogSource(ABC):

@@ -18,7 +18,7 @@ from diskq.spark.layouts.origins import Origin, changed
 from diskq.spark.ranges import RangeReading
 
 if TYPE_CHECKING:
-    from diskq.spark.arrow import ColumnsPiece
+    from diskq.tables.columns import Columns
 
 __all__ = ["JournalLayout"]
 
@@ -70,7 +70,7 @@ class JournalLayout:
     def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
         return (whole,)
 
-    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, ColumnsPiece]]:
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Columns]]:
         with JournalReader(self._path) as reader:
             reading = RangeReading(reader, f"{self._path}[0]", task.start, task.end, losses)
             yield from reading.pieces(max_bytes)

@@ -15,7 +15,7 @@ from diskq.spark.errors import Code, DiskqSparkError
 from diskq.spark.layouts.origins import Origin
 
 if TYPE_CHECKING:
-    from diskq.spark.arrow import ColumnsPiece
+    from diskq.tables.columns import Columns
 
 __all__ = ["Layout", "Losses", "OffsetRange", "OffsetRanges", "Span"]
 
@@ -107,7 +107,7 @@ class Layout(Protocol):
     def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
         """Return the same offsets in ranges that may be read independently, and be cut further."""
 
-    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, ColumnsPiece]]:
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Columns]]:
         """Yield pieces of messages, each with the offset of its first message.
 
         They may begin before the task's range and end after it. A piece is made of up to `max_bytes` of file;

@@ -24,7 +24,7 @@ from diskq.spark.options import ReadOptions
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from diskq.spark.arrow import ColumnsPiece
+    from diskq.tables.columns import Columns
 
 __all__ = ["StoreLayout", "check_options", "state_of"]
 
@@ -90,7 +90,7 @@ class StoreLayout:
     def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
         return (replace(whole, detail=self._lsn),)
 
-    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, ColumnsPiece]]:
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Columns]]:
         raise DiskqSparkError("DISKQ_OPTION", f"{self._path}: a store has other columns: see docs/spark.md")
 
 

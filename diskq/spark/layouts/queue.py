@@ -18,7 +18,7 @@ from diskq.spark.layouts.origins import OTHER_STREAM, Origin
 from diskq.storage.fs import OsFileSystem
 
 if TYPE_CHECKING:
-    from diskq.spark.arrow import ColumnsPiece
+    from diskq.tables.columns import Columns
 
 __all__ = ["QueueLayout", "log_at", "queue_at", "queue_names"]
 
@@ -130,7 +130,7 @@ class QueueLayout:
                 size = sum(each.end - each.start for each in part)
                 yield replace(whole, start=start, end=end, size=size, detail=part)
 
-    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, ColumnsPiece]]:
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Columns]]:
         with SnapshotReader(self._directory, self._name, task.detail) as reader:
             while True:
                 try:

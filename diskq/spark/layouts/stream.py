@@ -16,7 +16,7 @@ from diskq.spark.layouts.origins import Origin, changed
 from diskq.spark.ranges import RangeReading
 
 if TYPE_CHECKING:
-    from diskq.spark.arrow import ColumnsPiece
+    from diskq.tables.columns import Columns
 
 __all__ = ["TripletLayout"]
 
@@ -70,7 +70,7 @@ class TripletLayout:
     def tasks(self, whole: OffsetRange) -> Iterable[OffsetRange]:
         return (whole,)
 
-    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, ColumnsPiece]]:
+    def read(self, task: OffsetRange, max_bytes: int, losses: Losses) -> Iterator[tuple[int, Columns]]:
         where = f"{self._stream.path}[{task.partition}]"
         with self._stream.open(task.partition) as reader:
             yield from RangeReading(reader, where, task.start, task.end, losses).pieces(max_bytes)
