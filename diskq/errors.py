@@ -214,7 +214,9 @@ class NotAFileError(DiskqError, OSError):
 class LockedError(DiskqError):
     """Another program has the files open for writing. `holder` names it, and says since when."""
 
-    def __init__(self, path: str, holder: str, advice: str = "close it there first") -> None:
+    def __init__(
+        self, path: str, holder: str, advice: str = "close it there first, or wait for that: wait=5.0"
+    ) -> None:
         super().__init__(f"{path} is in use by {holder}; {advice}")
         self.path = path
         self.holder = holder

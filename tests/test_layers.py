@@ -58,6 +58,7 @@ TABLE = """
   diskq.storage.file_watch          diskq._native.core.inotify select
   diskq.storage.forks               os.* diskq._native.core.thread_guard
   diskq.storage.budget              threading
+  diskq.storage.lock                time
   diskq.engine.log.file_line        threading
   diskq.engine.log.shared_sync      threading
   diskq.engine.log.thread_line      threading time

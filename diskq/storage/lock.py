@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ __all__ = [
     "Lock",
     "as_bits",
     "bits_in",
+    "checked_wait",
     "holder_of",
     "may_be_open",
     "parse_holder",
@@ -44,6 +46,9 @@ _MOST_STAGED = 64
 _OWN = "this process has it open already: close it first; dropped unclosed, it is open until gc.collect()"
 
 _LARGEST_LOCK = 4096
+# Seconds between two attempts at a lock that is waited for: they double.
+_SOON = 0.002
+_SELDOM = 0.05
 _SIZE = 512  # one sector, written by one call, so that no process reads half of it
 _held: dict[int, ref[Lock]] = {}
 """The locks of this process by their handles, so that an error can say that one is its own."""
@@ -107,8 +112,11 @@ class Holder:
 class Lock:
     """The right to write, held until `release` or the end of the process."""
 
-    def __init__(self, fs: FileSystem, path: str, guarded: str) -> None:
-        """Take the lock. Raises LockedError, with `guarded` and the holder, if another process has it."""
+    def __init__(self, fs: FileSystem, path: str, guarded: str, *, wait: float = 0.0) -> None:
+        """Take the lock. Raises LockedError, with `guarded` and the holder, if another process has it.
+
+        It is tried for up to `wait` seconds.
+        """
         self._fs = fs
         self.path = path
         self.guarded = guarded
@@ -116,10 +124,22 @@ class Lock:
         self._holder = Holder()
         self.is_behind = False
         """True if there was no space to write what the file is to say: `write` it before any message."""
-        self.previous = self._take()
+        self.previous = self._wait_for(wait) if wait else self._take()
         """The previous holder; None if there was none, or a peer has emptied the file since."""
         if self.previous is not None:
             self._holder = self.previous
+
+    def _wait_for(self, seconds: float) -> Holder | None:
+        end, pause = time.monotonic() + seconds, _SOON
+        while True:
+            try:
+                return self._take()
+            except LockedError:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise
+            time.sleep(min(left, pause))
+            pause = min(2 * pause, _SELDOM)
 
     def _take(self) -> Holder | None:
         fs = self._fs
@@ -336,6 +356,15 @@ class Lock:
         if self.handle >= 0:
             handle, self.handle = self.handle, -1
             self._fs.close(handle)
+
+
+def checked_wait(wait: float) -> float:
+    """Return the seconds for which a lock is waited for. Raises TypeError, ValueError."""
+    if isinstance(wait, bool) or not isinstance(wait, (int, float)):
+        raise TypeError(f"wait is a number of seconds, got {wait!r}")
+    if not wait >= 0:
+        raise ValueError(f"wait is 0 or more seconds, got {wait}")
+    return wait
 
 
 def redo_named_by(holder: Holder | None) -> int:

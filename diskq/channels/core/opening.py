@@ -15,10 +15,17 @@ from typing import Generic, Protocol, TypeVar
 from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.core.event_loops.seam import EventLoop, Nursery, running_event_loop
+from diskq.errors import LockedError
 from diskq.storage.closing import Closing
 from diskq.storage.fs import FileSystem, os_file_system
+from diskq.storage.lock import checked_wait
 
 __all__ = ["Opening", "OpeningEngine"]
+
+
+# Seconds between two attempts at a lock that is waited for: they double.
+_SOON = 0.002
+_SELDOM = 0.05
 
 
 class _Loop(Protocol):
@@ -51,6 +58,8 @@ E = TypeVar("E", bound=Closing)
 class Opening(ABC, Generic[H]):
     """The async context manager. A subclass makes the loop and the handle in `_open`."""
 
+    _wait = 0.0
+    """Seconds for which the open is tried again while another process has the lock."""
     _runs_callers_code = False
     """True if the loop calls what the caller gave it."""
 
@@ -63,10 +72,23 @@ class Opening(ABC, Generic[H]):
         self._event_loop: EventLoop = running_event_loop()
         self._nursery_manager: AbstractAsyncContextManager[Nursery] | None = None
         self._is_running = False
-        self._loop, self._handle = await self._open()
+        self._loop, self._handle = await self._open_or_wait()
         if self._loop is not None and not self._loop.begin():
             await self._run_loop()
         return self._handle
+
+    async def _open_or_wait(self) -> tuple[_Loop | None, H]:
+        """Open, again and again while another process has the lock. `Cancelled` means: nothing is open."""
+        end, pause = self._event_loop.clock() + self._wait, _SOON
+        while True:
+            try:
+                return await self._open()
+            except LockedError:
+                left = end - self._event_loop.clock()
+                if left <= 0:
+                    raise
+            await self._event_loop.sleep_for(min(left, pause))
+            pause = min(2 * pause, _SELDOM)
 
     async def _run_loop(self) -> None:
         assert self._loop is not None
@@ -117,7 +139,10 @@ class OpeningEngine(Opening[H], Generic[H, E]):
     `engine` opens the engine, given `fs`, `clock` (the loop's) and `time_slice` (seconds).
     """
 
-    def __init__(self, engine: Callable[..., E], time_slice: float, fs: FileSystem | None) -> None:
+    def __init__(
+        self, engine: Callable[..., E], time_slice: float, fs: FileSystem | None, wait: float
+    ) -> None:
+        self._wait = checked_wait(wait)
         self._open_engine = engine
         self._time_slice = time_slice
         self._fs = fs or os_file_system()

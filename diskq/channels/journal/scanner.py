@@ -28,6 +28,7 @@ from diskq.keywords import JournalScannerKeywords
 from diskq.messages import JournalMessage
 from diskq.options import JournalScannerOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.lock import checked_wait
 from diskq.storage.repairs import Repair
 
 __all__ = [
@@ -168,7 +169,9 @@ class OpeningScanner(OpeningReceiver[S]):
         options: JournalScannerOptions | None,
         fs: FileSystem | None,
         changes: JournalScannerKeywords,
+        wait: float = 0.0,
     ) -> None:
+        self._wait = checked_wait(wait)
         self._start = checked_journal_start(start)
         self._end = checked_end(end)
         self._reader = None if reader is None else checked_offset_name(reader)
@@ -218,9 +221,9 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
 
     Options may be given as a `JournalScannerOptions`, or one by one. Entering the block raises
     NotFoundError, OffsetOutOfRangeError for an offset that does not exist, ReaderNameError,
-    LockedError if another reader has that name, TypeError or ValueError (a naive datetime), OSError. Only a
-    `reader` makes files. Leaving it syncs what was committed, and raises trio.BrokenResourceError or
-    DiskFullError if that fails; an exception of the block is raised instead.
+    LockedError if another reader has that name (after `wait` seconds), TypeError or ValueError (a naive
+    datetime), OSError. Only a `reader` makes files. Leaving it syncs what was committed, and raises
+    trio.BrokenResourceError or DiskFullError if that fails; an exception of the block is raised instead.
 
     Options (`JournalScannerOptions`). Durations in seconds.
 
@@ -241,11 +244,12 @@ class open_scanner(OpeningScanner[JournalScanner]):  # noqa: N801 (it is used as
         start: JournalStart = "oldest",
         end: End = "wait",
         reader: str | None = None,
+        wait: float = 0.0,
         options: JournalScannerOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[JournalScannerKeywords],
     ) -> None:
-        super().__init__(start, end, reader, options, fs, changes)
+        super().__init__(start, end, reader, options, fs, changes, wait)
         self._path = path
 
     async def _open(self) -> tuple[ScannerLoop | None, JournalScanner]:

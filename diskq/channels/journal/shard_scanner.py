@@ -89,12 +89,13 @@ class open_shard_scanner(OpeningScanner[JournalShardScanner]):  # noqa: N801 (it
         start: JournalStart = "oldest",
         end: End = "wait",
         reader: str | None = None,
+        wait: float = 0.0,
         options: JournalScannerOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[JournalScannerKeywords],
     ) -> None:
         self._shards = ShardSet(as_path(root), prefix, bits)
-        super().__init__(start, end, reader, options, fs, changes)
+        super().__init__(start, end, reader, options, fs, changes, wait)
         self._first = open_reader(self._shards.root, self._fs, self._options.checkpoint_slice)
         self._there_at_open: set[int] = set()
 

@@ -26,6 +26,7 @@ from diskq.messages import Position
 from diskq.options import Durability, JournalOptions, chosen_options
 from diskq.storage.callbacks import check_plain
 from diskq.storage.fs import AnyPath, FileSystem, as_path
+from diskq.storage.lock import checked_wait
 from diskq.storage.log_events import Log
 
 __all__ = ["JournalShardWriter", "open_shards"]
@@ -315,6 +316,7 @@ class open_shards(Opening[JournalShardWriter]):  # noqa: N801 (it is used as a f
         *,
         hash: Callable[[bytes], int] = key_hash,
         max_open: int = 64,
+        wait: float = 0.0,
         options: JournalOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[JournalKeywords],
@@ -325,7 +327,7 @@ class open_shards(Opening[JournalShardWriter]):  # noqa: N801 (it is used as a f
         self._hash = check_plain("hash", hash)
         self._max_open = max_open
         checked = chosen_options(open_shards, options, JournalOptions, changes)
-        self._opened = partial(open_journal, options=checked, fs=fs)
+        self._opened = partial(open_journal, options=checked, fs=fs, wait=checked_wait(wait))
 
     async def _open(self) -> tuple[ShardLoop, JournalShardWriter]:
         loop = ShardLoop(self._shards, self._opened)

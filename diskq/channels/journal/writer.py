@@ -230,10 +230,10 @@ class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is 
     `open_journal(path, segment_size=MIB)`.
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled. Entering it
-    raises LockedError if another writer, of diskq or sej, has the journal; DiskFullError, OSError, and
-    CorruptionError if `strict`. Leaving it raises trio.BrokenResourceError if the storage failed, and
-    DiskFullError if there was no space for `memory` messages until the end. An exception of the block itself
-    is raised instead.
+    raises LockedError if another writer, of diskq or sej, still has the journal after `wait` seconds;
+    DiskFullError, OSError, and CorruptionError if `strict`. Leaving it raises trio.BrokenResourceError if the
+    storage failed, and DiskFullError if there was no space for `memory` messages until the end. An exception
+    of the block itself is raised instead.
 
     Options (`JournalOptions`). Sizes in bytes, durations in seconds. No option is part of the format: a
     journal may be reopened with other options at any time.
@@ -267,13 +267,16 @@ class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is 
         self,
         path: AnyPath,
         *,
+        wait: float = 0.0,
         options: JournalOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[JournalKeywords],
     ) -> None:
         checked = chosen_options(open_journal, options, JournalOptions, changes)
         time_slice = checked.checkpoint_slice
-        super().__init__(partial(Journal, path, options=checked, uses_wal=time_slice > 0), time_slice, fs)
+        super().__init__(
+            partial(Journal, path, options=checked, uses_wal=time_slice > 0), time_slice, fs, wait
+        )
 
     def _handle_on(self, engine: Journal) -> tuple[JournalLoop, JournalWriter]:
         notifier = notifier_of(self._fs, engine.path)  # before there is a thread: it may fail

@@ -177,11 +177,11 @@ class open_priority_store(OpeningEngine[PriorityStoreChannel, PriorityStore]):  
     `PriorityOptions`, or one by one: `open_priority_store("jobs", durability="synced")`.
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled; messages in
-    hand are in their place at the next open. Entering it raises LockedError if another process, for example
-    TaskFlux, has the store, DamagedStoreError, UnsupportedFormatError, OSError, and CorruptionError for
-    unreadable settings; leaving it raises trio.BrokenResourceError if the storage failed, and DiskFullError
-    if there was no space for `memory` messages until the end. An exception of the block itself is raised
-    instead.
+    hand are in their place at the next open. Entering it raises LockedError if after `wait` seconds another
+    process, for example TaskFlux, has the store, DamagedStoreError, UnsupportedFormatError, OSError, and
+    CorruptionError for unreadable settings; leaving it raises trio.BrokenResourceError if the storage failed,
+    and DiskFullError if there was no space for `memory` messages until the end. An exception of the block
+    itself is raised instead.
 
     Options (`PriorityOptions`). Sizes in bytes, durations in seconds. `soft_limit`, `hard_limit` and
     `snapshot_segments` are TaskFlux's settings; None means the value in `taskflux.settings.json`, or
@@ -217,13 +217,14 @@ class open_priority_store(OpeningEngine[PriorityStoreChannel, PriorityStore]):  
         self,
         path: AnyPath,
         *,
+        wait: float = 0.0,
         options: PriorityOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[PriorityKeywords],
     ) -> None:
         checked = chosen_options(open_priority_store, options, PriorityOptions, changes)
         engine = partial(PriorityStore, path, options=checked, takes_snapshots=False)
-        super().__init__(engine, checked.checkpoint_slice, fs)
+        super().__init__(engine, checked.checkpoint_slice, fs, wait)
 
     def _handle_on(self, engine: PriorityStore) -> tuple[PriorityLoop, PriorityStoreChannel]:
         executor = SyncExecutor(self._fs, engine.path, engine.files.status)

@@ -391,7 +391,8 @@ class open_queue(OpeningEngine[QueueChannel, Queue]):  # noqa: N801 (it is used 
     a `QueueOptions`, or one by one: `open_queue("data", "events", durability="synced")`.
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled.
-    Entering it raises LockedError if another process has the queue, QueueNameError and OSError;
+    Entering it raises LockedError if another process still has the queue after `wait` seconds, QueueNameError
+    and OSError;
     leaving it raises trio.BrokenResourceError if the queue's storage failed, and DiskFullError if there
     was no space for `memory` messages until the end. An exception of the block itself is raised instead.
 
@@ -434,6 +435,7 @@ class open_queue(OpeningEngine[QueueChannel, Queue]):  # noqa: N801 (it is used 
         directory: AnyPath,
         name: str,
         *,
+        wait: float = 0.0,
         options: QueueOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[QueueKeywords],
@@ -441,7 +443,7 @@ class open_queue(OpeningEngine[QueueChannel, Queue]):  # noqa: N801 (it is used 
         checked = chosen_options(open_queue, options, QueueOptions, changes)
         uses_wal = checked.checkpoint_slice > 0 and not checked.memory_size
         engine = partial(Queue, directory, name, options=checked, uses_wal=uses_wal)
-        super().__init__(engine, checked.checkpoint_slice, fs)
+        super().__init__(engine, checked.checkpoint_slice, fs, wait)
 
     def _handle_on(self, engine: Queue) -> tuple[QueueLoop, QueueChannel]:
         loop = QueueLoop(

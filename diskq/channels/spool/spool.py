@@ -36,6 +36,7 @@ from diskq.storage.callbacks import check_async, text_of
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.lock import checked_wait
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair
 
@@ -228,9 +229,10 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
     cancels `deliver`, whose batch stays; syncs, and closes the files. Messages that were not delivered are
     delivered after the next open.
 
-    Entering it raises LockedError if another process has the spool, and OSError. If `deliver` raises an error
-    that is not to be tried again (`retry_on`), the block is cancelled, and leaving it raises that error; it
-    raises trio.BrokenResourceError if storage failed. An exception of the block itself is raised instead.
+    Entering it raises LockedError if another process still has the spool after `wait` seconds, and OSError.
+    If `deliver` raises an error that is not to be tried again (`retry_on`), the block is cancelled, and
+    leaving it raises that error; it raises trio.BrokenResourceError if storage failed. An exception of the
+    block itself is raised instead.
 
     Options (`SpoolOptions`). Sizes in bytes, durations in seconds. No option is part of the format: a spool
     may be reopened with other options at any time.
@@ -268,11 +270,13 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
         path: AnyPath,
         deliver: Deliver,
         *,
+        wait: float = 0.0,
         options: SpoolOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[SpoolKeywords],
     ) -> None:
         self._path = as_path(path)
+        self._wait = checked_wait(wait)
         check_async("deliver", deliver)
         self._deliver = deliver
         self._options = chosen_options(open_spool, options, SpoolOptions, changes)

@@ -130,7 +130,8 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
     "active" (the beginning of the segment that is written to), an offset, a moment (an aware datetime: the
     first later message), or a mapping of partitions to these; partitions that it does not name, and those
     made later, begin with their oldest message. `end` is "wait" for more, "close" after the present messages,
-    or the last offset to deliver.
+    or the last offset to deliver. `create` makes an empty stream where there is none: for a consumer that
+    starts before the first producer.
 
     With a `group` the partitions are shared among its members, in any number of processes. Each partition is
     read by one member, which continues after the group's committed offset, or at `start` if there is none. A
@@ -165,13 +166,16 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         group: str | None = None,
         start: Start | Mapping[int, Start] = "oldest",
         end: End = "wait",
+        create: bool = False,
         options: StreamConsumerOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[StreamConsumerKeywords],
     ) -> None:
         chosen = chosen_options(open_consumer, options, StreamConsumerOptions, changes)
         self._fs = fs or OsFileSystem()
-        self._subscription = Subscription(path, partitions, group, start, end, chosen, self._fs)
+        self._subscription = Subscription(
+            path, partitions, group, start, end, chosen, self._fs, create=create
+        )
 
     async def _open(self) -> tuple[GroupLoop | None, StreamConsumer]:
         wanted = self._subscription

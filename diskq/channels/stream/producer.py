@@ -161,10 +161,10 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
     opens the stream although a go-diskq producer left its owner file; be sure that it does not run.
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled.
-    Entering it raises LockedError if another producer writes to the stream, UnsupportedFormatError,
-    ForeignFilesError and OSError; leaving it raises trio.BrokenResourceError if the storage failed, and
-    DiskFullError if there was no space for `memory` messages until the end. An exception of the block itself
-    is raised instead.
+    Entering it raises LockedError if another producer still writes to the stream after `wait` seconds,
+    UnsupportedFormatError, ForeignFilesError and OSError; leaving it raises trio.BrokenResourceError if the
+    storage failed, and DiskFullError if there was no space for `memory` messages until the end. An exception
+    of the block itself is raised instead.
 
     Options (`StreamOptions`). Sizes in bytes, durations in seconds. `partition_count`, `segment_size`,
     `retention_max_bytes`, `retention_max_age` and `encoding` are the stream's settings, kept in its
@@ -217,6 +217,7 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
         path: AnyPath,
         *,
         take_over: bool = False,
+        wait: float = 0.0,
         options: StreamOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[StreamKeywords],
@@ -224,7 +225,7 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
         checked = chosen_options(open_producer, options, StreamOptions, changes)
         time_slice = checked.checkpoint_slice
         engine = partial(Stream, path, options=checked, take_over=take_over, uses_wal=time_slice > 0)
-        super().__init__(engine, time_slice, fs)
+        super().__init__(engine, time_slice, fs, wait)
 
     def _handle_on(self, engine: Stream) -> tuple[StreamLoop, StreamProducer]:
         notifier = notifier_of(self._fs, engine.path)  # before there is a thread: it may fail

@@ -16,6 +16,7 @@ from diskq.engine.log.sync import exclusive
 from diskq.keywords import JournalKeywords
 from diskq.options import Durability, JournalOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem
+from diskq.storage.lock import checked_wait
 
 __all__ = ["Item", "Journal", "Key", "Value", "When"]
 
@@ -31,6 +32,7 @@ class Journal(LogEngine):
         self,
         path: AnyPath,
         *,
+        wait: float = 0.0,
         options: JournalOptions | None = None,
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
@@ -46,6 +48,8 @@ class Journal(LogEngine):
         messages may be staged in the write-ahead log, to be written by `flush` soon after: all for a channel.
         A journal that has never had a message begins with `first_offset`: for the copy of a journal whose
         oldest messages are gone.
+
+        `wait`: seconds for which the lock is tried while another process has it.
 
         Raises LockedError if another process writes to it, DiskFullError, OSError, and CorruptionError if
         `options.strict`.
@@ -83,6 +87,7 @@ class Journal(LogEngine):
         self.options = self.steps.options
         self.path = self.name = self.steps.path
         self.files = self.steps.files
+        self.log.patience = checked_wait(wait)
         with self.log.opening():
             self.steps.open()
 

@@ -146,7 +146,7 @@ class LogOpening:
         """Open it. What was taken is released by the writer, also if this raises."""
         fs, kind, files, writer = self._fs, self._kind, self._files, self._kind.log
         kind.prepare()
-        self.lock = writer.hold(Lock(fs, files.lock, self._guarded))
+        self.lock = writer.hold(Lock(fs, files.lock, self._guarded, wait=writer.patience))
         writer.on_release(kind.abandon)
         finish_swap(fs, self._root, files.swap)
         left = kind.look(self)

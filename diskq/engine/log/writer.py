@@ -73,6 +73,7 @@ class LogWriter(Synced, Dropped):
         "is_half_unsynced",
         "lines",
         "lock",
+        "patience",
         "pending",
         "redo",
         "repairs",
@@ -143,6 +144,8 @@ class LogWriter(Synced, Dropped):
         self._held: list[Callable[[], object]] = []
         self._shared: SharedSyncs | None = None  # until a call asks for one
         self.lines: ThreadLines | None = None
+        self.patience = 0.0
+        """Seconds for which the open waits for the lock."""
         """The threads that wait for messages or space, if any ever did."""
 
     @property

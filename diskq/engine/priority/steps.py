@@ -213,7 +213,7 @@ class PrioritySteps(DirectorySteps):
         if any(made):
             Barrier(directories=(files.root,)).execute(fs)
         writer.make_directories(files.root, files.private, files.temporary, files.log)
-        lock = writer.hold(Lock(fs, files.lock, self._what))
+        lock = writer.hold(Lock(fs, files.lock, self._what, wait=writer.patience))
         writer.on_release(self._give_up_snapshot)
         point = StorePoint.read(fs, files)
         metadata = MetadataFile(

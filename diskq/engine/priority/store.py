@@ -27,6 +27,7 @@ from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.keywords import PriorityKeywords
 from diskq.options import Durability, PriorityOptions, chosen_options
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
+from diskq.storage.lock import checked_wait
 from diskq.storage.log_events import Log
 
 __all__ = [
@@ -56,6 +57,7 @@ class PriorityStore(LogEngine):
         self,
         path: AnyPath,
         *,
+        wait: float = 0.0,
         options: PriorityOptions | None = None,
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
@@ -72,6 +74,8 @@ class PriorityStore(LogEngine):
         of a channel; and if not `takes_snapshots`, the owner takes them, when `wants_snapshot`.
         `repairs_damage` is the last resort: if the store would be refused as damaged, the log ends at the
         damage, and all after it, or unreadable, is kept aside; `repairs` lists it.
+
+        `wait`: seconds for which the lock is tried while another process has it.
 
         Raises LockedError if another process, TaskFlux among others, has it; DamagedStoreError,
         DiskFullError, UnsupportedFormatError, OSError, and CorruptionError for invalid settings or, if
@@ -114,6 +118,7 @@ class PriorityStore(LogEngine):
         self.path = self.name = self.steps.path
         self.files = self.steps.files
         self._takes_snapshots = takes_snapshots
+        self.log.patience = checked_wait(wait)
         with self.log.opening():
             self.steps.open()
 

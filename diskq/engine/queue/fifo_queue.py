@@ -20,6 +20,7 @@ from diskq.errors import FullError
 from diskq.keywords import QueueKeywords
 from diskq.options import Durability, QueueOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem
+from diskq.storage.lock import checked_wait
 from diskq.storage.numbers import UNBOUNDED
 
 __all__ = ["Body", "Queue", "QueueStatistics"]
@@ -40,6 +41,7 @@ class Queue(LogEngine):
         directory: AnyPath,
         name: str,
         *,
+        wait: float = 0.0,
         options: QueueOptions | None = None,
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
@@ -55,6 +57,8 @@ class Queue(LogEngine):
         (seconds) shuts the fast paths periodically, and without it they shut when a sync is due; with
         `uses_wal` messages may be staged, to be written by `flush` soon after: all for a channel.
         `never_empty`: no message is empty, so zeros after the last one are not messages.
+
+        `wait`: seconds for which the lock is tried while another process has it.
 
         Raises QueueNameError, LockedError if another process has it, DiskFullError, OSError, and
         CorruptionError if `options.strict`.
@@ -102,6 +106,7 @@ class Queue(LogEngine):
         self._simple_word: Durability = "memory" if has_tier else "written"
         self._put_simply = self.steps.tail.appender("memory" if has_tier else "synced").append
         self._get_simply = self.steps.tier.take if has_tier else self.steps.ahead.take
+        self.log.patience = checked_wait(wait)
         with self.log.opening():
             self.steps.open()
 

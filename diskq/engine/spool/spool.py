@@ -61,6 +61,7 @@ class Spool(Closing):
         path: AnyPath,
         deliver: Callable[[Batch], object],
         *,
+        wait: float = 0.0,
         options: SpoolOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[SpoolKeywords],
@@ -71,7 +72,8 @@ class Spool(Closing):
         returns, the batch is delivered. It may raise `Retry` and `Permanent`. It should have a timeout of
         its own: it cannot be interrupted, so `deliver_timeout` is refused, and `close` waits for it.
 
-        Raises LockedError if another process has the spool, OSError, TypeError and ValueError.
+        `wait`: seconds for which the lock is tried while another process has it. Raises LockedError if
+        another process has the spool, OSError, TypeError and ValueError.
 
         Options (`SpoolOptions`). Sizes in bytes, durations in seconds. No option is part of the format: a
         spool may be reopened with other options at any time.
@@ -115,7 +117,9 @@ class Spool(Closing):
         self._fs = fs or OsFileSystem()
         make_directories(self._fs, self.path)
         with contextlib.ExitStack() as opened:
-            self._queue = opened.enter_context(Queue(self.path, SPOOL, options=chosen.queue, fs=self._fs))
+            self._queue = opened.enter_context(
+                Queue(self.path, SPOOL, wait=wait, options=chosen.queue, fs=self._fs)
+            )
             letters = opened.enter_context(DeadLetters(self.path, fs=self._fs))
             self._cursor = opened.enter_context(DeliveryCursor(self._fs, self.path, self._queue.steps))
             self._files = opened.pop_all()

@@ -11,6 +11,7 @@ from datetime import datetime
 from diskq._native.core.gate import Gate
 from diskq._native.core.thread_guard import ThreadGuard
 from diskq._native.stream.codec import StreamColumns, TripletFraming
+from diskq.engine.log.committed_offset import raising_disk_full
 from diskq.engine.log.start import Start
 from diskq.engine.log.tail import LogTail
 from diskq.engine.log.timestamps import as_timestamp
@@ -23,10 +24,11 @@ from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.errors import OffsetOutOfRangeError
 from diskq.messages import Message
 from diskq.storage.arguments import check_is
+from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["PartitionTail", "ReadableStream"]
+__all__ = ["PartitionTail", "ReadableStream", "make_stream"]
 
 # Number of retries while a message is in the time index but not yet in the index.
 _TRIES = 3
@@ -54,6 +56,18 @@ class PartitionTail(LogTail[Message, StreamColumns, SegmentReader], PartitionRea
         )
 
 
+def make_stream(fs: FileSystem, path: str) -> None:
+    """Make the directories of a stream, if there is none: it can be read then, before anybody writes to it.
+
+    What a producer decides (partitions, settings) is left to the first one. Raises DiskFullError, OSError.
+    """
+    files = StreamFiles(fs, path)
+    if fs.size_of(files.parts) is None:
+        with raising_disk_full(files.parts):
+            make_directories(fs, path)
+            fs.make_directory(files.parts)
+
+
 class ReadableStream:
     """A stream open for reading. Makes readers of its partitions, whose fast paths share one gate."""
 
@@ -73,12 +87,15 @@ class ReadableStream:
         self.path = as_path(path)
         self.fs = stream_as_replayed(fs or OsFileSystem(), self.path)
         self.files = StreamFiles(self.fs, self.path)
-        self.files.partitions()
-        settings = read_settings(self.fs, self.files)
-        self._framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
+        self._is_new = not self.files.partitions()
+        self._read_framing()
         self.gate = Gate(time_slice or 0.0, guard)
         if time_slice is None:
             self.gate.left = UNBOUNDED
+
+    def _read_framing(self) -> None:
+        settings = read_settings(self.fs, self.files)
+        self._framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
 
     def partitions(self) -> list[int]:
         """Return the partitions that exist now, ascending. Raises NotFoundError, OSError."""
@@ -88,6 +105,9 @@ class ReadableStream:
         """Return a reader at offset 0 with no file open: call `seek`. Raises NotFoundError."""
         files = self.files.partition(partition)
         files.bases()
+        if self._is_new:
+            self._read_framing()  # the first producer has come since
+            self._is_new = False
         return PartitionTail(self.fs, files, varuint=self._framing.varuint, gate=self.gate)
 
     def seek(self, reader: PartitionReader, partition: int, start: Start) -> None:

@@ -25,6 +25,7 @@ from diskq.keywords import StreamKeywords
 from diskq.options import Durability, StreamOptions, chosen_options
 from diskq.storage.arguments import check_is
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
+from diskq.storage.lock import checked_wait
 
 __all__ = ["Item", "Key", "Stream", "Value", "When", "key_maker"]
 
@@ -41,6 +42,7 @@ class Stream(LogEngine):
         path: AnyPath,
         *,
         take_over: bool = False,
+        wait: float = 0.0,
         options: StreamOptions | None = None,
         fs: FileSystem | None = None,
         clock: Callable[[], float] | None = None,
@@ -55,6 +57,8 @@ class Stream(LogEngine):
         go-diskq producer has left; be sure that it does not run. `clock` (seconds, monotonic) is the sync
         policy's; `time_slice` (seconds) closes the fast paths periodically; with `uses_wal` messages may be
         staged in the write-ahead log, to be written by `flush` soon after: all for a channel.
+
+        `wait`: seconds for which the lock is tried while another process has it.
 
         Raises LockedError if another process writes to it, UnsupportedFormatError, ForeignFilesError,
         DiskFullError, OSError, and CorruptionError if `options.strict`.
@@ -112,6 +116,7 @@ class Stream(LogEngine):
         self.options = self.steps.options
         self.path = self.name = self.steps.path
         self.files = self.steps.files
+        self.log.patience = checked_wait(wait)
         with self.log.opening():
             self.steps.open(take_over)
         self.settings = self.steps.settings

@@ -72,6 +72,7 @@ class StreamReader(Closing, Dropped):
         group: str | None = None,
         start: Start | Mapping[int, Start] = "oldest",
         end: End = "wait",
+        create: bool = False,
         options: StreamConsumerOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[StreamConsumerKeywords],
@@ -81,7 +82,8 @@ class StreamReader(Closing, Dropped):
         `partitions` are the partitions to read, by default all, with those that are made later. `start` is
         "oldest", "newest" (the last message), "active" (the beginning of the segment that is written to), an
         offset, a moment (an aware datetime: the first later message), or a mapping of partitions to these.
-        `end` is "wait" for more, "close" after the present messages, or the last offset to read.
+        `end` is "wait" for more, "close" after the present messages, or the last offset to read. `create`
+        makes an empty stream where there is none: for a reader that starts before the first producer.
 
         With a `group` the partitions are shared among its members, in any number of processes, with and
         without an event loop. Each partition is read by one member, which continues after the group's
@@ -108,7 +110,7 @@ class StreamReader(Closing, Dropped):
         self.path = as_path(path)
         self.guard = ThreadGuard(lambda: BusyError(self.path))
         self._fs = fs or OsFileSystem()
-        self._wanted = Subscription(self.path, partitions, group, start, end, chosen, self._fs)
+        self._wanted = Subscription(self.path, partitions, group, start, end, chosen, self._fs, create=create)
         self._parts: dict[int, _ReadPartition] = {}
         self._turns: deque[_ReadPartition] = deque()  # those that may have messages; the first has its turn
         self._idle: dict[_ReadPartition, None] = {}  # those that have none, until a change is reported

@@ -15,9 +15,9 @@ from diskq.engine.stream.committed_offset import GroupOffset
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.membership import Membership
-from diskq.engine.stream.reader import PartitionTail, ReadableStream
+from diskq.engine.stream.reader import PartitionTail, ReadableStream, make_stream
 from diskq.options import StreamConsumerOptions
-from diskq.storage.fs import AnyPath, FileSystem
+from diskq.storage.fs import AnyPath, FileSystem, as_path
 
 __all__ = ["OpenPartition", "Subscription"]
 
@@ -44,6 +44,8 @@ class Subscription:
         end: End,
         options: StreamConsumerOptions,
         fs: FileSystem,
+        *,
+        create: bool = False,
     ) -> None:
         """Check what a consumer is opened with; no file is looked at. Raises TypeError, ValueError."""
         self._path = path
@@ -61,6 +63,7 @@ class Subscription:
             raise ValueError("autocommit is for a group: open it with group=...")
         self.options = options
         self.fs = fs
+        self._create = create
         self.stream: ReadableStream
         self.membership: Membership | None = None
         self._there_at_open: set[int] = set()
@@ -77,6 +80,8 @@ class Subscription:
         Raises NotFoundError, OffsetOutOfRangeError, GroupNameError, UnsupportedFormatError, OSError:
         everything is closed then.
         """
+        if self._create:
+            make_stream(self.fs, as_path(self._path))
         self.stream = ReadableStream(self._path, fs=self.fs, time_slice=time_slice, guard=guard)
         opened: list[OpenPartition] = []
         try:
