@@ -146,7 +146,7 @@ GROUPS = {
     # The compiled objects that every message passes through; the codecs are their neighbours.
     "PATH": {
         f"diskq._native.core.{name}"
-        for name in ("append_buffer", "blocks", "file_calls", "framing", "gate", "read_ahead")
+        for name in ("append_buffer", "blocks", "file_calls", "framing", "gate", "log_entry", "read_ahead")
     },
     "POSIX_C": {f"<{name}.h>" for name in ("fcntl", "sys/stat", "sys/sysctl", "sys/types", "time", "unistd")},
     "C": {"cpython.*", "cython.*", "libc.limits", "libc.stdint", "libc.stdlib", "libc.string", "posix.types"}

@@ -3,8 +3,8 @@
 #
 # A file of one fixed size, mapped into memory and shared with the page cache: a message staged
 # there outlives the process without a system call. It is not synced, and after a restart of the
-# machine it means nothing: messages that must survive one went through a barrier. So it begins
-# with the kernel's identifier of this boot, and is ignored after another boot.
+# machine it means nothing: messages that must survive one went through a barrier. So its header has
+# the kernel's identifier of this boot, and it is ignored after another boot.
 #
 # It holds one entry: records, the file and the byte where they belong, and a checksum of all that. After a
 # kill the next open puts them there (`replay`, by the table in log/replay.py).
@@ -12,7 +12,7 @@
 # It also holds the checksums of blocks whose rows may not be in their checksum files yet, including the open
 # block: after a kill every byte has a checksum. `replay` adds them to the checksum files. A writer whose
 # messages do not wait has a write-ahead log of one page, for these checksums only; a clean close empties it.
-# Format: docs/format/checksums.md.
+# Format: docs/format/log.md.
 
 from __future__ import annotations
 
@@ -23,20 +23,24 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from diskq._native.core.append_buffer import (
-    WAL_HEADER,
-    WAL_MAGIC,
-    WAL_ROW_COUNT,
-    WAL_ROWS,
-    AppendBuffer,
-)
+from diskq._native.core.append_buffer import WAL_ENTRY, WAL_RECORDS, WAL_ROW_COUNT, WAL_ROWS, AppendBuffer
+from diskq._native.core.log_entry import decode_header
 from diskq.errors import FullError
 from diskq.storage.append_file import ChecksumFile
-from diskq.storage.barrier import write_all
+from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.checksums import Row, Rows, checksum
 from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, join
-from diskq.storage.log.entries import DATA, Displaced, Part, Staging
+from diskq.storage.log.entries import Displaced, LogHeader, Part, Staging, WalContent
+from diskq.storage.log.format import (
+    HEADER_SIZE,
+    WRITTEN,
+    encode_header,
+    entry_of,
+    head_at,
+    header_in,
+)
+from diskq.storage.log.old_formats import OLD_WAL_NAME, old_wal_in
 from diskq.storage.log.replay import LogReplay
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import Repair, RepairKind, keep_copy
@@ -76,26 +80,12 @@ ROWS_SIZE = 4 * 1024
 # Bytes kept in place of a write-ahead log that did not fit, so that the next open has a little space.
 _FOOTING = 16 * 1024
 
-# Size of the identifier of this boot, padded.
-_BOOT = 64
-
-# In the machine's own byte order: only the next process on this machine reads it.
-_HEADER = struct.Struct("=8sI4x")
-_ENTRY = struct.Struct("=QqqII")
-_SHOWN = struct.Struct("=qQIIII")
-_CHECKED_ENTRY, _CHECKED_SHOWN = 24, 28
-_ENTRY_AT = _BOOT + _HEADER.size
-_ROWS_AT = _BOOT + WAL_ROWS
-_RECORDS_AT = _BOOT + WAL_HEADER
-assert _ENTRY_AT + _ENTRY.size == _ROWS_AT
-
-# Replaces WAL_MAGIC in a write-ahead log for checksums only.
-_ROWS_MAGIC = b"diskqsr1"
-
-# Older write-ahead logs had an entry without a checksum, which stayed after its records were written, and
-# no rows.
-_OLD_MAGIC = b"diskqsl1"
-_OLD_HEADER = struct.Struct("=8sqqq")
+_ROW = struct.Struct("<qQIIII")
+_CHECKED_ROW = 28
+_LONGEST_BOOT = 64
+_ROWS_END = WAL_ROWS + WAL_ROW_COUNT * _ROW.size
+assert WAL_ROWS == HEADER_SIZE
+assert WAL_ENTRY == _ROWS_END + HEADER_SIZE
 
 
 @dataclass(slots=True)
@@ -132,14 +122,17 @@ class WriteAheadLog:
             with opened(fs, path, write=True, create=True) as handle:
                 if is_for_rows and fs.size(handle) > size:
                     fs.truncate(handle, size)
-                head = _head(fs, _ROWS_MAGIC if is_for_rows else WAL_MAGIC)
+                number = fs.unique_number()
+                areas, area = (0, 0) if is_for_rows else (1, size - WAL_ENTRY)
+                header = encode_header(LogHeader(WRITTEN, number, _boot(fs), WAL_ENTRY, areas, area))
+                head = header.ljust(_ROWS_END, b"\0") + header
                 # Real zeros, so that a full disk fails here and not when the memory is written.
-                write_all(fs, handle, head + bytes(self.size - _ENTRY_AT), 0)
+                write_all(fs, handle, head + bytes(self.size - WAL_ENTRY), 0)
                 self._memory = fs.share_memory(handle, size)
                 unless_mapped.callback(self._memory.release)
             unless_mapped.pop_all()
-        self._records = self._memory[_BOOT : _RECORDS_AT if is_for_rows else size]
-        buffer.attach_wal(self._records)
+        self._records = self._memory[: WAL_RECORDS if is_for_rows else size]
+        buffer.attach_wal(self._records, number)
 
     def close(self) -> None:
         """Close it; records not written by then stay in it for the next open. Idempotent."""
@@ -159,7 +152,8 @@ class WriteAheadLog:
     def wipe(self) -> None:
         """Clear its content, which is durable elsewhere."""
         if not self._is_closed:
-            self._memory[_ENTRY_AT:_RECORDS_AT] = bytes(_RECORDS_AT - _ENTRY_AT)
+            self._memory[WAL_ROWS:_ROWS_END] = bytes(_ROWS_END - WAL_ROWS)
+            self._memory[WAL_ENTRY:WAL_RECORDS] = bytes(WAL_RECORDS - WAL_ENTRY)
 
     def give_up(self) -> None:
         """Close it, discard its content and free its space. Raises OSError."""
@@ -237,89 +231,75 @@ def _leave_footing(fs: FileSystem, path: str) -> None:
 # --- reading it -----------------------------------------------------------------------------------
 
 
-class _Content(NamedTuple):
-    """The content of a write-ahead log."""
-
-    is_of_this_run: bool | None
-    """True if it was made since the machine was started; None if its header is unreadable."""
-    is_old: bool = False
-    waiting: Part | None = None
-    unreadable: int = 0
-    """Bytes of waiting records that are unreadable, at most."""
-    rows: tuple[tuple[int, Row], ...] = ()
-    """Checksums of blocks, each with the number of its file."""
-    is_for_rows: bool = False
+def _place(fs: FileSystem, path: str) -> str:
+    """Return where the log is: `path`, or if nothing is there the place that earlier versions had for it."""
+    if not fs.size_of(path) and fs.size_of(_old(path)):
+        return _old(path)
+    return path
 
 
-def _load(fs: FileSystem, path: str) -> _Content | None:
+def _old(path: str) -> str:
+    return path.removesuffix("wal") + OLD_WAL_NAME
+
+
+def _load(fs: FileSystem, path: str) -> WalContent | None:
     """Return the content; None if there is no write-ahead log, or no whole one. Raises OSError."""
-    if (fs.size_of(path) or 0) < ROWS_SIZE:
+    place = _place(fs, path)
+    if (fs.size_of(place) or 0) < ROWS_SIZE:
         return None
+    content = _first_bytes(fs, place, SIZE)
+    if place != path:
+        return old_wal_in(content, _boot(fs))
+    if not content.strip(b"\0"):
+        return None
+    header = header_in(path, content, WAL_ENTRY)
+    is_for_rows = not header.areas if header is not None else len(content) < SIZE
+    if len(content) < (ROWS_SIZE if is_for_rows else SIZE):
+        return None
+    is_of_this_run = None if header is None else header.boot == _boot(fs)
+    if is_for_rows:
+        return WalContent(is_of_this_run, rows=_rows_in(content), is_for_rows=True)
+    waiting, unreadable = _entry_in(content, None if header is None else header.number)
+    return WalContent(is_of_this_run, waiting, unreadable, _rows_in(content))
+
+
+def _first_bytes(fs: FileSystem, path: str, size: int) -> bytes:
     handle = fs.open(path)
     try:
-        content = fs.pread(handle, SIZE, 0)
+        return fs.pread(handle, size, 0)
     finally:
         let_go(fs, handle)
-    is_for_rows = _is_for_rows(content)
-    if len(content) < (ROWS_SIZE if is_for_rows else SIZE) or not content.strip(b"\0"):
-        return None
-    if content[_BOOT : _BOOT + len(_OLD_MAGIC)] == _OLD_MAGIC:
-        return _load_old(fs, content)
-    is_of_this_run = _is_of_this_run(fs, content, is_for_rows)
-    if is_for_rows:
-        return _Content(is_of_this_run, rows=_rows_in(content), is_for_rows=True)
-    waiting, unreadable = _entry_in(content)
-    return _Content(is_of_this_run, False, waiting, unreadable, _rows_in(content))
 
 
-def _is_of_this_run(fs: FileSystem, content: bytes, is_for_rows: bool) -> bool | None:
-    """Return True if it was made in this boot, False if in another; None if the header is corrupt.
-
-    The header holds the boot's identifier and its checksum: if one of them is corrupt, the other decides.
-    """
-    magic, check = _HEADER.unpack_from(content, _BOOT)
-    named = _boot(fs)
-    if content.startswith(named) or check == checksum(named + (_ROWS_MAGIC if is_for_rows else WAL_MAGIC)):
-        return True
-    is_whole = magic in (WAL_MAGIC, _ROWS_MAGIC) and check == checksum(content[: _BOOT + len(magic)])
-    return False if is_whole else None
-
-
-def _is_for_rows(content: bytes) -> bool:
-    return content[_BOOT : _BOOT + len(_ROWS_MAGIC)] == _ROWS_MAGIC
-
-
-def _load_old(fs: FileSystem, content: bytes) -> _Content:
-    _, file, start, used = _OLD_HEADER.unpack_from(content, _BOOT)
-    records = content[_BOOT + _OLD_HEADER.size :]
-    has_entry = 0 < used <= len(records) and min(file, start) >= 0
-    waiting = Part(0, DATA, file, start, records[:used]) if has_entry else None
-    return _Content(content.startswith(_boot(fs)), True, waiting)
-
-
-def _entry_in(content: bytes) -> tuple[Part | None, int]:
+def _entry_in(content: bytes, number: int | None) -> tuple[Part | None, int]:
     """Return the accepted records that a write-ahead log with this `content` holds, and 0.
 
     If it holds none: None and 0. If they are unreadable: None and the most bytes that they can have.
+    `number`: of the log; None: its header is unreadable.
     """
-    _, file, start, size, check = _ENTRY.unpack_from(content, _ENTRY_AT)
-    state = content[_ENTRY_AT + _CHECKED_ENTRY : _ENTRY_AT + _ENTRY.size]
+    state = content[WAL_ENTRY : WAL_ENTRY + 8]
     if not any(state):
         return None, 0
-    records = content[_RECORDS_AT : _RECORDS_AT + size]
-    known = checksum(content[_ENTRY_AT : _ENTRY_AT + _CHECKED_ENTRY])
-    if size == len(records) > 0 and check == checksum(records, known) and min(file, start) >= 0:
-        return Part(0, DATA, file, start, records), 0
+    found = decode_header(content, WAL_ENTRY)
+    assert found is not None
+    size, _, its, *_ = found
+    head = head_at(its if number is None else number, content, WAL_ENTRY)
+    entry = None if head is None else entry_of(head, content, WAL_ENTRY)
+    if entry is not None and len(entry.parts) == 1:
+        (part,) = entry.parts
+        if part.content and min(part.file, part.position) >= 0:
+            return part, 0
     if sum(map(bool, state)) == 1:
         return None, 0  # one corrupt byte in an empty entry
-    return None, size if 0 < size <= SIZE - _RECORDS_AT else SIZE - _RECORDS_AT
+    size -= WAL_RECORDS - WAL_ENTRY
+    return None, size if 0 < size <= SIZE - WAL_RECORDS else SIZE - WAL_RECORDS
 
 
 def _rows_in(content: bytes) -> tuple[tuple[int, Row], ...]:
     found = []
-    for at in range(_ROWS_AT, _ROWS_AT + WAL_ROW_COUNT * _SHOWN.size, _SHOWN.size):
-        file, end, size, records, crc, check = _SHOWN.unpack_from(content, at)
-        if 0 < size <= end and file >= 0 and check == checksum(content[at : at + _CHECKED_SHOWN]):
+    for at in range(WAL_ROWS, _ROWS_END, _ROW.size):
+        file, end, size, records, crc, check = _ROW.unpack_from(content, at)
+        if 0 < size <= end and file >= 0 and check == checksum(content[at : at + _CHECKED_ROW]):
             found.append((file, Row(end - size, end, records, crc)))
     return tuple(found)
 
@@ -345,22 +325,18 @@ def rows_on(fs: FileSystem, path: str, file: int) -> list[Row]:
 def _shown(fs: FileSystem, path: str) -> tuple[tuple[int, Row], ...]:
     size = fs.size_of(path) or 0
     if size < ROWS_SIZE:
-        return ()
+        content = None if size or _place(fs, path) == path else _load(fs, path)
+        return content.rows if content is not None and content.is_of_this_run else ()
     try:
-        handle = fs.open(path)
+        head = _first_bytes(fs, path, WAL_ENTRY)
     except FileNotFoundError:  # it was removed just now
         return ()
-    try:
-        content = fs.pread(handle, _RECORDS_AT, 0)
-    finally:
-        let_go(fs, handle)
-    if len(content) < _RECORDS_AT or not content[_ROWS_AT:].strip(b"\0"):
+    if len(head) < WAL_ENTRY or not head[WAL_ROWS:_ROWS_END].strip(b"\0"):
         return ()
-    is_for_rows = _is_for_rows(content)
-    if size < SIZE and not is_for_rows:
+    header = header_in(path, head, WAL_ENTRY)
+    if header is None or header.boot != _boot(fs) or (size < SIZE and header.areas):
         return ()
-    head = _head(fs, _ROWS_MAGIC if is_for_rows else WAL_MAGIC)
-    return _rows_in(content) if content.startswith(head) else ()
+    return _rows_in(head)
 
 
 def row_at(rows: Sequence[Row], covered: int, position: int) -> Row | None:
@@ -394,7 +370,7 @@ def holds_all(fs: FileSystem, path: str) -> bool:
 
 def is_missing(fs: FileSystem, path: str) -> bool:
     """True if there is no write-ahead log, or only a part of one. Raises OSError."""
-    return (fs.size_of(path) or 0) < SIZE
+    return (fs.size_of(_place(fs, path)) or 0) < SIZE
 
 
 def holds_nothing(fs: FileSystem, path: str) -> bool:
@@ -433,6 +409,7 @@ def replay(
     """
     found = Replayed()
     content = _load(fs, staging.path)
+    staging = staging._replace(path=_place(fs, staging.path))
     if content is None:
         if was_staging and not was_restarted:
             size = fs.size_of(staging.path)
@@ -450,7 +427,7 @@ def replay(
     if not is_believed:
         return found
     if content.waiting is not None:
-        _put(fs, staging, content.waiting, content.is_old, in_place, found)
+        _put(fs, staging, content, in_place, found)
     elif content.unreadable:
         found.repairs.append(_keep_unreadable(fs, staging.path, content.unreadable))
     rows = [(file, row) for file, row in content.rows if row.end <= voided.get(file, row.end)]
@@ -458,12 +435,12 @@ def replay(
     return found
 
 
-def _put(
-    fs: FileSystem, staging: Staging, waiting: Part, is_old: bool, in_place: bool, found: Replayed
-) -> None:
-    """Put the records into their place, and record in `found` what became of them."""
-    if is_old and fs.size_of(staging.data(waiting.file)) is None:
-        return  # the records may have been written, and then consumed with their file
+def _put(fs: FileSystem, staging: Staging, content: WalContent, in_place: bool, found: Replayed) -> None:
+    """Put the waiting records into their place, and record in `found` what became of them."""
+    waiting = content.waiting
+    assert waiting is not None
+    if content.may_be_consumed and fs.size_of(staging.data(waiting.file)) is None:
+        return
 
     def use_reserve(*_: object) -> bool:
         _truncate(fs, staging.path, SIZE)
@@ -494,7 +471,7 @@ def _keep_unreadable(fs: FileSystem, path: str, size: int) -> Repair:
     return Repair(
         path=path,
         kind=RepairKind.CORRUPT,
-        kept=_RECORDS_AT,
+        kept=WAL_RECORDS,
         dropped=size,
         reason=reason,
         records=None,
@@ -598,10 +575,13 @@ def kept_aside_since(fs: FileSystem, since: int, stagings: Iterable[Staging]) ->
 
 
 def clear_rows(fs: FileSystem, path: str) -> None:
-    """Clear its rows, which are in their checksum files. Raises OSError."""
-    handle = fs.open(path, write=True)
+    """Clear its rows, which are in their checksum files. Raises OSError.
+
+    Those of an old log lie in these bytes, too, but for a part of the first one, whose check is wrong then.
+    """
+    handle = fs.open(_place(fs, path), write=True)
     try:
-        write_all(fs, handle, bytes(_RECORDS_AT - _ROWS_AT), _ROWS_AT)
+        write_all(fs, handle, bytes(_ROWS_END - WAL_ROWS), WAL_ROWS)
     finally:
         fs.close(handle)
 
@@ -610,6 +590,8 @@ def clear_wal(fs: FileSystem, path: str) -> None:
     """Discard its content and free its space. Raises OSError."""
     if fs.size_of(path):
         _truncate(fs, path, 0)
+    elif fs.size_of(_old(path)) is not None:
+        Barrier(removals=(_old(path),)).execute(fs)
 
 
 def view_with_rows(fs: FileSystem, staging: Staging, rows: Mapping[int, Sequence[Row]]) -> OverlayFS:
@@ -635,9 +617,4 @@ def _truncate(fs: FileSystem, path: str, size: int) -> None:
 
 
 def _boot(fs: FileSystem) -> bytes:
-    return fs.identity().boot_id.encode().ljust(_BOOT, b"\n")[:_BOOT]
-
-
-def _head(fs: FileSystem, magic: bytes) -> bytes:
-    named = _boot(fs) + magic
-    return named + _HEADER.pack(magic, checksum(named))[len(magic) :]
+    return fs.identity().boot_id.encode()[:_LONGEST_BOOT]

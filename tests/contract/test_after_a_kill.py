@@ -18,6 +18,7 @@ import pytest
 import trio
 
 import diskq
+from diskq._native.core.append_buffer import WAL_ENTRY, WAL_ROW_COUNT, WAL_ROWS
 from diskq.errors import LockedError
 from diskq.storage.repairs import Repair
 from diskq.storage.write_ahead_log import ROWS_SIZE, SIZE, read_wal
@@ -544,7 +545,8 @@ def test_after_a_clean_close_the_wal_is_ignored(kind: ChannelKind) -> None:
 
     trio.run(run)
     wal = fs.files()[files(kind, fs)["wal"]]
-    assert not any(wal[80:SIZE][:1024])
+    assert not any(wal[WAL_ROWS : WAL_ROWS + 32 * WAL_ROW_COUNT])
+    assert not any(wal[WAL_ENTRY:SIZE])
     fs.unlink(files(kind, fs)["wal"])
     found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
     assert (len(found), repairs) == (6, ())

@@ -13,6 +13,7 @@ import pytest
 
 from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.stream.reader import ReadableStream
+from diskq.storage.checksums import checksum
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.write_ahead_log import rows_on
 from diskq.testing import CrashFS
@@ -110,8 +111,10 @@ def test_a_wal_of_another_run_of_the_machine_says_nothing(kind: ChannelKind) -> 
     fs, _ = killed(kind)
     wal = files(kind, fs)["wal"]
     assert any(rows_on(fs, wal, file) for file in (0, 1))
-    content = fs.files()[wal]
-    fs.write_durably(wal, b"another" + content[7:])
+    head = fs.files()[wal][:124]
+    other = head[:24] + b"another" + head[31:]
+    header = other + checksum(other).to_bytes(4, "little")
+    fs.write_durably(wal, header + fs.files()[wal][128:])
     assert not any(rows_on(fs, wal, file) for file in (0, 1))
 
 

@@ -19,7 +19,7 @@ import pytest
 from diskq.errors import DiskqError, NotAFileError, StorageFailedError, UnsupportedFormatError
 from diskq.options import Durability
 from diskq.storage.fs import OsFileSystem
-from diskq.storage.redo_log import read_redo
+from diskq.storage.log.format import read_redo
 from diskq.testing import CrashFS, FaultFS
 from diskq.tools.verify.verification import verify
 from tests.contract.kinds import ENGINES, Kind, bodies, body
@@ -145,7 +145,7 @@ def test_a_last_entry_that_is_not_whole_is_reported_once_and_kept(name: str, lif
     cut = ended(name, life)
     path = log_of(cut.store)
     log = content(cut.disk)[path]
-    number, message = log[8:16], log.index(cut.synced[-1])
+    number, message = log[16:24], log.index(cut.synced[-1])
     mark = log.rindex(number)
     at = {"message": message, "number": mark}.get(rotten, mark - 8)
     size = len(log[mark - 8 :].rstrip(b"\0")) if rotten == "all of it" else 1
@@ -179,7 +179,7 @@ def test_a_log_of_another_version_is_refused_and_stays_as_it_is(name: str, life:
     for _ in range(2):
         with pytest.raises(UnsupportedFormatError) as refused:
             opened(cut, cut.disk)
-        assert str(refused.value) == f"{path}: found a redo log of format version '2', supported: version '1'"
+        assert str(refused.value) == f"{path}: found a log of format version 2, supported: version 1"
     assert content(cut.disk)[path] == log
     overwrite(cut.disk, path, before[path])
     assert cut.kind.read(PATH, fs=cut.disk) == cut.synced, "the version that knows it finds everything"

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from diskq.storage import redo_log
+from diskq.storage.log import format as log_format
 from diskq.storage.log.entries import CHECKSUMS, DATA, Part
-from diskq.storage.redo_log import RedoLog, read_redo
+from diskq.storage.log.format import read_redo
+from diskq.storage.redo_log import RedoLog
 from diskq.testing import CrashFS
 from tests.crash.harness import KILL, PromiseBroken, Report, run_cuts
 from tests.crash.mutations import Mutation
@@ -133,14 +135,15 @@ def test_a_log_keeps_its_entries_whatever_the_power_interrupts(seed: int) -> Non
 # --- do they bite? --------------------------------------------------------------------------------
 
 LOG = redo_log.__name__
+FORMAT = log_format.__name__
 
 MUTATIONS = [
     # What is released: too much; or nothing is looked at again.
     Mutation(LOG, "max(self._floor, sequence)", "max(self._floor, sequence + 1)"),
-    Mutation(LOG, "if entry.sequence >= latest.floor]", "]"),
-    Mutation(LOG, "latest.floor, latest.last):", "latest.floor, latest.last - 1):"),
-    Mutation(LOG, "older.entries + latest.entries", "latest.entries"),
-    Mutation(LOG, "key=lambda chain: chain.last", "key=lambda chain: -chain.last"),
+    Mutation(FORMAT, "if entry.sequence >= latest.floor]", "]"),
+    Mutation(FORMAT, "latest.floor, latest.last):", "latest.floor, latest.last - 1):"),
+    Mutation(FORMAT, "older.entries + latest.entries", "latest.entries"),
+    Mutation(FORMAT, "key=lambda chain: chain.last", "key=lambda chain: -chain.last"),
     # Entries are written over that the last durable one says are needed.
     Mutation(LOG, "self._last[other] >= self._noted", "self._last[other] >= self._floor"),
     Mutation(LOG, "self._last[other] >= self._noted", "False"),
@@ -149,24 +152,19 @@ MUTATIONS = [
     ),
     Mutation(LOG, "size + _RESERVE > self._half_size", "size > self._half_size", by=1),
     # What tells an entry from what is left of another one.
-    Mutation(LOG, " or (entries and entry.sequence != entries[-1].sequence + 1)", ""),
-    Mutation(LOG, " or header.check != checksum(content)", ""),
-    Mutation(
-        LOG,
-        "    if check != checksum(rest, checksum(half[at : at + _SIZE.size])):\n        return None\n",
-        "",
-        by=4,
-    ),
+    Mutation(FORMAT, " or (entries and entry.sequence != entries[-1].sequence + 1)", ""),
+    Mutation(FORMAT, " or head.crc != checksum(content, head.seed)", ""),
+    Mutation(FORMAT, " or check != wanted", "", by=4),
     # The mark that nothing is needed: it is taken for durable, or for an entry that is needed.
     Mutation(
         LOG,
         "            self._is_marked = True\n\n",
         "            self._is_marked = True\n            self._noted = self._floor\n\n",
     ),
-    Mutation(LOG, '(b"", self._next + 1)', '(b"", self._floor)', by=5),
+    Mutation(LOG, "self._next, self._next + 1, ()", "self._next, self._floor, ()", by=5),
     Mutation(LOG, "            self._floor = self._next\n", "", by=1),
     Mutation(LOG, "            self._next += 1  # the mark has this number\n", ""),
-    Mutation(LOG, "header.floor <= header.sequence\n", "True\n", by=5),
+    Mutation(FORMAT, "head.floor <= head.sequence\n", "True\n", by=5),
 ]
 
 

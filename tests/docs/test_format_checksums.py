@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 import struct
-import sys
 from pathlib import Path
 
 import pytest
-import trio
 
-import diskq
 from diskq.storage.checksums import Row, unpack_row
 from diskq.storage.lock import Holder, parse_holder
-from diskq.testing import CrashFS
 from tests.docs.documents import ROOT, blocks, hex_block
 from tests.docs.test_format_nsq import castagnoli, write_the_example
 from tests.docs.test_format_nsq import example as data_file
-from tests.engine.queues import contents, disk
-from tests.reference import nsq_oracle as oracle
 
 DOCUMENT = ROOT / "docs/format/checksums.md"
 ROWS = {
@@ -97,51 +91,3 @@ def test_the_lock_file_is_what_the_document_shows(tmp_path: Path) -> None:
     assert int(shown.pop("check"), 16) == castagnoli(rest)
     assert parse_holder(padded) == Holder(**shown)
     assert parse_holder(b"nobody can read this") == Holder()
-
-
-def test_the_wal_is_what_the_document_says() -> None:
-    fs = disk()
-
-    async def stage() -> CrashFS:
-        async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
-            await queue.send(b"written")
-            for body in (b"one", b"two", b"three"):
-                await queue.send(body)
-            return fs.kill()
-
-    killed = trio.run(stage)
-    wal = killed.read("/q/.diskq/events.slate")
-    assert wal[:64] == killed.identity().boot_id.encode().ljust(64, b"\n")
-    written = killed.read("/q/events.diskqueue.000000.dat")
-    magic, check = struct.unpack_from("=8sI", wal, 64)
-    assert (len(wal), magic, check) == (131072, b"diskqsl2", castagnoli(wal[:72]))
-    file, position, size, crc = struct.unpack_from("=qqII", wal, 88)
-    assert (file, position) == (0, len(written))
-    assert crc == castagnoli(wal[80:104] + wal[1024 : 1024 + size])
-    assert not any(wal[65536:])
-    assert oracle.frames(written + wal[1024 : 1024 + size]) == [b"written", b"one", b"two", b"three"]
-    rows = [struct.unpack_from("=qQIIII", wal, at) for at in range(112, 944, 32) if any(wal[at : at + 32])]
-    ends = (len(written) - 7, len(written))  # the first of a slice is written alone
-    assert rows == [
-        (0, end, end, number, castagnoli(written[:end]), castagnoli(wal[at : at + 28]))
-        for number, (end, at) in enumerate(zip(ends, (112, 144), strict=True), 1)
-    ]
-    assert contents(killed, name="events") == [b"written", b"one", b"two", b"three"]
-
-
-def test_the_example_of_a_wal_is_what_a_kill_leaves() -> None:
-    fs = disk()
-
-    async def stage() -> CrashFS:
-        async with diskq.open_queue("/q", "events", fs=fs, checkpoint_slice=60.0) as queue:
-            for body in (b"next", b"one", b"two", b"three"):
-                await queue.send(body)
-            return fs.kill()
-
-    wal = trio.run(stage).read("/q/.diskq/events.slate")
-    entry, records = (
-        hex_block(DOCUMENT, f"hex {name}") for name in ("events.slate", "events.slate, the records")
-    )
-    if sys.byteorder == "little":
-        assert (entry, records) == (wal[80:176], wal[1024 : 1024 + len(records)])
-    assert oracle.frames(records) == [b"two", b"three"]

@@ -55,7 +55,7 @@ def meta() -> str:
 
 
 LOCK = f"{ROOT}/.diskq/q.lock"
-WAL = f"{ROOT}/.diskq/q.slate"
+WAL = f"{ROOT}/.diskq/q.wal"
 
 
 def records(*bodies: bytes) -> bytes:

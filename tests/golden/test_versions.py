@@ -125,6 +125,34 @@ def test_verify_calls_nothing_damage_that_is_none(case: Path, left: Unpack) -> N
         assert [each.findings for each in found if each.verdict != "clean"] == []
 
 
+# --- their logs ---------------------------------------------------------------------------------------------
+
+
+OPENERS: dict[str, Callable[[Left], Any]] = {
+    "queue": lambda it: diskq.Queue(it.path, it.told["name"], fs=it.fs),
+    "stream": lambda it: diskq.Stream(it.path, fs=it.fs),
+    "journal": lambda it: diskq.Journal(it.path, fs=it.fs),
+}
+
+
+def logs(path: Path) -> set[bytes]:
+    """How the logs that hold something begin."""
+    files = [file for file in path.rglob("*") if file.name.endswith(("slate", "wal", "redo"))]
+    assert files
+    return {file.read_bytes()[:8] for file in files if file.stat().st_size}
+
+
+@of(*OPENERS)
+def test_after_an_open_the_logs_have_the_format_of_this_version(case: Path, left: Unpack) -> None:
+    it = left(case)
+    with OPENERS[it.told["kind"]](it) as store:
+        add = store.put if it.told["kind"] == "queue" else store.append
+        add(b"it goes on", durability="synced")
+        add(b"and on", durability="synced")
+        assert logs(it.path) == {b"diskqlog"}
+    assert not list(it.path.rglob("*slate"))
+
+
 # --- queues -------------------------------------------------------------------------------------------------
 
 

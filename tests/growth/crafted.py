@@ -17,26 +17,28 @@ __all__ = ["CRAFTED", "KIB", "queue_with_log"]
 
 KIB = 1024
 _NUMBER = 77
-_HEADER = struct.Struct("<8sQQ")
-_REST = struct.Struct("<QQQI4x")
+_HEADER = struct.Struct("<8sIIQ64sIIQ20x")
+_NUMBERS = struct.Struct("<QQQ")
 _ENTRY_SIZE = 40
 _PART = struct.Struct("<IIqqI4x")
 _DATA, _CHECKSUMS = 0, 1
 
 
 def _log(half: bytes, size: int) -> bytes:
-    header = _HEADER.pack(b"diskqrd1", _NUMBER, size)
-    header = (header + checksum(header).to_bytes(4, "little")).ljust(2048, b"\0")
-    return header * 2 + half.ljust(size, b"\0") + bytes(size)
+    header = _HEADER.pack(b"diskqlog", 1, 2, _NUMBER, b"", 4096, 2, size)
+    header = (header + checksum(header).to_bytes(4, "little")).ljust(4096, b"\0")
+    return header + half.ljust(size, b"\0") + bytes(size)
 
 
-def _head(size: int, sequence: int, content: int) -> bytes:
-    first, rest = (size | 1).to_bytes(4, "little"), _REST.pack(_NUMBER, sequence, 1, content)
-    return first + checksum(rest, checksum(first)).to_bytes(4, "little") + rest
+def _head(size: int, sequence: int, content: bytes) -> bytes:
+    numbers = _NUMBERS.pack(_NUMBER, sequence, 1)
+    check = checksum(numbers)
+    state = struct.pack("<II", size, checksum(content, check))
+    return state + numbers + struct.pack("<Q", check)
 
 
 def _entry(sequence: int, content: bytes) -> bytes:
-    return _head(_ENTRY_SIZE + len(content), sequence, checksum(content)) + content
+    return _head(_ENTRY_SIZE + len(content), sequence, content) + content
 
 
 def _parts(size: int) -> bytes:
@@ -48,7 +50,7 @@ def _parts(size: int) -> bytes:
 def _heads(size: int) -> bytes:
     """Heads of entries, each of which claims all bytes up to the end."""
     places = range(_ENTRY_SIZE, size - _ENTRY_SIZE, _ENTRY_SIZE)
-    heads = (_head((size - at) // 8 * 8, number, 5) for number, at in enumerate(places, 2))
+    heads = (_head((size - at) // 8 * 8, number, b"?") for number, at in enumerate(places, 2))
     return bytes(_ENTRY_SIZE) + b"".join(heads)
 
 

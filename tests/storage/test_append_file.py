@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskq._native.core.append_buffer import BLOCK_SIZE, WAL_HEADER, WAL_ROWS, Mode
+from diskq._native.core.append_buffer import BLOCK_SIZE, WAL_RECORDS, WAL_ROWS, Mode
 from diskq._native.core.gate import Admission, Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.append_buffer import NsqBuffer
@@ -251,8 +251,8 @@ def test_without_a_wal_the_row_of_a_block_is_written_when_it_ends():
 
 def test_with_a_wal_the_row_waits_for_others():
     file = in_memory()
-    page = bytearray(WAL_HEADER)
-    file.buffer.attach_wal(memoryview(page))
+    page = bytearray(WAL_RECORDS)
+    file.buffer.attach_wal(memoryview(page), 1)
     assert file.write(b"x" * BLOCK_SIZE)
     rows = Rows(file.fs, file.sums)
     assert rows.first_after(0) is None
@@ -306,7 +306,7 @@ def test_the_first_staged_record_of_a_slice_is_written_and_the_next_one_refused(
     path = file.buffer.appender(Mode.STAGED, admission)
     assert path.append(b"1")
     assert path.append(b"2"), "without a write-ahead log each one is written"
-    file.buffer.attach_wal(memory)
+    file.buffer.attach_wal(memory, 1)
     assert path.append(b"3")
     assert file.data == b"".join(map(frame, [b"1", b"2", b"3"]))
     assert not path.append(b"4"), "no task would write it"
@@ -324,7 +324,7 @@ def test_the_first_staged_record_of_a_slice_is_written_and_the_next_one_refused(
 
 def test_a_record_that_could_not_be_written_does_not_count_as_the_first_of_its_slice():
     file = in_memory()
-    file.buffer.attach_wal(bytearray(1 << 16))
+    file.buffer.attach_wal(bytearray(1 << 16), 1)
     path = file.buffer.appender(Mode.STAGED, Admission.TIMED)
     faults(file).fail("pwrite", error=errno.ENOSPC, path=file.path)
     with pytest.raises(OSError, match="No space"):
@@ -335,7 +335,7 @@ def test_a_record_that_could_not_be_written_does_not_count_as_the_first_of_its_s
 
 def test_a_record_that_does_not_fit_into_the_wal_is_written_with_the_staged_ones():
     file = in_memory()
-    file.buffer.attach_wal(bytearray(5000))
+    file.buffer.attach_wal(bytearray(5000), 1)
     stage = file.buffer.appender(Mode.STAGED, Admission.FORCED).append
     large = b"x" * 3000
     assert stage(b"waits")
@@ -436,7 +436,7 @@ def test_a_collected_buffer_detaches_its_wal_first(monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", errors.append)
     box: Any = Box()
     buffer = NsqBuffer(CrashFS(), FRAMING, Gate(), box.hear)
-    buffer.attach_wal(memoryview(bytearray(4096)))
+    buffer.attach_wal(memoryview(bytearray(4096)), 1)
     # The collector reaches the buffer before the objects that refer to it.
     kept: list[Any] = []
     box.kept = kept

@@ -14,7 +14,8 @@ import pytest
 from diskq.errors import UnsupportedFormatError
 from diskq.storage.checksums import checksum
 from diskq.storage.log.entries import CHECKSUMS, DATA, Part
-from diskq.storage.redo_log import RedoContent, RedoLog, read_redo
+from diskq.storage.log.format import RedoContent, read_redo
+from diskq.storage.redo_log import RedoLog
 from diskq.testing import CrashFS
 from tests.sampling import sampled
 
@@ -166,18 +167,16 @@ def test_an_independent_reader_finds_the_same() -> None:
     disk = Disk()
     disk.add(1, 2)
     content = disk.content
-    magic, number, half_size, check = struct.unpack_from("<8sQQI", content)
-    assert (magic, number, half_size) == (b"diskqrd1", NUMBER, 2048)
-    assert check == checksum(content[:24])
-    assert content[2048 : 2048 + 28] == content[:28]
+    header = struct.unpack_from("<8sIIQ64sIIQ20xI", content)
+    assert header[:-1] == (b"diskqlog", 1, 2, NUMBER, bytes(64), HEADER, 2, 2048)
+    assert header[-1] == checksum(content[:124])
+    assert content[HEADER - 128 : HEADER] == content[:128]
     at, found = HEADER, []
     for sequence in (1, 2):
-        used, head_check, its, seen, floor, body_check = struct.unpack_from("<IIQQQI", content, at)
-        size = used - 1
-        head = content[at : at + 4] + content[at + 8 : at + 40]
+        size, crc, its, seen, floor, check = struct.unpack_from("<IIQQQQ", content, at)
         assert (its, seen, floor, size % 8) == (NUMBER, sequence, 1, 0)
-        assert head_check == checksum(head)
-        assert body_check == checksum(content[at + 40 : at + size])
+        assert check == checksum(content[at + 8 : at + 32])
+        assert crc == checksum(content[at + 8 : at + 32] + content[at + 40 : at + size])
         inside = at + 40
         while inside + 32 <= at + size:
             group, kind, file, position, length = struct.unpack_from("<IIqqI", content, inside)
@@ -428,7 +427,7 @@ def test_a_log_of_zeros_is_reported() -> None:
     assert read(bytes(len(content))) == RedoContent(None, unreadable=len(content))
 
 
-@pytest.mark.parametrize("copy", [0, 2048])
+@pytest.mark.parametrize("copy", [0, 4096 - 512])
 def test_one_of_the_two_headers_is_enough(copy: int) -> None:
     content = bytearray(two_halves().content)
     content[copy : copy + 512] = bytes(512)
@@ -454,27 +453,28 @@ def test_an_entry_of_another_log_is_none() -> None:
 # --- other versions -------------------------------------------------------------------------------
 
 
-def with_version(content: bytes, version: bytes, *, is_checked: bool) -> bytes:
+COPIES = (0, 4096 - 128)
+
+
+def with_version(content: bytes, version: int, *, is_checked: bool) -> bytes:
     changed = bytearray(content)
-    for copy in (0, 2048):
-        changed[copy + 7 : copy + 8] = version
+    for copy in COPIES:
+        changed[copy + 8 : copy + 12] = version.to_bytes(4, "little")
         if is_checked:
-            check = checksum(bytes(changed[copy : copy + 24]))
-            changed[copy + 24 : copy + 28] = check.to_bytes(4, "little")
+            check = checksum(bytes(changed[copy : copy + 124]))
+            changed[copy + 124 : copy + 128] = check.to_bytes(4, "little")
     return bytes(changed)
 
 
 @pytest.mark.parametrize("is_checked", [True, False], ids=["the same header", "another header"])
-@pytest.mark.parametrize("version", [b"2", b"9", b"\xff"])
-def test_another_version_is_refused_with_a_sentence(version: bytes, is_checked: bool) -> None:
+@pytest.mark.parametrize("version", [2, 9, 0xFFFF_FFFF])
+def test_another_version_is_refused_with_a_sentence(version: int, is_checked: bool) -> None:
     content = with_version(two_halves().content, version, is_checked=is_checked)
-    with pytest.raises(
-        UnsupportedFormatError, match=r"a redo log of format version .*supported: version '1'"
-    ):
+    with pytest.raises(UnsupportedFormatError, match=r"a log of format version \d+.*supported: version 1"):
         read(content)
 
 
 def test_a_damaged_version_in_one_of_the_headers_is_damage() -> None:
     content = bytearray(two_halves().content)
-    content[7:8] = b"2"
+    content[8:9] = b"\2"
     assert read(bytes(content)) == read(two_halves().content)

@@ -107,21 +107,21 @@ def lock_of(store: Store) -> str:
 
 def as_version_2(disk: FileSystem, path: str) -> None:
     """Let a redo log be of a format that no version of diskq has written yet."""
-    _change_header(disk, path, 7, b"2")
+    _change_header(disk, path, 8, b"\2")
 
 
 def as_another(disk: FileSystem, path: str) -> None:
     """Let a redo log be one that no store here has written."""
-    _change_header(disk, path, 8, b"another\0")
+    _change_header(disk, path, 16, b"another\0")
 
 
 def _change_header(disk: FileSystem, path: str, at: int, new: bytes) -> None:
     handle = disk.open(path)
-    head = bytearray(disk.pread(handle, 28, 0))
+    head = bytearray(disk.pread(handle, 128, 0))
     disk.close(handle)
     head[at : at + len(new)] = new
-    head[24:28] = checksum(bytes(head[:24])).to_bytes(4, "little")
-    for copy_at in (0, 2048):
+    head[124:128] = checksum(bytes(head[:124])).to_bytes(4, "little")
+    for copy_at in (0, 4096 - 128):
         overwrite(disk, path, bytes(head), copy_at)
 
 

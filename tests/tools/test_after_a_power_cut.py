@@ -327,7 +327,7 @@ def test_a_log_of_another_format_version_is_refused_by_all(kind):
     as_version_2(cut.disk, log_of(cut.store))
     before = content(cut.disk)
     for look in (verify, info, repair, gauge_of, lambda store, fs: read(store, fs)):
-        with pytest.raises(UnsupportedFormatError, match="a redo log of format version '2'"):
+        with pytest.raises(UnsupportedFormatError, match="a log of format version 2"):
             look(cut.store, fs=cut.disk)
     with pytest.raises(UnsupportedFormatError):
         cut.opened()

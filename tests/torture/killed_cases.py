@@ -159,7 +159,7 @@ def damage(killed: Killed, files: Path, group: str, rng: random.Random) -> Done:
         if paths:
             path = rng.choice(paths)
             is_hit = killed.kind.has_peer_files(path)
-            is_hidden = who == "peer" and path.endswith(("slate", ".sums"))
+            is_hidden = who == "peer" and path.endswith(("wal", ".sums"))
             told.append(_hurt(files / path, how, rng) + f" {path}")
     return Done(", then ".join(told) or "nothing", written, is_hit, is_hidden, repairs)
 

@@ -185,7 +185,7 @@ def _power_judged(
 def _check_recorder(replayed: Files, real: Files) -> None:
     """All of what was recorded makes what is there. What is stored into shared memory is not recorded."""
     for path in replayed.keys() | real.keys():
-        if path.endswith(("-shm", ".slate", ".status")):
+        if path.endswith(("-shm", ".wal", ".status")):
             continue
         if replayed.get(path, b"not there") != real.get(path, b"not there"):
             raise RecorderError(f"{path} is not what was recorded")

@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from diskq._native.core.file_calls cimport FileCalls
 from diskq._native.core.gate cimport Gate
+from diskq._native.core.log_entry cimport Entry, PartHead
 
 cdef enum:
     FLUSH_AT = 256 * 1024                  # waiting bytes that are written without a flush call
@@ -23,6 +24,7 @@ cdef struct Cut:
 
 cdef struct ShownRow:
     # The checksum of a block, for the open after a kill: its row in the checksum file may not be written yet.
+    # Little endian, as all of the log.
     int64_t file                           # the number of the block's file
     uint64_t end                           # the byte after it there
     uint32_t size                          # its bytes
@@ -32,20 +34,15 @@ cdef struct ShownRow:
 
 
 cdef struct WriteAheadLog:
-    # A page of shared memory, for the open after a kill: accepted records that are not written yet, as an
-    # entry with their place; and the checksums of written blocks that have no row in their file yet.
-    char magic[8]
-    uint32_t header_check                  # crc32c of the boot's identifier and the magic; constant
-    uint32_t unused
-    uint64_t sequence                      # of the entry: ascending
-    int64_t file                           # the number of the file that its records belong to
-    int64_t position                       # the byte of the first of them in it
-    uint64_t state                         # the number of bytes, and above it the crc32c of the three numbers
-                                           # before and of the records. 0: none wait. Stored last, in one
-                                           # store
+    # A log in shared memory, for the open after a kill: accepted records that are not written yet, as one entry
+    # of one part, which goes on to the end of the entry; and the checksums of written blocks that have no row
+    # in their file yet. diskq/storage/write_ahead_log.py makes the headers.
+    char header[128]
     ShownRow[2] open_rows                  # of the unfinished block, alternating
     ShownRow[SHOWN_ROWS] rows              # of finished ones, as a ring
-    char unused_too[80]
+    char copy_of_header[128]
+    Entry entry
+    PartHead part
     char records[1]
 
 
@@ -72,11 +69,15 @@ cdef class AppendBuffer:
     cdef Py_ssize_t summed                 # this byte of the buffer
     cdef int64_t blocks                    # finished blocks
     cdef int64_t flushes                   # how often the open block's checksum was shown
-    cdef WriteAheadLog* wal                      # NULL: there is none
-    cdef uint32_t staged                   # bytes of the write-ahead log's entry
-    cdef uint32_t staged_crc
-    cdef Py_ssize_t wal_room             # bytes of records that it holds
-    cdef Py_buffer* wal_memory           # a pointer: the collector would clear a member before its release
+    cdef WriteAheadLog* wal                # NULL: there is none
+    cdef uint64_t wal_number               # of it
+    cdef uint64_t wal_sequence             # of its entry
+    cdef int64_t staged_file               # the file of the records in it,
+    cdef int64_t staged_at                 # the byte where the first of them belongs,
+    cdef uint32_t staged                   # and how many bytes they are
+    cdef uint32_t staged_crc               # of the entry
+    cdef Py_ssize_t wal_room               # bytes of records that it holds
+    cdef Py_buffer* wal_memory             # a pointer: the collector would clear a member before its release
     cdef public int64_t limit              # the file may not grow past this without the slow path
     cdef int _settle(self, Py_ssize_t used, int64_t records, Mode mode) except -1
     cdef bint _stage(self, Py_ssize_t before) noexcept

@@ -6,10 +6,10 @@ from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
 
 BLOCK_SIZE: int
-WAL_MAGIC: bytes
-WAL_HEADER: int
 WAL_ROWS: int
 WAL_ROW_COUNT: int
+WAL_ENTRY: int
+WAL_RECORDS: int
 
 class Mode(IntEnum):
     STAGED = 0
@@ -39,7 +39,7 @@ class AppendBuffer:
     @property
     def accepted_bytes(self) -> int: ...
     def lend(self, ahead: ReadAhead) -> bool: ...
-    def attach_wal(self, memory: object) -> None: ...
+    def attach_wal(self, memory: object, number: int) -> None: ...
     def detach_wal(self) -> None: ...
     @property
     def has_wal(self) -> bool: ...

@@ -26,11 +26,14 @@ from libc.string cimport memcpy, memmove
 
 from diskq._native.core.crc32c cimport crc32c_of
 from diskq._native.core.file_calls cimport calls_of
+from diskq._native.core.log_entry cimport ENTRY, PART, TO_THE_END, begin_entry, begin_part, show_entry
 from diskq._native.core.read_ahead cimport ReadAhead
 from diskq._native.core.thread_guard cimport check_guard, give_turn, take_turn
 
 cdef extern from "platform.h":
     void diskq_store(int64_t* where, int64_t value) nogil
+    uint64_t diskq_le64(uint64_t value) nogil
+    uint32_t diskq_le32(uint32_t value) nogil
 
 cdef enum:
     BLOCK = 4 * 1024
@@ -39,15 +42,14 @@ cdef enum:
 
 BLOCK_SIZE = BLOCK
 
-# The write-ahead log, in the machine's own byte order: `WriteAheadLog` and `ShownRow` of append_buffer.pxd.
-WAL_MAGIC = b"diskqsl2"
 cdef enum:
-    ENTRY = 24                     # bytes of an entry that its checksum covers before its records
     SHOWN = 28                     # bytes of a shown row that its check covers
 
-WAL_HEADER = <Py_ssize_t> &(<WriteAheadLog*> NULL).records
+# Of a write-ahead log: where its rows, its entry and the records of that begin.
 WAL_ROWS = <Py_ssize_t> &(<WriteAheadLog*> NULL).open_rows
 WAL_ROW_COUNT = 2 + SHOWN_ROWS
+WAL_ENTRY = <Py_ssize_t> &(<WriteAheadLog*> NULL).entry
+WAL_RECORDS = <Py_ssize_t> &(<WriteAheadLog*> NULL).records
 
 
 cdef class AppendBuffer:
@@ -90,8 +92,8 @@ cdef class AppendBuffer:
 
     # --- the write-ahead log --------------------------------------------------------------------------------
 
-    def attach_wal(self, memory):
-        """Use `memory` as the write-ahead log: shared with a file, zero but for its header, valid until detached."""
+    def attach_wal(self, memory, uint64_t number):
+        """Use `memory` as the write-ahead log of this number: a file's, zeros but for its headers, valid until detached."""
         assert self.wal == NULL
         if self.wal_memory == NULL:
             self.wal_memory = <Py_buffer*> PyMem_RawMalloc(sizeof(Py_buffer))
@@ -99,7 +101,9 @@ cdef class AppendBuffer:
                 raise MemoryError
         PyObject_GetBuffer(memory, self.wal_memory, PyBUF_WRITABLE)
         self.wal = <WriteAheadLog*> self.wal_memory.buf
-        self.wal_room = self.wal_memory.len - WAL_HEADER
+        self.wal_number = number
+        self.wal_sequence = 0
+        self.wal_room = self.wal_memory.len - <Py_ssize_t> WAL_RECORDS
         self.staged = 0
 
     def detach_wal(self):
@@ -117,7 +121,7 @@ cdef class AppendBuffer:
         """Clear the write-ahead log, if everything is written."""
         if self.wal != NULL and self.used == self.written:
             self.staged = 0
-            diskq_store(<int64_t*> &self.wal.state, 0)
+            diskq_store(<int64_t*> &self.wal.entry.state, 0)
 
     # --- where it writes --------------------------------------------------------------------------
 
@@ -192,17 +196,20 @@ cdef class AppendBuffer:
         return True
 
     cdef void _begin_entry(self) noexcept:
-        """Empty the entry, since everything is written. The next staged record belongs at this place."""
-        diskq_store(<int64_t*> &self.wal.state, 0)
-        self.wal.sequence += 1
-        self.wal.file = self.file_number
-        self.wal.position = self.origin + self.written
+        """Begin an entry anew, since everything is written. The next staged record belongs at this place."""
+        self.wal_sequence += 1
         self.staged = 0
-        self.staged_crc = crc32c_of(0, &self.wal.sequence, ENTRY)
+        self.staged_file = self.file_number
+        self.staged_at = self.origin + self.written
+        self.staged_crc = begin_part(
+            &self.wal.part,
+            begin_entry(&self.wal.entry, self.wal_number, self.wal_sequence, self.wal_sequence),
+            0, 0, self.staged_file, self.staged_at, <uint32_t> TO_THE_END,
+        )
 
     cdef bint _goes_on(self, Py_ssize_t before) noexcept:
         """True if all waiting records are in the write-ahead log. Records held in memory only are not."""
-        return self.wal.position + self.staged == self.origin + before and self.wal.file == self.file_number
+        return self.staged_at + self.staged == self.origin + before and self.staged_file == self.file_number
 
     cdef void _put_on_wal(self, Py_ssize_t before) noexcept:
         """Append what is in the buffer from `before` on to the entry."""
@@ -210,7 +217,7 @@ cdef class AppendBuffer:
         memcpy(self.wal.records + self.staged, self.buffer + before, size)
         self.staged_crc = crc32c_of(self.staged_crc, self.buffer + before, size)
         self.staged += size
-        diskq_store(<int64_t*> &self.wal.state, <int64_t> (<uint64_t> self.staged_crc << 32 | self.staged))
+        show_entry(&self.wal.entry, ENTRY + PART + self.staged, self.staged_crc)
 
     cdef char* _room_for(self, Py_ssize_t size) except NULL:
         """Return the place for the next record, of `size` bytes; the caller then calls `_laid_down`."""
@@ -275,7 +282,7 @@ cdef class AppendBuffer:
                 self.flushes += 1
             if self.staged:
                 self.staged = 0
-                diskq_store(<int64_t*> &self.wal.state, 0)
+                diskq_store(<int64_t*> &self.wal.entry.state, 0)
         return 0
 
     cdef void _sum_to(self, Py_ssize_t at) noexcept:
@@ -287,12 +294,12 @@ cdef class AppendBuffer:
     cdef void _show(self, ShownRow* where, Py_ssize_t at, int64_t records) noexcept:
         """Show the open block, up to byte `at` of the buffer, to the open after a kill."""
         cdef ShownRow row
-        row.file = self.file_number
-        row.end = self.origin + at
-        row.size = <uint32_t> (at - self.block.at)
-        row.records = <uint32_t> (records - self.block.records)
-        row.crc = self.block_crc
-        row.check = crc32c_of(0, &row, SHOWN)
+        row.file = <int64_t> diskq_le64(<uint64_t> self.file_number)
+        row.end = diskq_le64(<uint64_t> (self.origin + at))
+        row.size = diskq_le32(<uint32_t> (at - self.block.at))
+        row.records = diskq_le32(<uint32_t> (records - self.block.records))
+        row.crc = diskq_le32(self.block_crc)
+        row.check = diskq_le32(crc32c_of(0, &row, SHOWN))
         where[0] = row
 
     cdef void _rewind(self, Py_ssize_t used, int64_t records) noexcept:

@@ -197,4 +197,13 @@ static inline int diskq_lowest_bit(uint64_t word) {
 #endif
 #endif
 
+/* Little-endian numbers, in the one order or the other. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define diskq_le64(value) __builtin_bswap64(value)
+#define diskq_le32(value) __builtin_bswap32(value)
+#else
+#define diskq_le64(value) ((uint64_t) (value))
+#define diskq_le32(value) ((uint32_t) (value))
+#endif
+
 #endif

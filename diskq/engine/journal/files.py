@@ -8,7 +8,7 @@
 #     ofs/<name>.ofs .lck             how far a reader has come, and its lock
 #     .diskq/                         private:
 #       points                          up to where everything is known to be on stable storage
-#       slate                           the write-ahead log: messages that are accepted and not yet written
+#       wal                             the write-ahead log: messages that are accepted and not yet written
 #       redo                            the redo log: messages that are durable here before they are in jnl/
 #       repair/                         during a repair: files that will replace others
 #       gaps                            offsets whose messages a repair could not save
@@ -59,7 +59,7 @@ class JournalFiles:
         self.private_offsets = join(self.private, "ofs")
         self.points = private_path(path, "points")
         self.gaps = private_path(path, "gaps")
-        self.wal = private_path(path, "slate")
+        self.wal = private_path(path, "wal")
         self.redo = private_path(path, "redo")
         self.swap = "repair"  # the name of a directory in the private one
         self.status = private_path(path, "status")

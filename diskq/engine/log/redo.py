@@ -21,9 +21,10 @@ from diskq.storage.closing import opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored
 from diskq.storage.lock import Lock
 from diskq.storage.log.entries import Part
+from diskq.storage.log.format import redo_path
 from diskq.storage.log.replay import Redone, RedoSource, replay_redo
 from diskq.storage.log_events import Log
-from diskq.storage.redo_log import LEAST_SIZE, RedoLog, redo_path
+from diskq.storage.redo_log import LEAST_SIZE, RedoLog
 
 __all__ = ["Appends", "Redo", "RedoMark"]
 

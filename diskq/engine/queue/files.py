@@ -125,7 +125,7 @@ class QueueFiles:
 
     @property
     def wal(self) -> str:
-        return private_path(self.directory, f"{self.name}.slate")
+        return private_path(self.directory, f"{self.name}.wal")
 
     @property
     def redo(self) -> str:

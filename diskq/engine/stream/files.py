@@ -154,7 +154,7 @@ class PartitionFiles:
         self.directory = join(stream.parts, _PARTITION.name(index))
         self.private = join(stream.private, "parts", _PARTITION.name(index))
         self.sealed = join(self.private, "sealed")
-        self.wal = join(self.private, "slate")
+        self.wal = join(self.private, "wal")
         self.first = join(self.private, "first")
 
     @property

@@ -10,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["CHECKSUMS", "DATA", "Displaced", "Part", "Staging"]
+from diskq.storage.checksums import Row
+
+__all__ = [
+    "CHECKSUMS",
+    "DATA",
+    "Displaced",
+    "EntryHead",
+    "LogEntry",
+    "LogHeader",
+    "Part",
+    "Staging",
+    "WalContent",
+]
 
 DATA, CHECKSUMS = 0, 1
 """What a part is of: a data file, or its checksum file."""
@@ -32,6 +44,14 @@ class Part(NamedTuple):
     def end(self) -> int:
         """The byte after the last one."""
         return self.position + len(self.content)
+
+
+class LogEntry(NamedTuple):
+    """What was written to the log at once."""
+
+    sequence: int
+    """Ascending."""
+    parts: tuple[Part, ...]
 
 
 class Staging(NamedTuple):
@@ -64,3 +84,54 @@ class Displaced(NamedTuple):
         if path != self.path or not lost or (size and start + size <= self.part.position):
             return lost
         return max(0, lost - counted(self.part.content[max(0, start - self.part.position) :]))
+
+
+# --- what is read of a log --------------------------------------------------------------------------
+
+
+class LogHeader(NamedTuple):
+    """What a log says of itself."""
+
+    promise: int
+    """WRITTEN or SYNCED."""
+    number: int
+    """Drawn at random for each log: no entry of another one is taken for one of this."""
+    boot: bytes
+    """The boot id of a log that means nothing after a restart of the machine; else empty."""
+    start: int
+    """The byte of the file at which the entries begin. The header is there twice: at 0, and just before."""
+    areas: int
+    """The number of areas for entries, one behind the other; 0: it is for checksums alone."""
+    size: int
+    """Bytes of each area."""
+
+
+class EntryHead(NamedTuple):
+    """What an entry says before its parts, if that has the right check."""
+
+    size: int
+    """Bytes of the entry, these and the parts. No check covers it: the crc32c is of so many bytes."""
+    sequence: int
+    floor: int
+    """The first sequence that is still needed."""
+    seed: int
+    """The crc32c of what comes before the parts."""
+    crc: int
+    """The same, continued with the parts."""
+
+
+class WalContent(NamedTuple):
+    """What a log of `written` messages holds."""
+
+    is_of_this_run: bool | None
+    """True if it was made since the machine was started; None if its header is unreadable."""
+    waiting: Part | None = None
+    """Records that may not be in their file."""
+    unreadable: int = 0
+    """Bytes of such records that are unreadable, at most."""
+    rows: tuple[tuple[int, Row], ...] = ()
+    """Checksums of blocks, each with the number of its file."""
+    is_for_rows: bool = False
+    """True if it is for checksums alone."""
+    may_be_consumed: bool = False
+    """True if its records stayed there after they were written: with their file, they are gone for good."""

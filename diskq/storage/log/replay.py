@@ -42,8 +42,8 @@ from diskq.storage.append_file import void_rows
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.closing import opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
-from diskq.storage.log.entries import CHECKSUMS, DATA, Displaced, Part, Staging
-from diskq.storage.redo_log import RedoContent, RedoEntry, read_redo
+from diskq.storage.log.entries import CHECKSUMS, DATA, Displaced, LogEntry, Part, Staging
+from diskq.storage.log.format import RedoContent, read_redo
 from diskq.storage.repairs import Repair, RepairKind, keep_content, keep_copy
 
 __all__ = [
@@ -358,7 +358,7 @@ class _Replay:
             done.voided[group, file] = start
             void_rows(self._fs, self._source.stagings[group].checksum_file(file), start)
 
-    def _replay(self, entry: RedoEntry) -> None:
+    def _replay(self, entry: LogEntry) -> None:
         checksums: dict[tuple[int, int], list[Part]] = {}
         for part in entry.parts:
             if part.kind == CHECKSUMS:

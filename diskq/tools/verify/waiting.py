@@ -11,9 +11,9 @@ from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import may_be_open, read_holder
 from diskq.storage.log.entries import Staging
+from diskq.storage.log.format import redo_path
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
-from diskq.storage.redo_log import redo_path
 from diskq.storage.redo_view import LoggedFiles, RedoLook
 from diskq.storage.repairs import RepairKind
 from diskq.storage.write_ahead_log import holds_nothing, read_wal, rows_to_add

@@ -68,7 +68,7 @@ def cut(fs: CrashFS, ending: str, others: str) -> None:
     for path, content in fs.files().items():
         if path.endswith(ending) or (others == "others cut" and path.endswith("index")):
             fs.write_durably(path, content[: len(content) // 2])
-        elif others == "others cut" and path.endswith((".sums", "slate")):
+        elif others == "others cut" and path.endswith((".sums", "wal")):
             fs.write_durably(path, b"")
 
 

@@ -20,7 +20,8 @@ from diskq.storage.write_ahead_log import read_wal
 from diskq.testing import CrashFS, FaultFS, PowerCut
 from tests.sampling import spread
 
-WAL = "/q/.diskq/events.slate"
+WAL = "/q/.diskq/events.wal"
+RECORDS = 1160
 
 
 def disk() -> CrashFS:
@@ -178,11 +179,11 @@ async def test_a_garbled_wal_gives_no_message() -> None:
     fs = disk()
     async with diskq.open_queue("/q", "events", fs=fs) as queue:
         await queue.send(b"one", durability="synced")
-    for content in (b"\xff" * 65536, b"", b"diskqsl1" + b"\xff" * 65528, b"diskqsl1" + bytes(65528)):
+    for content in (b"\xff" * 65536, b"", b"diskqlog" + b"\xff" * 65528, b"diskqlog" + bytes(65528)):
         fs.write_durably(WAL, content)
         with diskq.Queue("/q", "events", fs=fs.kill()) as survivor:
             assert survivor.peek_many(10) == [b"one"]
-            assert all(repair.path == WAL and not repair.kept % 1024 for repair in survivor.repairs)
+            assert all(repair.path == WAL and repair.kept in (0, RECORDS) for repair in survivor.repairs)
 
 
 async def test_without_room_for_a_wal_each_message_is_written() -> None:

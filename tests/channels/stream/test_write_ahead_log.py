@@ -171,5 +171,5 @@ async def test_without_amortised_schedule_points_no_message_waits_on_a_wal() -> 
     fs = disk()
     async with diskq.open_producer("/q/s", partition_count=1, fs=fs, checkpoint_slice=0) as producer:
         await producer.send(b"written when it returns")
-        (wal,) = [content for path, content in fs.files().items() if path.endswith("/slate")]
+        (wal,) = [content for path, content in fs.files().items() if path.endswith("/wal")]
         assert len(wal) == ROWS_SIZE

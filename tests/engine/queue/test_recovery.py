@@ -415,7 +415,7 @@ def test_a_file_with_damage_is_kept_though_another_process_consumes_the_rest_of_
     with opened(fs, segment_size=9000) as queue:
         drained(queue)
     assert fs.read(data(0) + ".bad") == damaged
-    assert listed(fs, f"{ROOT}/.diskq") == ["q.diskqueue.000002.dat.sums", "q.lock", "q.slate"]
+    assert listed(fs, f"{ROOT}/.diskq") == ["q.diskqueue.000002.dat.sums", "q.lock", "q.wal"]
 
 
 # --- leftovers ----------------------------------------------------------------------------------

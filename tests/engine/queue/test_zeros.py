@@ -215,7 +215,7 @@ def test_zeros_in_a_file_of_diskqs_are_none_whatever_is_left_of_its_checksums(is
 def test_empty_messages_at_the_end_of_a_killed_queue_are_delivered_when_a_peer_was_first(count: int) -> None:
     """It was killed before it had written their checksums."""
     fs, queue = synced()
-    before = {name: content for name, content in fs.files().items() if name.endswith((".sums", ".slate"))}
+    before = {name: content for name, content in fs.files().items() if name.endswith((".sums", ".wal"))}
     for _ in range(count):
         queue.put(b"")
     fs = fs.kill()

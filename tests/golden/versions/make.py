@@ -33,7 +33,7 @@ import trio
 
 import diskq
 from diskq.storage.fs import OsFileSystem
-from diskq.storage.redo_log import read_redo
+from diskq.storage.log.format import read_redo
 from diskq.testing import CrashFS
 
 HERE = Path(__file__).parent

@@ -189,7 +189,7 @@ def test_the_fast_path_accepts_only_after_others_and_while_space_is_left():
 @pytest.mark.parametrize("is_awake", [True, False])
 def test_staged_records_are_written_if_the_loop_is_not_awake(is_awake):
     rig = Rig()
-    rig.buffer.attach_wal(bytearray(1 << 16))
+    rig.buffer.attach_wal(bytearray(1 << 16), 1)
     rig.buffer.is_awake = is_awake
     assert rig.appender(Mode.STAGED, Admission.FORCED)(b"one") == 0
     assert rig.buffer.append_many([b"two", b"three"], 0, Mode.STAGED) == 2

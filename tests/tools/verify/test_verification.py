@@ -436,7 +436,7 @@ def test_what_was_not_synced_when_the_machine_stopped_is_torn_and_what_was_is_da
     for lock in tmp_path.glob("after/**/*.l*ck"):
         told = json.loads(lock.read_bytes())
         lock.write_text(json.dumps(told | {"boot_id": "another"}) if is_readable else "rot")
-    for wal in tmp_path.glob("after/**/*slate"):
+    for wal in tmp_path.glob("after/**/*wal"):
         wal.write_bytes(b"")  # it is never synced
     assert looked_at(tmp_path / "after").verdict == verdict
 

@@ -396,7 +396,7 @@ def append_as_a_peer(fs, messages):
     segment = oracle.segment([*found, *messages], base)
     for suffix, content in segment.items():
         fs.write_durably(f"{ROOT}/parts/000000/{base:020d}.{suffix}", content)
-    for path in (f"{ROOT}/owner", f"{ROOT}/.diskq/parts/000000/slate"):
+    for path in (f"{ROOT}/owner", f"{ROOT}/.diskq/parts/000000/wal"):
         if fs.size_of(path) is not None:
             fs.unlink(path)
 
