@@ -14,8 +14,10 @@ from trio.lowlevel import enable_ki_protection
 from diskq.channels.core.offset_loop import OffsetLoop
 from diskq.channels.core.receiving import TailReceiver
 from diskq.channels.core.tail import Tail, TailPart
+from diskq.engine.log.committed_offset import CommittedOffset
 from diskq.engine.log.reader import MessagePlace, Sized
 from diskq.errors import OffsetOutOfRangeError, StorageFailedError
+from diskq.options import Durability, checked_durability
 
 __all__ = ["CommittingReceiver"]
 
@@ -45,17 +47,21 @@ class CommittingReceiver(TailReceiver[M]):
     # --- committing -------------------------------------------------------------------------------
 
     @enable_ki_protection
-    async def commit(self, *processed: MessagePlace) -> None:
+    async def commit(self, *processed: MessagePlace, durability: Durability = "written") -> None:
         """Commit all messages up to and including these, each in its partition or journal, as processed.
 
         The commit is the group's, or the named reader's. Without arguments it commits all that was received.
-        It moves only forward. It is durable within `sync_timeout`, when the block is left, or after `sync`.
-        `Cancelled` means: nothing was committed. Raises ValueError if there is no group and no name, or if
+        It moves only forward. Returns when the commit is `written`: it survives a kill of the process, and is
+        `synced` within `sync_timeout`, when the block is left, or after `sync`. With `durability="synced"` it
+        returns when that is so; with "memory" it is written with the next sync. `Cancelled` means: nothing
+        was committed. Raises ValueError if there is no group and no name, or if
         another member has the partition; trio.BrokenResourceError after the disk failed.
         """
         await self._begin()
+        checked_durability(durability)
+        moved: list[CommittedOffset] = []
         if not processed:
-            self._commit_parts(self._tail.moved_parts)
+            moved += self._commit_parts(self._tail.moved_parts, durability)
             self._tail.settle_moved()
         try:
             places = [(one.partition, one.offset) for one in processed]
@@ -63,7 +69,10 @@ class CommittingReceiver(TailReceiver[M]):
             kinds = ", ".join(type(one).__name__ for one in processed)
             raise TypeError(f"commit is given messages that were received, got {kinds}") from None
         for index, offset in places:
-            self._commit_value(index, self._value_to_commit(offset + 1))
+            moved.append(self._commit_value(index, self._value_to_commit(offset + 1), durability))
+        # Where no note can be written (a full disk), a commit is written by a sync.
+        if durability == "synced" or (durability == "written" and not all(each.is_written for each in moved)):
+            await self._committing().barrier(with_metadata=True)
 
     @enable_ki_protection
     async def sync(self) -> None:
@@ -88,25 +97,29 @@ class CommittingReceiver(TailReceiver[M]):
             self._check()
             self._commit_parts(parts)
 
-    def _commit_parts(self, parts: Iterable[TailPart]) -> None:
+    def _commit_parts(
+        self, parts: Iterable[TailPart], durability: Durability = "written"
+    ) -> list[CommittedOffset]:
         self._committing()
-        for part in parts:
-            if (value := self._value_to_commit(part.position)) is not None:
-                self._commit_value(part.index, value)
+        values = [(part.index, self._value_to_commit(part.position)) for part in parts]
+        return [self._commit_value(index, value, durability) for index, value in values if value is not None]
 
     def _check_commits(self) -> None:
         if self._commits is not None:
             self._commits.check()
 
-    def _commit_value(self, index: int, value: int | None, *, seek: bool = False) -> None:
+    def _commit_value(
+        self, index: int, value: int | None, durability: Durability = "written", *, seek: bool = False
+    ) -> CommittedOffset:
         commits = self._committing()
-        committed_offset = commits.engine.committed_offset(index)
+        committed_offset: CommittedOffset | None = commits.engine.committed_offset(index)
         if committed_offset is None:
             raise ValueError(self._not_here(index))
         try:
-            commits.move(committed_offset, value, seek=seek)
+            commits.move(committed_offset, value, seek=seek, is_written=durability != "memory")
         except StorageFailedError as failure:
             commits.broke(failure)
+        return committed_offset
 
     def _committing(self) -> OffsetLoop[Any]:
         if self._commits is None:

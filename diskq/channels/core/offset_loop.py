@@ -30,10 +30,17 @@ class OffsetLoop(CommitLoop[E]):
         self._path = path
         super().__init__(engine, executor)
 
-    def move(self, committed_offset: CommittedOffset, offset: int | None, *, seek: bool = False) -> None:
+    def move(
+        self,
+        committed_offset: CommittedOffset,
+        offset: int | None,
+        *,
+        seek: bool = False,
+        is_written: bool = True,
+    ) -> None:
         """Commit `offset`; the next sync makes it durable. Raises what `CommittedOffset.move` does."""
         self.engine.moved(committed_offset)
-        if committed_offset.move(offset, seek=seek) or not self._has_deadline:
+        if committed_offset.move(offset, seek=seek, is_written=is_written) or not self._has_deadline:
             self._after()
 
     def _after(self) -> None:

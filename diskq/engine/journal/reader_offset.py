@@ -115,7 +115,7 @@ class JournalOffset(CommittedOffset):
             return
         repair = self.repairs[0] if self.repairs else None
         offset, repair = _clamped(
-            FoundOffset(self.committed, None, False, repair), self.path, first, next_offset
+            FoundOffset(self.committed, None, False, repair, self.durable), self.path, first, next_offset
         )
         assert offset is not None
         if offset != self.committed:

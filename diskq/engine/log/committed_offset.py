@@ -23,6 +23,17 @@
 # to the one before, which was another file: no offset file written by diskq can have the stamp of a shadow
 # copy with another value.
 #
+# Behind it, in the same file, is the commit note: what was committed last, which the offset file gets with
+# the next sync. A commit overwrites it in place, without a sync, so that a commit survives its process:
+#
+#     value u64 | file u64 | modified i64 (ns) | pending u64 | crc32c of these 32 bytes u32
+#
+# It is believed if the offset file still has the stamp that it had when the note was written or, if a sync
+# was under way, the pending value: then nobody else has moved it since. 2**64 - 1 is no offset. Before an
+# offset file gets its name, the note is written with the value of that file, and synced: so no older note
+# can belong to the new file. A power cut may take a note, or leave an older one of the same file: these
+# commits were not synced.
+#
 # The readers of a journal have offset files as well, with another meaning (the offset that is read next) and
 # the opposite byte order: journal/reader_offset.py.
 # Format: docs/format/triplet.md.
@@ -62,6 +73,8 @@ log = Log("offsets")
 
 OFFSET_SIZE = 8
 SHADOW = struct.Struct("<QQqI")
+NOTE = struct.Struct("<QQqQI")
+_NO_VALUE = 2**64 - 1
 LARGEST_OFFSET = NO_NUMBER - 1
 _TRIES = 3
 
@@ -87,6 +100,38 @@ class ShadowCopy(NamedTuple):
         return cls(value, Stamp(file, modified_ns)) if checksum(row[:-4]) == crc else None
 
 
+class CommitNote(NamedTuple):
+    """What was committed last, and the offset file that had not got it yet."""
+
+    value: int | None
+    stamp: Stamp
+    """The offset file's."""
+    pending: int | None
+    """The value of the offset file that was to replace it; without a sync under way, `value`."""
+
+    def pack(self) -> bytes:
+        row = NOTE.pack(_as_number(self.value), *self.stamp, _as_number(self.pending), 0)[:-4]
+        return row + checksum(row).to_bytes(4, "little")
+
+    @classmethod
+    def unpack(cls, row: bytes) -> CommitNote | None:
+        """Parse a note. None for bytes that are none, or a torn or rotten one."""
+        if len(row) != NOTE.size:
+            return None
+        value, file, modified_ns, pending, crc = NOTE.unpack(row)
+        if checksum(row[:-4]) != crc:
+            return None
+        return cls(_from_number(value), Stamp(file, modified_ns), _from_number(pending))
+
+
+def _as_number(value: int | None) -> int:
+    return _NO_VALUE if value is None else value
+
+
+def _from_number(number: int) -> int | None:
+    return None if number == _NO_VALUE else number
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetFile:
     """The paths of a committed offset, and how it is stored."""
@@ -109,9 +154,11 @@ class FoundOffset(NamedTuple):
     stamp: Stamp | None
     """The stamp of the file that was read; None if it was written meanwhile."""
     has_shadow: bool
-    """True if the shadow copy agrees, so that rot will be noticed."""
+    """True if the shadow copy agrees, so that rot will be noticed, or a commit note has the offset."""
     repair: Repair | None
     """What was wrong with the file, if the shadow copy was believed instead."""
+    durable: int | None
+    """The offset that is in the file; after a power cut it may be the last one again."""
 
 
 def read_committed_offset(fs: FileSystem, place: OffsetFile) -> FoundOffset | None:
@@ -120,14 +167,18 @@ def read_committed_offset(fs: FileSystem, place: OffsetFile) -> FoundOffset | No
     content, stamp = _read_stamped(fs, path)
     if content is None:
         return None
-    shadow = ShadowCopy.unpack(read_small(fs, place.shadow, SHADOW.size) or b"")
+    rows = read_small(fs, place.shadow, SHADOW.size + NOTE.size) or b""
+    shadow, note = ShadowCopy.unpack(rows[: SHADOW.size]), CommitNote.unpack(rows[SHADOW.size :])
     value = int.from_bytes(content[:OFFSET_SIZE], place.byte_order) if len(content) >= OFFSET_SIZE else None
     if content and value is None:
         reason = f"{len(content)} bytes instead of {OFFSET_SIZE}"
     elif shadow is not None and shadow.value != value and shadow.stamp == stamp:
         reason = f"its value {value} was never written: bits rotted"
+    elif note is not None and (note.stamp == stamp or (stamp is not None and note.pending == value)):
+        is_noted = note.value != value or shadow == (value, stamp)
+        return FoundOffset(note.value, stamp, is_noted, None, value)
     else:
-        return FoundOffset(value, stamp, shadow == (value, stamp), None)
+        return FoundOffset(value, stamp, shadow == (value, stamp), None, value)
     offset = shadow.value if shadow is not None else None
     repair = Repair(
         path=path,
@@ -136,7 +187,9 @@ def read_committed_offset(fs: FileSystem, place: OffsetFile) -> FoundOffset | No
         dropped=len(content),
         reason=f"{reason}; the last offset that is known is {'none' if offset is None else offset}",
     )
-    return FoundOffset(offset, stamp, False, repair)
+    if note is not None and note.stamp == stamp:
+        return FoundOffset(note.value, stamp, True, repair, offset)
+    return FoundOffset(offset, stamp, False, repair, offset)
 
 
 def _read_stamped(fs: FileSystem, path: str) -> tuple[bytes | None, Stamp | None]:
@@ -192,15 +245,19 @@ class CommittedOffset(Synced, Closing, Dropped):
         self._shadow = -1
         self._is_shadow_unsynced = True  # it may not be synced, whichever process wrote it
         found = read_committed_offset(fs, place)
+        is_new = found is None
         if found is None:
             with raising_disk_full(self.path):
                 # As go-diskq does it; from now on the group counts as one that reads the partition.
                 fs.close(fs.open(self.path, write=True, create=True))
-            found = FoundOffset(None, None, False, None)
-        self.committed = self.durable = found.offset
+            found = FoundOffset(None, fs.stamp_of(self.path), False, None, None)
+        self.committed, self.durable = found.offset, found.durable
         """The offset in memory, and the one on stable storage; None: nothing is committed yet."""
         self.repairs: tuple[Repair, ...] = () if found.repair is None else (found.repair,)
         """What was wrong with the offset file when it was opened."""
+        self._stamp = found.stamp  # of the offset file, as far as it is known
+        self._has_note = found.offset != found.durable  # the note says more than the offset file
+        self._noted = found.offset
         self._is_wrong = found.repair is not None  # the file is wrong and has to be written anew
         # The process that made them may have died before they were durable.
         above = place.above
@@ -208,6 +265,8 @@ class CommittedOffset(Synced, Closing, Dropped):
         self._pending_syncs.removals += place.leftovers()
         try:
             self._open_shadow()
+            if is_new and self._shadow >= 0:
+                fs.truncate(self._shadow, 0)  # what it says is of a file that was removed
             if found.repair is None:
                 # For what a peer wrote, or diskq before a crash; and again, if a sync of it failed.
                 self._write_shadow()
@@ -216,10 +275,11 @@ class CommittedOffset(Synced, Closing, Dropped):
             raise
         if found.repair is not None:
             log.report_repair(found.repair)
+        if found.repair is not None or self._has_note:
             self.policy.count(1, self.clock())
 
     def commit(self, offset: int | None, *, seek: bool = False) -> None:
-        """Commit everything up to `offset`. It is durable with the next sync, which may be due now.
+        """Commit everything up to `offset`. It survives the process, and is durable with the next sync.
 
         The offset only goes forward, unless `seek`; None, with `seek`, means that nothing was processed.
         Raises ValueError, TypeError; DiskFullError and StorageFailedError as `sync`.
@@ -264,8 +324,11 @@ class CommittedOffset(Synced, Closing, Dropped):
 
     # --- the same, for a channel that waits where this cannot -------------------------------------
 
-    def move(self, offset: int | None, *, seek: bool = False) -> bool:
-        """Commit as `commit` does, but leave the sync to the caller. True if one is due."""
+    def move(self, offset: int | None, *, seek: bool = False, is_written: bool = True) -> bool:
+        """Commit as `commit` does, but leave the sync to the caller. True if one is due.
+
+        Without `is_written` the commit waits in memory for the sync.
+        """
         self.check_usable()
         if offset is None:
             if not seek:
@@ -275,12 +338,18 @@ class CommittedOffset(Synced, Closing, Dropped):
         elif not 0 <= offset <= LARGEST_OFFSET:
             raise ValueError(f"an offset is 0 to {LARGEST_OFFSET}, got {offset}")
         if not seek and self.committed is not None and offset is not None and offset <= self.committed:
-            return self.note()
+            return (is_written and not self.is_written and not self._write_note()) or self.note()
         # What counts is how much would be repeated after a crash: one commit may stand for a batch.
         passed = 1 if seek or offset is None else offset - (-1 if self.committed is None else self.committed)
         self.committed = offset
         now = self.clock()
-        return self.policy.count(passed, now) == 0
+        is_due = self.policy.count(passed, now) == 0
+        return (is_written and not self._write_note()) or is_due
+
+    @property
+    def is_written(self) -> bool:
+        """True if the last commit survives the process."""
+        return self.committed == self.durable or (self._has_note and self._noted == self.committed)
 
     def note(self) -> bool:
         """True if a sync is due by now."""
@@ -314,6 +383,9 @@ class CommittedOffset(Synced, Closing, Dropped):
         self.durable = sync.state
         self._is_wrong = False
         self._write_shadow()
+        self._has_note = self._has_note and self.committed != self.durable
+        if self._has_note:
+            self._write_note()
 
     def leave_to_parent(self, pid: int) -> None:
         """Leave the files to the parent, in a child of a fork."""
@@ -332,14 +404,14 @@ class CommittedOffset(Synced, Closing, Dropped):
         """Write the shadow copy of the offset file, if its content is known to be durable."""
         if self._shadow < 0:
             return
-        self._is_shadow_unsynced = True
         try:
             content, stamp = _read_stamped(self._fs, self.path)
+            self._stamp = stamp
             value = -1 if self.durable is None else self.durable
             if stamp is None or value < 0 or content != value.to_bytes(OFFSET_SIZE, self._place.byte_order):
-                self._fs.truncate(self._shadow, 0)
+                self._write_row(bytes(SHADOW.size), 0)
             else:
-                write_all(self._fs, self._shadow, ShadowCopy(value, stamp).pack(), 0)
+                self._write_row(ShadowCopy(value, stamp).pack(), 0)
         except OSError as failure:
             # The old content describes an older file, whose number and time the next one may have again.
             with contextlib.suppress(OSError):
@@ -352,6 +424,24 @@ class CommittedOffset(Synced, Closing, Dropped):
                 path=self.path,
                 error=failure,
             )
+
+    def _write_note(self) -> bool:
+        """Write the commit note. False: it cannot be, and the commit needs a sync."""
+        if self._shadow < 0 or self._stamp is None:
+            return False
+        pending = self.committed if self._in_flight is None else self._in_flight.state
+        try:
+            row = CommitNote(self.committed, self._stamp, pending).pack()
+            self._write_row(row, SHADOW.size)
+        except OSError:
+            return False
+        self._has_note = True
+        self._noted = self.committed
+        return True
+
+    def _write_row(self, row: bytes, position: int) -> None:
+        self._is_shadow_unsynced = True
+        write_all(self._fs, self._shadow, row, position)
 
 
 @contextlib.contextmanager

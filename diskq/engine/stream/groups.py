@@ -156,7 +156,7 @@ def slowest(fs: FileSystem, files: StreamFiles, partition: int) -> int | None:
     Raises OSError: messages that are not known to be processed must be kept.
     """
     found = _found(fs, files, partition)
-    return min((0 if mark.offset is None else mark.offset + 1 for mark in found), default=None)
+    return min((0 if mark.durable is None else mark.durable + 1 for mark in found), default=None)
 
 
 def furthest(fs: FileSystem, files: StreamFiles, partition: int, most: int) -> int:

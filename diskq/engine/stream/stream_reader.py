@@ -24,7 +24,7 @@ from diskq.engine.log.thread_line import now
 from diskq.engine.stream.subscription import OpenPartition, Subscription
 from diskq.errors import BusyError, DiskqError, OffsetOutOfRangeError
 from diskq.keywords import StreamConsumerKeywords
-from diskq.options import StreamConsumerOptions, chosen_options
+from diskq.options import Durability, StreamConsumerOptions, checked_durability, chosen_options
 from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.numbers import UNBOUNDED
@@ -408,18 +408,20 @@ class StreamReader(Closing, Dropped):
     # --- committing -------------------------------------------------------------------------------
 
     @exclusive
-    def commit(self, *processed: MessagePlace) -> None:
+    def commit(self, *processed: MessagePlace, durability: Durability = "written") -> None:
         """Commit for the group all messages up to and including these, each in its partition, as processed.
 
-        Without arguments it commits all that was read. It moves only forward, and is durable within
-        `sync_timeout` if the reader is used meanwhile, after `sync`, or when it is closed. Raises ValueError
-        without a group, and if another member has the partition; DiskFullError and StorageFailedError as
-        `sync`.
+        Without arguments it commits all that was read. It moves only forward. Returns when the commit is
+        `written`: it survives a kill of the process. It is `synced` within `sync_timeout` if the reader is
+        used meanwhile, after `sync`, when it is closed, or on return with `durability="synced"`; with
+        "memory" it is written by the next sync. Raises ValueError without a group, and if another member has
+        the partition; DiskFullError and StorageFailedError as `sync`.
         """
         self._check()
+        checked_durability(durability)
         if not processed:
             for part in self._moved:
-                self._commit_to(part.index, part.position - 1)
+                self._commit_to(part.index, part.position - 1, durability)
             self._moved.clear()
         try:
             places = [(one.partition, one.offset) for one in processed]
@@ -427,7 +429,9 @@ class StreamReader(Closing, Dropped):
             kinds = ", ".join(type(one).__name__ for one in processed)
             raise TypeError(f"commit is given messages that were read, got {kinds}") from None
         for index, offset in places:
-            self._commit_to(index, offset)
+            self._commit_to(index, offset, durability)
+        if durability == "synced":
+            self.sync()
 
     @exclusive
     def sync(self) -> None:
@@ -447,7 +451,9 @@ class StreamReader(Closing, Dropped):
             self._commit_to(part.index, part.position - 1)
         self._unprocessed.clear()
 
-    def _commit_to(self, index: int, offset: int | None, *, seek: bool = False) -> None:
+    def _commit_to(
+        self, index: int, offset: int | None, durability: Durability = "written", *, seek: bool = False
+    ) -> None:
         membership = self._wanted.membership
         if membership is None:
             raise ValueError(_NO_GROUP)
@@ -455,7 +461,7 @@ class StreamReader(Closing, Dropped):
         if committed_offset is None:
             raise ValueError(f"partition {index} is not one that this member of the group has claimed")
         membership.moved(committed_offset)
-        if committed_offset.move(offset, seek=seek):
+        if committed_offset.move(offset, seek=seek, is_written=durability != "memory"):
             membership.sync(self._fs)
 
     # --- where it is ------------------------------------------------------------------------------

@@ -132,12 +132,12 @@ def test_a_killed_reader_has_no_claims_and_its_marker_is_taken_up(fs):
     assert None not in claims
     next_one = group(after)
     assert all(next_one.claim(partition) is not None for partition in range(3))
-    assert next_one.committed_offset(0).next_offset == 6
+    assert next_one.committed_offset(0).next_offset == 9
 
 
 @contextmanager
 def another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that has partition 0, has committed 7 durably, and 9 not yet."""
+    """A process that has partition 0, and has committed 9; durable is 7."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -153,13 +153,13 @@ def test_a_second_process_takes_over_when_the_first_one_dies(tmp_path):
     mine = ConsumerGroup(fs, StreamFiles(fs, str(tmp_path)), GROUP)
     with another_process(tmp_path) as process:
         assert mine.claim(0) is None
-        assert mine.offsets().offsets == {0: 7}
+        assert mine.offsets().offsets == {0: 9}
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         claim = mine.claim(0)
         assert claim is not None
         with mine.committed_offset(0) as committed_offset:
-            assert committed_offset.next_offset == 8
+            assert (committed_offset.next_offset, committed_offset.durable) == (10, 7)
         claim.release()
 
 
