@@ -60,6 +60,13 @@ def check_columns(schema: StructType) -> None:
         raise DiskqSparkError("DISKQ_OPTION", f"{'; '.join(problems)}; a message has {there}: .select(...)")
 
 
+def topics_in(batch: Any) -> frozenset[str]:
+    """Return the values of the column `topic` of a `pyarrow.RecordBatch`; none if it has no such column."""
+    if "topic" not in batch.schema.names:
+        return frozenset()
+    return frozenset(map(str, batch.column("topic").unique().to_pylist()))
+
+
 def columns_of(batch: Any) -> ColumnBatch:
     """Return the buffers of a `pyarrow.RecordBatch` whose columns were checked."""
     names = batch.schema.names

@@ -31,7 +31,7 @@ from diskq.engine.stream.transactions.staging import Abandoned, StagedFile, Stag
 from diskq.engine.stream.transactions.transaction import Transaction, abandon, forget_sinks, sweep_staging
 from diskq.errors import LockedError
 from diskq.options import Encoding, StreamOptions
-from diskq.spark.columns import check_columns, columns_of
+from diskq.spark.columns import check_columns, columns_of, topics_in
 from diskq.spark.driver import is_dead, job_name
 from diskq.spark.errors import Code, DiskqSparkError, with_codes
 from diskq.spark.patience import open_patiently
@@ -60,6 +60,8 @@ class StagedCommit(WriterCommitMessage):
     epoch: int
     query: str
     file: StagedFile | None
+    topics: frozenset[str] = frozenset()
+    """The values of the column `topic`, if it decides anything."""
 
 
 class _SparkSink:
@@ -129,10 +131,24 @@ class _SparkSink:
                 fs=self._file_system(),
             ) as writer,
         ):
+            topics: frozenset[str] = frozenset()
             for batch in batches:
+                if not self.options.has_topic:
+                    topics |= topics_in(batch)
+                    self._check_topics(topics)
                 writer.add_columns(columns_of(batch))
             staged = writer.finish()
-            return StagedCommit(sink, epoch, query, staged if staged.extents else None)
+            return StagedCommit(sink, epoch, query, staged if staged.extents else None, topics)
+
+    def _check_topics(self, topics: frozenset[str]) -> None:
+        """Raise DISKQ_OPTION for rows of several topics: whoever has a column of them may expect streams."""
+        if len(topics) > 1:
+            some = ", ".join(sorted(topics)[:3])
+            raise DiskqSparkError(
+                "DISKQ_OPTION",
+                f"rows of several topics ({some}), and {self.options.path} is one stream: write each topic "
+                'by itself, with .where(...) and .option("topic", ...); or .drop("topic") for all in one',
+            )
 
     # --- on the driver ----------------------------------------------------------------------------
 
@@ -141,6 +157,7 @@ class _SparkSink:
         if not staged:
             return
         one = staged[0]
+        self._check_topics(frozenset().union(*(message.topics for message in staged)))
         files = tuple(message.file for message in staged if message.file is not None)
         transaction = Transaction(sink=one.sink, epoch=one.epoch, query=one.query, staged=files)
 

@@ -33,6 +33,8 @@ class WriteOptions:
 
     path: str
     """The stream's directory."""
+    has_topic: bool = False
+    """True if its name was given: rows of all topics go there, as with Kafka's sink."""
     partitions: int | None = None
     """Of a stream that is created; None: three."""
     sink_id: str | None = None
@@ -64,6 +66,7 @@ class WriteOptions:
             raise DiskqSparkError("DISKQ_OPTION", "txnAppId and txnVersion go together: the job, and its run")
         return cls(
             path=path,
+            has_topic=given.has("topic"),
             partitions=given.number("partitions", 1, MOST_PARTITIONS),
             sink_id=sink_id,
             app_id=app_id,

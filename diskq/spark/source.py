@@ -64,11 +64,13 @@ class DiskqDataSource(DataSource):
     def schema(self) -> StructType:
         from diskq.spark.options import ReadOptions
         from diskq.spark.schema import schema_of
+        from diskq.spark.streams import kinds_of
 
-        # Called for batches and streams alike, which have different options: the reader reports what is wrong
-        # for its kind.
+        # Called by `load`, for batches and streams alike, which have different options: the reader reports
+        # what is wrong for its kind. What is not there is reported now.
         options = ReadOptions.parse(self.options, is_streaming=None)
-        return schema_of(_kinds_of(options), with_nanos=options.with_nanos)
+        with with_codes():
+            return schema_of(kinds_of(options) or {"triplet"}, with_nanos=options.with_nanos)
 
     # --- reading ----------------------------------------------------------------------------------
 

@@ -133,6 +133,12 @@ def test_what_is_wrong_is_said_with_its_code(spark, path, options):
     assert found.code == ("DISKQ_NOT_FOUND" if "path" in options else "DISKQ_OPTION")
 
 
+def test_that_nothing_is_there_is_said_when_it_is_loaded(spark, tmp_path):
+    for reader in (spark.read, spark.readStream):
+        with pytest.raises(AnalysisException, match="DISKQ_NOT_FOUND"):
+            reader.format("diskq").load(str(tmp_path / "nothing"))
+
+
 @pytest.mark.exhaustive
 def test_a_column_that_there_is_not_is_told(spark, path):
     with pytest.raises(AnalysisException) as caught:

@@ -301,6 +301,26 @@ def test_topic_is_the_stream_below_path(path):
     assert found(path / "clicks").values == values(3)
 
 
+OF_TOPICS = "key binary, value binary, topic string"
+
+
+@pytest.mark.parametrize("tasks", [[[("a", b"1"), ("b", b"2")]], [[("a", b"1")], [("b", b"2")]]])
+def test_rows_of_several_topics_are_not_mixed_in_silence(path, tasks):
+    job = writer(path, schema(OF_TOPICS))
+    batches = [batch([(b"k", value, topic) for topic, value in task], schema(OF_TOPICS)) for task in tasks]
+    with pytest.raises(DiskqSparkError, match=r"^DISKQ_OPTION: rows of several topics \(a, b\)"):
+        job.commit([job.write(iter([each])) for each in batches])
+    job.abort([None])
+    assert found(path) == ([], [], False)
+
+
+def test_with_the_option_topic_rows_of_all_topics_go_there(path):
+    job = writer(path, schema(OF_TOPICS), topic="clicks")
+    its = batch([(b"k", b"1", "a"), (b"k", b"2", "b"), (b"k", b"3", None)], schema(OF_TOPICS))
+    job.commit([job.write(iter([its]))])
+    assert found(path / "clicks").values == [b"1", b"2", b"3"]
+
+
 def test_a_query_is_not_told_by_a_version(path):
     with refused("DISKQ_OPTION", "txnAppId"):
         WriteOptions.parse(options_of(path=path, txnAppId="a", txnVersion=1), is_streaming=True)
