@@ -51,7 +51,7 @@ class ReplayStatistics:
     position: dict[int, int]
     """The offset of the next message, by partition (a journal is partition 0)."""
     delivered: int
-    left: int
+    lag: int
     """Messages still to come, by the difference of offsets."""
     timestamp_ns: int | None
     """The timestamp of the last delivered message, in ns since 1970; None: no message, or no timestamp."""
@@ -228,7 +228,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         return ReplayStatistics(
             position=self.position,
             delivered=self._delivered,
-            left=self._order.left,
+            lag=self._order.left,
             timestamp_ns=self._timestamp,
             behind=max(0.0, now - due) if due > -math.inf else 0.0,
             rate=self._delivered / seconds if seconds > 0 else 0.0,

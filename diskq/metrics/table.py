@@ -79,14 +79,14 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         _MESSAGE,
         "Messages accepted; for a hub: sent to clients.",
-        _of("sent", "Queue", "StreamProducer", "JournalWriter", "Hub") | _of("accepted", "Spool"),
+        _of("accepted", "Queue", "StreamProducer", "JournalWriter", "Spool") | _of("sent", "Hub"),
     ),
     Metric(
         "diskq_received_messages",
         "counter",
         _MESSAGE,
         "Messages taken out of a queue.",
-        _of("received", "Queue"),
+        _of("delivered", "Queue"),
     ),
     Metric(
         "diskq_dropped_messages",
@@ -143,7 +143,7 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         _MESSAGE,
         "Messages that were not received yet.",
-        _of("lag", "JournalScanner") | _of("left", "Replay") | {"PartitionLag": "lag"},
+        _of("lag", "JournalScanner") | _of("lag", "Replay") | {"PartitionLag": "lag"},
     ),
     # --- disk and memory ---
     Metric(
@@ -151,9 +151,9 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         _BYTES,
         "Bytes on disk; for a priority queue: of its messages; for a budget: of all members, and of each.",
-        _of("bytes", "Queue", "Spool")
+        _of("bytes_on_disk", "Queue", "Spool")
         | _of("used", "Budget")
-        | {"PriorityQueueInfo": "bytes", "BudgetMember": "used"},
+        | {"PriorityQueueInfo": "body_bytes", "BudgetMember": "used"},
     ),
     Metric("diskq_files", "gauge", "{file}", "Data files.", _of("files", "Queue")),
     Metric(
@@ -268,14 +268,14 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         _MESSAGE,
         "Messages handed out, counted each time.",
-        _of("handed_out", "QueueWork"),
+        _of("delivered", "QueueWork"),
     ),
     Metric(
         "diskq_handed_out_again_messages",
         "counter",
         _MESSAGE,
         "Messages handed out that had been handed out before.",
-        _of("handed_out_again", "QueueWork"),
+        _of("redelivered", "QueueWork"),
     ),
     Metric(
         "diskq_acknowledged_messages",

@@ -280,5 +280,5 @@ async def test_statistics_tell_where_it_is_and_how_late(disk, autojump_clock):
         await replayed.receive()
         await trio.sleep(5)
         told = replayed.statistics()
-        assert (told.position, told.delivered, told.left) == ({0: 1}, 1, 2)
+        assert (told.position, told.delivered, told.lag) == ({0: 1}, 1, 2)
         assert (told.timestamp_ns, round(told.behind, 6), told.rate) == (10 * SECOND, 3, 0.2)

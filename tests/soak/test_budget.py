@@ -109,7 +109,7 @@ async def churn(directory: Path, counts: dict[str, int]) -> None:
                         nursery.start_soon(produce)
                         nursery.start_soon(consume)
                 counts[f"{name} dropped"] = counts.get(f"{name} dropped", 0) + queue.statistics().dropped
-                counts[f"{name} received"] = counts.get(f"{name} received", 0) + queue.statistics().received
+                counts[f"{name} received"] = counts.get(f"{name} received", 0) + queue.statistics().delivered
                 await queue.clear()
                 expected = sent
 

@@ -30,7 +30,7 @@ R = TypeVar("R")
 class SenderStatistics:
     """Figures of a log's writer at one moment."""
 
-    sent: int
+    accepted: int
     """Messages since the open; `written_bytes`, `barriers` and `barrier_seconds` count since then as well."""
     written_bytes: int
     """The bytes of their records, with keys and framing."""
@@ -148,7 +148,7 @@ class Sender(SendingHandle, Generic[P]):
         """Return statistics of that kind; `own` are the fields that only this kind has."""
         loop, engine = self._loop, self._loop.engine
         return kind(
-            sent=loop.fast_append.records,
+            accepted=loop.fast_append.records,
             written_bytes=engine.accepted_bytes,
             unsynced_bytes=engine.log.unsynced_bytes,
             barriers=loop.syncs_prepared,

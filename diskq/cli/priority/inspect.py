@@ -50,6 +50,7 @@ def queues(args: argparse.Namespace) -> None:
 def _queue_as_json(info: PriorityQueueInfo) -> dict[str, Any]:
     # The files do not show which messages are in flight.
     facts = dataclasses.asdict(info)
+    facts["bytes"] = facts.pop("body_bytes")
     del facts["ready"], facts["in_flight"]
     return facts
 
@@ -58,7 +59,7 @@ def _queue_row(info: PriorityQueueInfo) -> tuple[str, ...]:
     return (
         info.name or "''",
         str(info.stored),
-        units.show_size(info.bytes),
+        units.show_size(info.body_bytes),
         str(info.last_id),
         "-" if info.max_size is None else str(info.max_size),
         "-" if info.max_message_size is None else units.show_size(info.max_message_size),

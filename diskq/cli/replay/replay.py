@@ -246,7 +246,7 @@ class _Run:
             args.into or args.into_queue or args.into_journal or args.call
         )
         async with opened_sink(args) as sink, replayed as messages:
-            left = messages.statistics().left
+            left = messages.statistics().lag
             total = left if args.n is None else min(left, args.n)
             with progress("replaying", total, is_wanted=not is_shown) as advance:
                 while await self._replay_some(messages, sink, advance):

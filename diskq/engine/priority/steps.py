@@ -80,7 +80,7 @@ class PriorityQueueInfo:
     """Messages that were received and not settled."""
     stored: int
     """Both, and those that are written and wait to be durable."""
-    bytes: int
+    body_bytes: int
     """Bytes of the stored messages."""
     last_id: int
     max_size: int | None
@@ -97,7 +97,7 @@ class PriorityQueueInfo:
             ready=table.ready,
             in_flight=table.taken,
             stored=table.stored,
-            bytes=table.payload_bytes,
+            body_bytes=table.payload_bytes,
             last_id=table.last_id,
             max_size=queue.max_size,
             max_message_size=queue.max_message_size,

@@ -48,12 +48,12 @@ _MOST_WAITING = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatistics:
-    """A queue at one moment. All but `depth`, `bytes`, `files`, `unsynced_bytes` and
+    """A queue at one moment. All but `depth`, `bytes_on_disk`, `files`, `unsynced_bytes` and
     `memory_bytes` count since the open."""
 
     depth: int
     """Messages that can be received."""
-    bytes: int
+    bytes_on_disk: int
     """Bytes on disk: data and checksums, those of consumed files included until a sync has removed them."""
     files: int
     written_bytes: int
@@ -62,8 +62,8 @@ class QueueStatistics:
     """Bytes accepted and not yet on stable storage, except what is in memory only."""
     memory_bytes: int
     """Bytes of memory taken by messages that are in no file: `memory_size` bounds them."""
-    sent: int
-    received: int
+    accepted: int
+    delivered: int
     dropped: int
     """Messages that `on_full="drop_oldest"` gave up, and that no receiver had in hand and processed."""
     lost: int
@@ -298,13 +298,13 @@ class QueueSteps(LogSteps):
         head = self.head
         return kind(
             depth=head.depth,
-            bytes=self.quota.on_disk,
+            bytes_on_disk=self.quota.on_disk,
             files=len(self._sealed) + self._append.is_open,
             written_bytes=self.accepted_bytes,
             unsynced_bytes=self.log.unsynced_bytes,
             memory_bytes=self.tier.size,
-            sent=self.accepted_total,
-            received=head.received,
+            accepted=self.accepted_total,
+            delivered=head.received,
             dropped=head.dropped,
             lost=head.lost,
             barriers=self.log.syncs,

@@ -101,7 +101,7 @@ that."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueWorkStatistics:
-    """The work on a queue at one moment. `handed_out` and the counts after it are since the work began."""
+    """The work on a queue at one moment. `delivered` and the counts after it are since the work began."""
 
     in_flight: int
     """Messages that are with workers."""
@@ -114,8 +114,8 @@ class QueueWorkStatistics:
     ahead: int
     """The sum of the above: messages from the queue's head up to where reading goes on."""
     ahead_bytes: int
-    handed_out: int
-    handed_out_again: int
+    delivered: int
+    redelivered: int
     acknowledged: int
     given_back: int
     """Messages returned by `nack`."""
@@ -123,7 +123,7 @@ class QueueWorkStatistics:
     """Messages taken out after `max_attempts`."""
     most_attempts: int
     """The most attempts of any message that is in flight, returned or delayed."""
-    journal_bytes: int
+    ack_log_bytes: int
 
 
 class QueueWork(Closing):
@@ -673,13 +673,13 @@ class QueueWork(Closing):
             done=len(self._done),
             ahead=len(self._window),
             ahead_bytes=self._bytes,
-            handed_out=self._handed_out,
-            handed_out_again=self._again,
+            delivered=self._handed_out,
+            redelivered=self._again,
             acknowledged=self._acked,
             given_back=self._given_back,
             exhausted=self._taken_out,
             most_attempts=max(attempts, default=0),
-            journal_bytes=self._ack_log.size,
+            ack_log_bytes=self._ack_log.size,
         )
 
     def _sync_if_due(self) -> None:

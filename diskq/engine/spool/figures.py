@@ -31,7 +31,7 @@ class SpoolStatistics:
 
     depth: int
     """Messages that wait to be delivered, including those of the batch that is being tried."""
-    bytes: int
+    bytes_on_disk: int
     """Bytes on disk, without the dead letters."""
     oldest_age: float | None
     """How long the oldest message has waited: never too low, and too high by up to a second or, after a long
@@ -95,6 +95,7 @@ class SpoolFigures:
             oldest_age=None if accepted_at is None else max(0.0, self._fs.wall_clock() - accepted_at),
             next_try_in=None if wait is None else max(0.0, wait),
             accepted=self._queue.accepted_total,
+            bytes_on_disk=self._queue.quota.on_disk,
             repairs=repairs,
             barrier_seconds=barrier_seconds,
         )
@@ -103,6 +104,7 @@ class SpoolFigures:
         now, wait = self._fs.wall_clock(), self._wait()
         return self._figures_as(
             SpoolStatus,
+            bytes=self._queue.quota.on_disk,  # the word that the file has
             written_at=now,
             accepted_at=self._cursor.accepted_at(),
             next_try_at=None if wait is None else now + wait,
@@ -119,7 +121,6 @@ class SpoolFigures:
         arrivals, deliveries = self._rates()
         return kind(
             depth=queue.head.depth,
-            bytes=queue.quota.on_disk,
             delivered=trial.delivered,
             buried=trial.buried,
             failed_tries=trial.failed_tries,

@@ -174,7 +174,7 @@ async def test_the_oldest_is_dropped_even_where_a_block_has_it_and_nothing_else_
             for number in range(1, 200):
                 await queue.send(body(number))
         statistics = queue.statistics()
-        assert statistics.received + statistics.dropped + queue.depth == 200
+        assert statistics.delivered + statistics.dropped + queue.depth == 200
         first = 200 - queue.depth
         assert drain(queue) == [body(number) for number in range(first, 200)]
 

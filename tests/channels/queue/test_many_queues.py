@@ -85,7 +85,7 @@ async def test_the_second_messages_of_a_slice_are_written_when_the_task_yields(q
     assert not [call for call in disk.calls[before:] if call.verb == "pwrite"]
     await blocked()
     assert len([call for call in disk.calls[before:] if call.verb == "pwrite"]) == QUEUES
-    assert sum(queue.statistics().sent for queue in queues) == 3 * QUEUES
+    assert sum(queue.statistics().accepted for queue in queues) == 3 * QUEUES
 
 
 async def test_what_has_no_state_of_its_own_is_shared_and_no_handle_has_a_dict(queues):

@@ -779,14 +779,14 @@ async def test_entering_raises_for_a_wrong_name_or_directory(tmp_path):
 async def test_statistics_tell_what_is_and_what_was(disk):
     async with opened(disk, segment_size=100) as queue:
         before = queue.statistics()
-        assert (before.depth, before.sent, before.received, before.files) == (0, 0, 0, 0)
+        assert (before.depth, before.accepted, before.delivered, before.files) == (0, 0, 0, 0)
         await queue.send_many([b"x" * 46] * 5)
         await queue.receive()
         async with queue.receiving(2):
             now = queue.statistics()
-            assert (now.depth, now.sent, now.received, now.files) == (4, 5, 1, 3)
+            assert (now.depth, now.accepted, now.delivered, now.files) == (4, 5, 1, 3)
         now = queue.statistics()
-        assert (now.depth, now.sent, now.received) == (2, 5, 3)
+        assert (now.depth, now.accepted, now.delivered) == (2, 5, 3)
         assert (now.dropped, now.lost, now.repairs) == (0, 0, ())
         assert now.tasks_waiting_send == now.tasks_waiting_receive == 0
         await queue.sync()

@@ -51,7 +51,7 @@ async def test_messages_of_one_slice_wait_for_each_other_and_are_written_togethe
         await trio.testing.wait_all_tasks_blocked()
         writes = [call for call in fs.calls[before:] if call.verb == "pwrite" and call.path.endswith(".dat")]
         assert len(writes) <= 3
-        assert queue.statistics().sent == 101
+        assert queue.statistics().accepted == 101
 
 
 async def test_at_every_moment_a_kill_loses_nothing_that_was_sent() -> None:

@@ -111,7 +111,7 @@ async def test_what_cannot_become_a_dead_letter_stays_and_is_tried_again(disk, f
         assert spool.statistics().buried == 1
     assert far_end.got == [b"1"]
     assert [letter.body for letter in dead_letters_in(disk)] == [b"0"]
-    assert sum("cannot deliver: FullError" in message for message in caplog.messages) == 1
+    assert sum("cannot deliver: DiskFullError" in message for message in caplog.messages) == 1
 
 
 async def test_a_spool_opens_on_a_full_disk_and_delivers(disk, autojump_clock):

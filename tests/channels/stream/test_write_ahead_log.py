@@ -42,7 +42,7 @@ async def test_messages_of_one_slice_are_written_together() -> None:
             call for call in fs.calls[before:] if call.verb == "pwrite" and call.path.endswith("0.data")
         ]
         assert len(writes) <= 3
-        assert producer.statistics().sent == 201
+        assert producer.statistics().accepted == 201
 
 
 async def test_at_every_moment_a_kill_loses_nothing_that_was_sent() -> None:

@@ -185,7 +185,7 @@ def test_queues_are_told_apart():
             ready=1,
             in_flight=1,
             stored=2,
-            bytes=8,
+            body_bytes=8,
             last_id=2,
             max_size=9,
             max_message_size=None,

@@ -65,7 +65,7 @@ def test_what_is_received_in_time_is_never_written():
         assert queue.get() == body(9999)
         assert queue.get_many(1000) == bodies(100)
         assert fs.operations == before, fs.journal
-        assert queue.statistics().sent == queue.statistics().received == 10_100
+        assert queue.statistics().accepted == queue.statistics().delivered == 10_100
         assert queue.statistics().barriers == 1, "that of the open"
     assert written(fs) == b""
 
@@ -246,9 +246,9 @@ def test_what_is_peeked_at_may_be_written_meanwhile(by, file_size):
         assert queue.depth == 6 + more
         queue.sync()
         assert contents(fs.crash()) == bodies(6 + more, start=9)
-        assert queue.statistics().received == 9
+        assert queue.statistics().delivered == 9
         assert drained(queue) == bodies(6 + more, start=9)
-        assert queue.statistics().sent == queue.statistics().received == 15 + more
+        assert queue.statistics().accepted == queue.statistics().delivered == 15 + more
 
 
 def test_what_was_peeked_at_and_not_received_is_there_after_a_close():
@@ -294,7 +294,7 @@ def test_emptying_takes_memory_too_and_what_is_peeked_at():
         queue.advance(7)
         queue.put(b"new")
         assert drained(queue) == [b"new"]
-        assert queue.statistics().sent == 11
+        assert queue.statistics().accepted == 11
     assert contents(fs) == []
 
 

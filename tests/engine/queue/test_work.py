@@ -190,8 +190,8 @@ def test_a_batch_has_no_more_than_max_bytes_or_one_message():
             while leases := work.get_many(10, 120):
                 portions.append(len(leases))
             assert portions == [2, 1, 1]
-            assert work.statistics().handed_out == 4
-            assert work.statistics().handed_out_again == 0
+            assert work.statistics().delivered == 4
+            assert work.statistics().redelivered == 0
 
 
 def test_what_is_acknowledged_is_released():
@@ -268,7 +268,7 @@ def test_after_the_work_a_plain_reader_sees_all_from_the_head_on():
         assert queue.depth == 4
         assert queue.get_many(9) == bodies(4, start=1)
         statistics = queue.statistics()
-        assert (statistics.depth, statistics.received) == (0, 5)
+        assert (statistics.depth, statistics.delivered) == (0, 5)
 
 
 def test_what_was_peeked_at_before_the_work_is_seen_again():
@@ -282,7 +282,7 @@ def test_what_was_peeked_at_before_the_work_is_seen_again():
             assert queue.depth == 3
         assert queue.depth == 3
         assert queue.get_many(9) == bodies(3, start=2)
-        assert queue.statistics().received == 5
+        assert queue.statistics().delivered == 5
 
 
 def test_a_queue_that_is_worked_on_has_no_other_reader():
@@ -505,7 +505,7 @@ def test_the_oldest_may_be_given_up_while_they_are_worked_on():
         work.ack(rest)
         statistics = queue.statistics()
         assert statistics.dropped == first - 5, "one was acknowledged before, four since"
-        assert statistics.received + statistics.dropped == 100
+        assert statistics.delivered + statistics.dropped == 100
 
 
 def test_what_was_lost_to_damage_is_reported_once():
