@@ -43,6 +43,10 @@ EVENTS: Mapping[str, tuple[int, str]] = {
         logging.WARNING,
         "A committed offset is written without its shadow copy: bit rot would not be noticed.",
     ),
+    "share_kept": (
+        logging.WARNING,
+        "A member of a group waits for partitions that another one does not give up.",
+    ),
     "no_redo_log": (
         logging.WARNING,
         "The redo log could not be made: `synced` messages are synced to files.",

@@ -96,6 +96,8 @@ class TailPart:
         self.ahead = reader.ahead
         self.limit = limit
         """The offset after the last message to deliver."""
+        self.start = self.ahead.next_offset
+        """The offset of the first message to deliver."""
         self.watched = ""
         """The file that is watched; "" for none."""
         self.watched_base: int | None = None
@@ -178,6 +180,10 @@ class Tail:
         self._watch_directory(directory, None)
         self._has_listed = False  # changes before the watch began are not reported
 
+    def is_idle(self, part: TailPart) -> bool:
+        """True if the partition has no messages, as far as is known."""
+        return part in self._idle
+
     def wake(self, part: TailPart) -> None:
         """Look at that partition again: it may have messages."""
         if part in self._idle:
@@ -203,6 +209,29 @@ class Tail:
         part.reader.close()
         part.reader.ahead.next_offset = offset
         self.moved(part)
+
+    def retire(self, part: TailPart) -> None:
+        """Hand out no more messages of that partition, but those that are put back."""
+        part.limit = part.position
+        self.gate.left = 0
+
+    def take_back(self, part: TailPart) -> None:
+        """Hand out messages of a retired partition again."""
+        part.limit = math.inf
+        self.moved(part)
+
+    def drop(self, part: TailPart) -> None:
+        """Close a retired partition, and forget it."""
+        del self.parts[part.index]
+        self._idle.pop(part, None)
+        if part in self._turns:
+            self._turns.remove(part)
+        self.moved_parts.discard(part)
+        if self._served is part:
+            self._served = None
+        self.gate.left = 0
+        part.reader.close()
+        self._unwatch(part)
 
     # --- for the handle ---------------------------------------------------------------------------
 

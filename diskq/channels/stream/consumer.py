@@ -135,8 +135,9 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
 
     With a `group` the partitions are shared among its members, in any number of processes. Each partition is
     read by one member, which continues after the group's committed offset, or at `start` if there is none. A
-    partition whose member left or died is taken over by another one within `claim_interval`. With an `end`
-    other than "wait", the consumer does not wait for partitions that other members have.
+    partition whose member left or died is taken over by another one within `claim_interval`; a member with
+    more than its share gives up partitions once all that was received of them is committed. With `partitions`
+    or an `end` other than "wait", the consumer claims what it can, and keeps it.
 
     Options may be given as a `StreamConsumerOptions`, or one by one. Entering the block raises
     NotFoundError, OffsetOutOfRangeError for an offset that does not exist, GroupNameError, TypeError
@@ -176,6 +177,8 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         self._subscription = Subscription(
             path, partitions, group, start, end, chosen, self._fs, create=create
         )
+        self._leaving: list[TailPart] = []
+        self._next_look = 0.0
 
     async def _open(self) -> tuple[GroupLoop | None, StreamConsumer]:
         wanted = self._subscription
@@ -214,15 +217,48 @@ class open_consumer(OpeningReceiver[StreamConsumer]):  # noqa: N801 (it is used 
         for part in self._subscription.more(self._tail.parts):
             self._tail.add(_tail_part(part))
 
-    def _try_to_add_more(self) -> None:
-        if self._subscription.end != "wait":
-            return
+    def _try_to_add_more(self) -> bool:
+        """Claim partitions up to this member's share, and give up those beyond it. True: look again soon."""
+        wanted = self._subscription
+        if wanted.end != "wait":
+            return False
+        clock = self._event_loop.clock()
         try:
-            self._add_more()
+            if clock >= self._next_look:
+                self._next_look = clock + wanted.options.claim_interval
+                self._add_more()
+                self._leave_excess()
+            self._release_left()
         except (DiskqError, OSError) as failure:
             self._tail.fail(failure)
         else:
             self._tail.look()
+        return bool(self._leaving)
+
+    def _leave_excess(self) -> None:
+        """Stop reading partitions beyond this member's share."""
+        tail, share = self._tail, self._subscription.share
+        if self._subscription.membership is None or self._subscription.partitions is not None:
+            return
+        excess = max(0, len(tail.parts) - share)
+        for part in self._leaving[excess:]:
+            tail.take_back(part)  # its share has grown again
+        del self._leaving[excess:]
+        staying = [part for part in tail.parts.values() if part not in self._leaving]
+        for part in sorted(staying, key=lambda part: (tail.is_idle(part) is False, -part.index)):
+            if len(self._leaving) >= excess:
+                break
+            tail.retire(part)
+            self._leaving.append(part)
+
+    def _release_left(self) -> None:
+        """Give up the partitions that are left, and of which nothing is in hand."""
+        membership = self._subscription.membership
+        for part in tuple(self._leaving):
+            if membership is not None and membership.may_release(part.index, part.position, part.start):
+                self._leaving.remove(part)
+                self._tail.drop(part)
+                membership.release(part.index)
 
 
 def _tail_part(part: OpenPartition) -> TailPart:

@@ -15,6 +15,9 @@ from diskq.engine.stream.membership import Membership
 
 __all__ = ["GroupLoop"]
 
+# Seconds between two looks at partitions that are to be given up, but of which something is in hand.
+_SOON = 0.02
+
 
 class GroupLoop(OffsetLoop[Membership]):
     """One member of a group: what it has claimed, and the tasks that sync its commits and claim more."""
@@ -23,8 +26,9 @@ class GroupLoop(OffsetLoop[Membership]):
     subject = "offsets"
 
     def __init__(
-        self, engine: Membership, executor: SyncExecutor, path: str, claim_more: Callable[[], None]
+        self, engine: Membership, executor: SyncExecutor, path: str, claim_more: Callable[[], bool]
     ) -> None:
+        """`claim_more` is called in every `claim_interval`, and soon again if it returns True."""
         self._claim_more = claim_more
         super().__init__(engine, executor, path)
 
@@ -44,10 +48,13 @@ class GroupLoop(OffsetLoop[Membership]):
                 nursery.cancel_scope.cancel()
 
     async def _claim_now_and_then(self) -> None:
+        interval = self.engine.options.claim_interval
+        is_soon = False
         while True:
-            await self.event_loop.sleep_for(self.engine.options.claim_interval)
+            await self.event_loop.sleep_for(min(_SOON, interval) if is_soon else interval)
+            is_soon = False
             if self._failure is None and not self.is_closing:
                 try:
-                    self._claim_more()
+                    is_soon = self._claim_more()
                 except Exception as failure:
                     self._break(failure)

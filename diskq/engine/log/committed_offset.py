@@ -351,6 +351,11 @@ class CommittedOffset(Synced, Closing, Dropped):
         """True if the last commit survives the process."""
         return self.committed == self.durable or (self._has_note and self._noted == self.committed)
 
+    @property
+    def is_idle(self) -> bool:
+        """True if no sync of it is in flight."""
+        return self._in_flight is None
+
     def note(self) -> bool:
         """True if a sync is due by now."""
         return self.policy.count(0, self.clock()) == 0

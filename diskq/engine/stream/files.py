@@ -43,6 +43,7 @@ _SUMS = Naming("", 20, ".data.sums")
 _MARKS = Naming("", 20, ".marks")
 _CLAIM = Naming("", 6, ".claim")
 _SHADOW = Naming("", 6, ".mark")
+_MEMBER = Naming("", 6, ".member")
 _COMMITTED = ".committed"
 _TEMPORARY = re.compile(r"(.+)\.[0-9]{1,19}\.tmp", re.DOTALL)
 
@@ -104,6 +105,14 @@ class StreamFiles:
     def claim(self, group: str, partition: int) -> str:
         """Return the path of the lock of the process that reads a partition for a group."""
         return join(self.private_group(group), _CLAIM.name(partition))
+
+    def member(self, group: str, number: int) -> str:
+        """Return the path of the lock of one of the processes that share the partitions of a group."""
+        return join(self.private_group(group), _MEMBER.name(number))
+
+    def members(self, group: str) -> list[int]:
+        """Return the numbers of the files of members, present or past, ascending."""
+        return _MEMBER.listed(self._fs, self.private_group(group))
 
     def committed(self, sink: str) -> str:
         """Return the path of a sink's last commit."""

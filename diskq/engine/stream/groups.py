@@ -16,7 +16,7 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.errors import GroupNameError, LockedError, NotFoundError
 from diskq.storage.closing import Dropped
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of
-from diskq.storage.lock import Lock
+from diskq.storage.lock import Lock, read_holder
 from diskq.storage.numbered_files import listed_as, told_apart
 from diskq.storage.repairs import Repair
 
@@ -124,6 +124,19 @@ class ConsumerGroup:
             sync_timeout=sync_timeout,
             clock=clock,
         )
+
+    @property
+    def path(self) -> str:
+        """The stream's path."""
+        return self._files.path
+
+    def now(self) -> float:
+        """Return the seconds by which members measure how long they wait."""
+        return self._fs.monotonic()
+
+    def holder(self, partition: int) -> str:
+        """Return who has claimed the partition, for people. Raises OSError."""
+        return str(read_holder(self._fs, self._files.claim(self.name, partition)) or "another process")
 
     def offsets(self) -> GroupOffsets:
         """Return the group's committed offsets as they are now. Raises OSError."""

@@ -46,6 +46,9 @@ class _ReadPartition:
         self.reader = opened.reader
         self.ahead = opened.reader.ahead
         self.limit = opened.limit
+        self.start = opened.reader.position
+        self.is_leaving = False
+        """True if it is given up for another member, once nothing of it is in hand: no more of it is read."""
         self.watched = ""
         """The file that grows with each message of the segment that is read; "" for none."""
         self.is_watched = False
@@ -351,6 +354,37 @@ class StreamReader(Closing, Dropped):
             if self._wanted.end == "wait":
                 for opened in self._wanted.more(self._parts):
                     self._add(opened)
+                self._give_up_excess()
+
+    def _give_up_excess(self) -> None:
+        """Stop reading partitions beyond this member's share, and give up those with nothing in hand."""
+        if not self._has_others:
+            return
+        leaving = [part for part in self._parts.values() if part.is_leaving]
+        excess = len(self._parts) - self._wanted.share
+        for part in leaving[max(0, excess) :]:
+            part.is_leaving, part.limit = False, math.inf  # its share has grown again
+            self._turns.append(part)
+        staying = [part for part in self._parts.values() if not part.is_leaving]
+        for part in sorted(staying, key=lambda part: (part not in self._idle, -part.index)):
+            if len(self._parts) - len(staying) >= excess:
+                break
+            part.is_leaving, part.limit = True, part.position
+            staying.remove(part)
+        self._release_left()
+
+    def _release_left(self) -> None:
+        membership = self._wanted.membership
+        for part in [part for part in self._parts.values() if part.is_leaving]:
+            if membership is not None and membership.may_release(part.index, part.position, part.start):
+                del self._parts[part.index]
+                self._idle.pop(part, None)
+                if part in self._turns:
+                    self._turns.remove(part)
+                self._moved.discard(part)
+                part.reader.close()
+                self._unwatch(part)
+                membership.release(part.index)
 
     def _alarm(self) -> float:
         """Return when a call that waits has something to do for the group, by `now`."""
@@ -432,6 +466,10 @@ class StreamReader(Closing, Dropped):
             self._commit_to(index, offset, durability)
         if durability == "synced":
             self.sync()
+        if self._has_others:
+            if self._claim_at <= now():
+                self._hear()
+            self._release_left()
 
     @exclusive
     def sync(self) -> None:
@@ -450,6 +488,7 @@ class StreamReader(Closing, Dropped):
         for part in self._unprocessed:
             self._commit_to(part.index, part.position - 1)
         self._unprocessed.clear()
+        self._release_left()
 
     def _commit_to(
         self, index: int, offset: int | None, durability: Durability = "written", *, seek: bool = False

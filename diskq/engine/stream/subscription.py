@@ -13,6 +13,7 @@ from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.start import End, Start, checked_end, checked_start
 from diskq.engine.stream.committed_offset import GroupOffset
 from diskq.engine.stream.files import PartitionFiles
+from diskq.engine.stream.group_members import GroupMembers
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.membership import Membership
 from diskq.engine.stream.reader import PartitionTail, ReadableStream, make_stream
@@ -66,6 +67,8 @@ class Subscription:
         self._create = create
         self.stream: ReadableStream
         self.membership: Membership | None = None
+        self.share = 0
+        """In a group: the number of partitions that it is to have, as of the last attempt to claim some."""
         self._there_at_open: set[int] = set()
 
     def open(
@@ -87,7 +90,10 @@ class Subscription:
         try:
             if self._group is not None:
                 group = ConsumerGroup(self.fs, self.stream.files, self._group)
-                self.membership = Membership(group, self.options, clock)
+                members = None
+                if self.partitions is None and self.end == "wait":
+                    members = GroupMembers(self.fs, self.stream.files, self._group)
+                self.membership = Membership(group, self.options, clock, members=members)
             wanted = self.stream.partitions() if self.partitions is None else self.partitions
             self._there_at_open.update(wanted)
             opened.extend(self._each(wanted, ()))
@@ -102,9 +108,17 @@ class Subscription:
         return self._each(wanted, known)
 
     def _each(self, wanted: Iterable[int], known: Container[int]) -> Iterator[OpenPartition]:
+        wanted = tuple(wanted)
+        share = len(wanted)
+        if self.membership is not None:
+            self.share = share = self.membership.share(share)
         for index in wanted:
+            if self.membership is not None and self.membership.claimed >= share:
+                break
             if index not in known and (opened := self._open_partition(index)) is not None:
                 yield opened
+        if self.membership is not None:
+            self.membership.note_shortage(share, wanted)
 
     def _open_partition(self, index: int) -> OpenPartition | None:
         """Return the opened partition; None: another member of the group has it."""
