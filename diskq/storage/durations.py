@@ -1,11 +1,10 @@
-# Histograms of durations. Law: one thread counts, any thread reads, and no number ever decreases.
+# Histograms of durations.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 
-__all__ = ["BOUNDS", "DurationCounter", "Durations"]
+__all__ = ["BOUNDS", "Durations"]
 
 BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Seconds, ascending: from a disk with its own cache to one that is about to fail."""
@@ -20,20 +19,3 @@ class Durations:
     """Total duration."""
     buckets: tuple[int, ...]
     """How many took at most `BOUNDS[i]` seconds and more than the bound before; the last: more than all."""
-
-
-class DurationCounter:
-    """Counts durations. One thread at a time calls `note`; any thread may call `now`."""
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-        self._buckets = [0] * (len(BOUNDS) + 1)
-
-    def note(self, seconds: float) -> None:
-        """Count one more operation, which took `seconds`."""
-        self._seconds += seconds
-        self._buckets[bisect_left(BOUNDS, seconds)] += 1
-
-    def now(self) -> Durations:
-        buckets = tuple(self._buckets)
-        return Durations(count=sum(buckets), seconds=self._seconds, buckets=buckets)

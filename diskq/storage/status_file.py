@@ -15,7 +15,7 @@ from typing import NamedTuple
 from diskq.storage.barrier import write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import read_small
-from diskq.storage.durations import DurationCounter, Durations
+from diskq.storage.durations import Durations
 from diskq.storage.fs import FileSystem
 
 __all__ = ["DiskBound", "StatusBoard", "StatusNote", "read_status"]
@@ -80,29 +80,21 @@ class StatusBoard:
         self._path = path
         self._handle = -1
         self._pid = 0  # set with the first note
-        self._due = fs.monotonic() + _PERIOD
-        self._longest = 0.0  # seconds, since the last note
+        self.due_at = fs.monotonic() + _PERIOD
+        """A note follows the first barrier after this time (`fs.monotonic`)."""
         self.bound = DiskBound()
         """Goes into the next note."""
 
-    @property
-    def is_due(self) -> bool:
-        """True if a note follows the next barrier."""
-        return self._fs.monotonic() >= self._due
+    def write(self, now: float, durations: Durations, longest: float) -> None:
+        """Write how long all barriers took, and the longest since the last note, in seconds.
 
-    def note(self, seconds: float) -> None:
-        """Note that a barrier took so long."""
-        self._longest = max(self._longest, seconds)
+        Without space for the note, or a descriptor, it is left out. The next one is due a second after `now`.
+        """
+        self.due_at = now + _PERIOD
+        with contextlib.suppress(OSError):
+            self._write(durations, longest)
 
-    def write_if_due(self, now: float, counter: DurationCounter) -> None:
-        """Write the durations in `counter` if a note is due at `now` (`fs.monotonic`), after a barrier."""
-        if now >= self._due:
-            self._due = now + _PERIOD
-            # On a full disk, or with too many open files, the note is left out.
-            with contextlib.suppress(OSError):
-                self._write(counter.now())
-
-    def _write(self, durations: Durations) -> None:
+    def _write(self, durations: Durations, longest: float) -> None:
         fs = self._fs
         if self._handle < 0:
             self._pid = fs.identity().pid
@@ -112,10 +104,9 @@ class StatusBoard:
             written_at_ns=int(fs.wall_clock() * _SECOND),
             barriers=durations.count,
             spent_ns=int(durations.seconds * _SECOND),
-            longest_ns=int(self._longest * _SECOND),
+            longest_ns=int(longest * _SECOND),
             bound=self.bound,
         )
-        self._longest = 0.0
         write_all(fs, self._handle, note.pack(), 0)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diskq.storage.durations import DurationCounter
+from diskq.channels.core.sync_executor import DurationCounter
 from diskq.storage.status_file import DiskBound, StatusBoard, StatusNote, read_status
 from diskq.testing import FaultFS
 from tests.clock import Clock
@@ -25,12 +25,14 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "status")
 
 
-def execute(board: StatusBoard, clock: Clock, *seconds: float) -> None:
-    counter = DurationCounter()
+def execute(
+    board: StatusBoard, clock: Clock, *seconds: float, counter: DurationCounter | None = None
+) -> None:
+    counter = counter or DurationCounter()
     for each in seconds:
-        counter.note(each)
-        board.note(each)
-        board.write_if_due(clock.now, counter)
+        counter.count(each)
+        if clock.now >= board.due_at:
+            board.write(clock.now, counter.now(), counter.take_longest())
 
 
 def test_a_writer_open_for_a_moment_makes_no_file(clock: Clock, path: str) -> None:
@@ -51,19 +53,19 @@ def test_after_a_second_the_next_barrier_is_noted_with_those_before(clock: Clock
 
 
 def test_it_is_written_once_a_second_at_most(clock: Clock, path: str) -> None:
-    board = StatusBoard(clock, path)
+    board, counter = StatusBoard(clock, path), DurationCounter()
     for _ in range(30):
         clock.now += 0.1
-        execute(board, clock, 0.01)
+        execute(board, clock, 0.01, counter=counter)
         if (first := read_status(clock, path)) is not None:
             break
     clock.now += 0.9
-    assert not board.is_due
-    execute(board, clock, 0.5)
+    assert clock.now < board.due_at
+    execute(board, clock, 0.5, counter=counter)
     assert read_status(clock, path) == first
     clock.now += 0.2
-    assert board.is_due
-    execute(board, clock, 0.01)
+    assert clock.now >= board.due_at
+    execute(board, clock, 0.01, counter=counter)
     board.close()
     note = read_status(clock, path)
     assert note is not None

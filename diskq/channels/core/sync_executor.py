@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,7 +17,7 @@ from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.channels.core.sync_pool import SyncPool
 from diskq.engine.log.sync import Sync
 from diskq.storage.barrier import Barrier
-from diskq.storage.durations import DurationCounter
+from diskq.storage.durations import BOUNDS, Durations
 from diskq.storage.fs import FileSystem, syncs_natively
 from diskq.storage.status_file import DiskBound, StatusBoard
 
@@ -49,8 +51,8 @@ class SyncExecutor:
         self.executed = DurationCounter()
         """How long barriers took on the disk, without those that failed."""
         self._pool = SyncPool.join(fs.device_of(path))
-        self._files = _Lane(self._pool, self._count)
-        self._log = _Lane(self._pool, self._count)
+        self._files = _Lane(self._pool, self.executed)
+        self._log = _Lane(self._pool, self.executed)
         self._misses = self._spins_left_out = 0
         self._is_noting = False  # a thread writes the status file
 
@@ -62,12 +64,14 @@ class SyncExecutor:
         """
         lane = self._log if sync.is_of_log else self._files
         barrier, board = sync.barrier, self.board
-        if board is None or self._is_noting or not board.is_due:
+        if board is None or self._is_noting or self._fs.monotonic() < board.due_at:
             # Without Python, if it is of open files alone.
-            if self._is_native and lane.is_idle and barrier.is_of_files:
+            if self._is_native and lane.is_idle and (sync.is_of_log or barrier.is_of_files):
+                lane.is_idle = False
                 lane.syncing = sync, on_executed
                 if self._pool.sync(barrier.files, lane):
                     return
+                lane.is_idle = True
                 lane.syncing = None
             lane.run(lambda: self._execute(barrier, None), partial(on_executed, sync))
             return
@@ -116,44 +120,64 @@ class SyncExecutor:
         began = self._fs.monotonic()
         is_replaced = barrier.execute(self._fs)
         now = self._fs.monotonic()
-        self._count(now - began)
+        self.executed.count(now - began)
         if board is not None:
-            board.write_if_due(now, self.executed)
+            board.write(now, self.executed.now(), self.executed.take_longest())
         return is_replaced
 
-    def _count(self, seconds: float) -> None:
-        with self._pool.changed:  # two lanes may end at the same time
-            self.executed.note(seconds)
-            if self.board is not None:
-                self.board.note(seconds)
+
+class DurationCounter:
+    """Counts durations, in seconds, in any thread. No number ever decreases."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seconds = self._longest = 0.0
+        self._buckets = [0] * (len(BOUNDS) + 1)
+
+    def count(self, seconds: float) -> None:
+        """Count one more operation, which took `seconds`."""
+        with self._lock:
+            self._seconds += seconds
+            self._longest = max(self._longest, seconds)
+            self._buckets[bisect_left(BOUNDS, seconds)] += 1
+
+    def now(self) -> Durations:
+        with self._lock:
+            buckets = tuple(self._buckets)
+            return Durations(count=sum(buckets), seconds=self._seconds, buckets=buckets)
+
+    def take_longest(self) -> float:
+        """Return the longest duration since the last call."""
+        with self._lock:
+            longest, self._longest = self._longest, 0.0
+            return longest
 
 
 class _Lane:
     """Work that is done one after the other. All but `wait` is for the loop's thread."""
 
-    __slots__ = ("_count", "_is_working", "_pool", "_unreported", "_waiting", "syncing")
+    __slots__ = ("_durations", "_pool", "_unreported", "_waiting", "is_idle", "syncing")
 
-    def __init__(self, pool: SyncPool, count: Callable[[float], None]) -> None:
-        """`count` is called with the seconds that each successful sync took."""
+    def __init__(self, pool: SyncPool, durations: DurationCounter) -> None:
+        """`durations` counts how long each successful sync took."""
         self._pool = pool
-        self._count = count
+        self._durations = durations
         self._waiting: list[tuple[Callable[[], Any], OnDone]] = []  # jobs
-        self._is_working = False  # a thread takes what is waiting
         self._unreported = 0  # jobs
+        self.is_idle = True
+        """True if nothing is executed, and no thread takes what is waiting."""
         self.syncing: tuple[Sync, OnExecuted] | None = None
         """The sync that is being executed without Python, and whom to report it to."""
-
-    @property
-    def is_idle(self) -> bool:
-        return self.syncing is None and not self._is_working
 
     def executed(self, failure: OSError | None, nanoseconds: int) -> None:
         assert self.syncing is not None
         (sync, on_executed), self.syncing = self.syncing, None
         if self._waiting:
             self._begin(is_long=True)
+        else:
+            self.is_idle = True
         if failure is None:
-            self._count(nanoseconds / _SECOND)
+            self._durations.count(nanoseconds / _SECOND)
             on_executed(sync, outcome.Value(True))
         else:
             on_executed(sync, outcome.Error(failure))
@@ -168,7 +192,7 @@ class _Lane:
         self._begin(is_long=is_long)
 
     def _begin(self, *, is_long: bool) -> None:
-        self._is_working = True
+        self.is_idle = False
         (self._pool.run_long if is_long else self._pool.run)(self._work)
 
     def _work(self) -> Callable[[], None]:
@@ -177,7 +201,7 @@ class _Lane:
             result = outcome.capture(job)
             with self._pool.changed:
                 if not self._waiting:
-                    self._is_working = False
+                    self.is_idle = True
                     return lambda: self._report(on_done, result)
             self._report(on_done, result)
 

@@ -13,8 +13,9 @@ import pytest
 import trio
 
 import diskq
+from diskq.channels.core.sync_executor import DurationCounter
 from diskq.hub.replication import Progress, ReplicationStatistics
-from diskq.storage.durations import BOUNDS, DurationCounter
+from diskq.storage.durations import BOUNDS
 from diskq.testing import CrashFS, FaultFS
 
 KINDS = (
@@ -159,7 +160,7 @@ async def test_barriers_are_timed(whole_disk):
 def test_durations_are_counted_by_their_length():
     counter = DurationCounter()
     for seconds in (0.0, 0.0001, 0.0002, 100.0):
-        counter.note(seconds)
+        counter.count(seconds)
     told = counter.now()
     assert (told.count, told.buckets[:2], told.buckets[-1]) == (4, (2, 1), 1)
     assert told.seconds == pytest.approx(100.0003)
