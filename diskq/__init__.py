@@ -178,7 +178,7 @@ if TYPE_CHECKING:
         BudgetStatistics as BudgetStatistics,
         DiskBudget as DiskBudget,
     )
-    from diskq.storage.durations import Durations as Durations
+    from diskq.storage.sync_times import Durations as Durations
     from diskq.storage.repairs import Repair as Repair, RepairKind as RepairKind
     from diskq.tables.names import TableFile as TableFile
     from diskq.tables.reading import read_arrow as read_arrow
@@ -297,7 +297,7 @@ _HOMES = {
         "TableOptions",
     ),
     "storage.budget": ("BudgetMember", "BudgetStatistics", "DiskBudget"),
-    "storage.durations": ("Durations",),
+    "storage.sync_times": ("Durations",),
     "storage.repairs": ("Repair", "RepairKind"),
     "tables.names": ("TableFile",),
     "tables.reading": ("read_arrow",),

@@ -14,7 +14,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from diskq.metrics.table import METRICS, Metric
 from diskq.metrics.watching import Labels, MetricSample, Watch, Watched, Watchlist
-from diskq.storage.durations import Durations
+from diskq.storage.sync_times import Durations
 
 __all__ = ["instrument"]
 

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from diskq.metrics.table import METRICS
 from diskq.metrics.watching import MetricSample, Watch, Watched, Watchlist
-from diskq.storage.durations import BOUNDS, Durations
+from diskq.storage.sync_times import BOUNDS, Durations
 
 __all__ = ["DiskqCollector"]
 

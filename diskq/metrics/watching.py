@@ -19,8 +19,8 @@ from typing import Any, Protocol, Self
 
 from diskq.errors import DiskqError
 from diskq.metrics.table import METRICS, PARTS, Metric, kind_of
-from diskq.storage.durations import Durations
 from diskq.storage.log_events import Log
+from diskq.storage.sync_times import Durations
 
 __all__ = ["Labels", "MetricSample", "Watch", "Watched", "Watchlist", "samples_of"]
 

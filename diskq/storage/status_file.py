@@ -15,8 +15,8 @@ from typing import NamedTuple
 from diskq.storage.barrier import write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import read_small
-from diskq.storage.durations import Durations
 from diskq.storage.fs import FileSystem
+from diskq.storage.sync_times import Durations
 
 __all__ = ["DiskBound", "StatusBoard", "StatusNote", "read_status"]
 

@@ -156,15 +156,15 @@ GATHERING, ADMITTING, LOOP = gathering.__name__, sender_line.__name__, sendinglo
 
 MUTATIONS = [
     # A refused sender gets no error; or one whose message is in gets an error.
-    Mutation(ADMITTING, "self._refuse_gathered(task, failure)", "pass"),
+    Mutation(ADMITTING, "self._refuse_gathered(task, reason)", "pass"),
     Mutation(
         ADMITTING,
-        "trio.lowlevel.reschedule(task, outcome.Error(failure))",
-        "trio.lowlevel.reschedule(task)",
+        "self.event_loop.wake(task, outcome.Error(failure))",
+        "self.event_loop.wake(task)",
     ),
     Mutation(GATHERING, "refused.append((task, failure))", "pass"),
     # What was in is written again.
-    Mutation(GATHERING, "if not is_in(number):", "if True:"),
+    Mutation(GATHERING, "if not batch.is_in(number):", "if True:"),
     Mutation(
         journal.__name__,
         "self.places = [*offsets, *[None] * (len(self.messages) - len(offsets))]",

@@ -104,12 +104,12 @@ GATHERING, ADMITTING, LOOP = gathering.__name__, sender_line.__name__, priorityl
 
 MUTATIONS = [
     # Who is refused is told that he is in; or is told with others, who are in.
-    Mutation(ADMITTING, "self._refuse_gathered(task, failure)", "pass"),
+    Mutation(ADMITTING, "self._refuse_gathered(task, reason)", "pass"),
     Mutation(GATHERING, "refused.append((task, failure))", "pass"),
     Mutation(GATHERING, "return [(tasks[0], failure)]", "return []"),
     # What was in is written again; or it is not known which of them are in.
-    Mutation(GATHERING, "if not is_in(number):", "if True:"),
-    Mutation(LOOP, "batch.set_id(number, ", "max(0, "),
+    Mutation(GATHERING, "if not batch.is_in(number):", "if True:"),
+    Mutation(LOOP, "self.set_id(number, ", "max(0, "),
     # The write comes behind the barrier that was to cover it.
     LATE_WRITES[1],
 ]

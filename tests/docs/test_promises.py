@@ -12,7 +12,7 @@ import trio
 import diskq
 from diskq._native.queue import codec as queue_codec
 from diskq.storage.fs import OsFileSystem
-from diskq.storage.sync_policy import SyncPolicy
+from diskq.storage.sync_times import SyncPolicy
 from tests.engine.queues import (
     ROOT,
     bodies,

@@ -45,7 +45,6 @@ cdef class CommandBuffer:
     cdef bint _takes(self, Py_ssize_t size, Admission admission) except -1
 
 
-@cython.final
 cdef class AddBatch:
     cdef readonly list tasks             # the senders, in order
     cdef list calls, payloads

@@ -189,7 +189,6 @@ cdef class CommandBuffer:
 # --- what is written together -----------------------------------------------------------------------
 
 
-@cython.final
 cdef class AddBatch:
     """Messages of any queues, in order of arrival, and the tasks that sent them. `room`: about how many bytes fit.
 

@@ -13,16 +13,7 @@
 # numbered in the order in which they are prepared, and each covers all tasks that waited by then, so it does
 # not matter which of two that are in flight ends first.
 #
-# When a sync begins is a choice between the latency of one sender and what several can share:
-#
-#   last sync woke      the next one is begun by       and is waited for
-#   one task at most    that task (`_is_lone`)         awake at first, by that task (`SyncExecutor.spin`)
-#   several             a turn of the loop             awake at first, by the loop (`stay_awake`)
-#   some, others wait   a turn after the tasks that    as above
-#                       were woken (`lets_join`)
-#
-# Whether it pays to stay awake the executor finds out: a sync that took longer than a spin makes it leave out
-# the next ones.
+# Who begins the next sync, and whether it is waited for awake, is said in cadence.py.
 
 from __future__ import annotations
 
@@ -36,6 +27,7 @@ import outcome
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from diskq.channels.core.cadence import Cadence
 from diskq.channels.core.closing import in_a_thread
 from diskq.channels.core.event_loops.seam import Task, running_event_loop
 from diskq.channels.core.loop_task import NO_TASK, LoopTask, OwnTask, SharedTask
@@ -46,10 +38,10 @@ from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import NOTHING, Line
 from diskq.engine.log.sync import Sync
 from diskq.errors import DiskqError, ForkedError, FullError, StorageFailedError
-from diskq.storage.durations import Durations
 from diskq.storage.forks import notify_on_fork
 from diskq.storage.log_events import Log, Subject
 from diskq.storage.status_file import DiskBound
+from diskq.storage.sync_times import Durations
 
 __all__ = ["CommitLoop", "Engine", "EngineGate", "Options", "Writer"]
 
@@ -165,12 +157,10 @@ class CommitLoop(ABC, Generic[E]):
         "_executor",
         "_failure",
         "_flush_at",
-        "_followers",
         "_gates",
         "_has_deadline",
         "_in_flight",
         "_is_full",
-        "_is_lone",
         "_is_over",
         "_log",
         "_log_in_flight",
@@ -183,12 +173,12 @@ class CommitLoop(ABC, Generic[E]):
         "_wants_flush",
         "_wants_metadata",
         "_writer",
+        "cadence",
         "due_at",
         "engine",
         "event_loop",
         "is_closing",
         "is_strict",
-        "lets_join",
         "listed_at",
         "open_handles",
         "own_thread",
@@ -210,10 +200,10 @@ class CommitLoop(ABC, Generic[E]):
         title = f"{self.kind} {engine.name!r}"
         self.own_thread = OwnThread(title, self._gates[0].guard if self._gates else None)
         self._own_lines = tuple(lines)
-        self._unsynced: Line[int] = Line()  # each waits for the sync of this number, for its messages
-        self._syncing: Line[int] = Line()  # the same, for all messages
-        # Of each batch whose first sender is in line for a sync, the sync's number, and the other senders.
-        self._followers: list[tuple[int, list[Task]]] = []
+        # The tasks that wait until their messages are durable, in order: the number of a sync, and those whom
+        # it covers.
+        self._unsynced: list[tuple[int, list[Task]]] = []
+        self._syncing: Line[int] = Line()  # each waits until all messages are: for the sync of this number
         self.syncs_prepared = 0
         """The number of syncs, of both lanes, and the number of the last one."""
         self._wants_barrier = False
@@ -231,8 +221,7 @@ class CommitLoop(ABC, Generic[E]):
         self._missed: BaseException | None = None  # by the last sync
         self._in_flight = 0  # the number of the sync of the files that is being executed; 0: none is
         self._log_in_flight = 0  # the same of the redo log
-        self._is_lone = False  # there was a sync, and at its end one task waited at most
-        self.lets_join = False  # tasks that were woken may share the next sync
+        self.cadence = Cadence.SHARED
         self._refusal: Exception | None = None  # of what the running task had gathered
         self.new_slice()
         self._open_gates()
@@ -315,7 +304,7 @@ class CommitLoop(ABC, Generic[E]):
             return self._syncing.wait_to_the_end(number, self._clock.restart)
         if self._unsynced:
             pass  # the loop is awake, and sees this task
-        elif self._is_lone and not self._syncing and self._begin_alone():
+        elif self.cadence is Cadence.LONE and not self._syncing and self._begin_alone():
             number = self.syncs_prepared
             self._executor.spin()
             if self._failure is not None:
@@ -324,7 +313,8 @@ class CommitLoop(ABC, Generic[E]):
                 return return_at_once()  # in the same slice: the next call lets others run
         else:
             self.task.ring(self)
-        return self._unsynced.wait_to_the_end(number, self._clock.restart)
+        self._unsynced.append((number, [self.event_loop.current_task()]))
+        return self.event_loop.sleep
 
     def _begin_alone(self) -> bool:
         """Begin a sync for the running task, and spare a turn of the loop. False: it has to wait for another.
@@ -440,9 +430,9 @@ class CommitLoop(ABC, Generic[E]):
                             if self._is_done:
                                 break
                             await task.wait()
-                            if self.lets_join:
+                            if self.cadence is Cadence.JOINED:
                                 await self.event_loop.cancel_shielded_checkpoint()
-                                self.lets_join = False
+                                self.cadence = Cadence.SHARED
             except BaseException as failure:
                 self._break(failure)
             self._is_over = True
@@ -476,9 +466,7 @@ class CommitLoop(ABC, Generic[E]):
     def _is_done(self) -> bool:
         if self._failure is not None:
             return True
-        return self.is_closing and not (
-            self._unsynced or self._syncing or self._followers or self._has_flight
-        )
+        return self.is_closing and not (self._unsynced or self._syncing or self._has_flight)
 
     def _set_deadline(self) -> None:
         """Make the loop's task wake it when something is due."""
@@ -493,7 +481,7 @@ class CommitLoop(ABC, Generic[E]):
 
     def _begin_syncs(self) -> bool:
         """Begin the syncs that are due. True if one of the files has begun, which opens the gates."""
-        has_waiting = bool(self._unsynced) and not self.lets_join
+        has_waiting = bool(self._unsynced) and self.cadence is not Cadence.JOINED
         if has_waiting:
             self._begin_log_sync()
         needs_files = has_waiting and not self._log_in_flight
@@ -545,20 +533,17 @@ class CommitLoop(ABC, Generic[E]):
                 except OSError as failure:
                     self._writer.fail(failure)
                 self._writer.complete(sync, is_replaced)
-                waiting = len(self._unsynced)
-                self._unsynced.wake_until(number)
-                if len(self._unsynced) < waiting:
-                    self._is_lone = waiting == 1
+                woken: list[Task] = []
+                while self._unsynced and self._unsynced[0][0] <= number:
+                    woken += self._unsynced.pop(0)[1]
+                if woken:
+                    self.event_loop.wake_all(woken)
+                    self._clock.restart()
                     if self._unsynced:
-                        # Those that were woken may send again at once: one sync for all is better than two.
-                        self.lets_join = True
+                        self.cadence = Cadence.JOINED
                         self.task.ring(self)
-                while self._followers and self._followers[0][0] <= number:
-                    _, followers = self._followers.pop(0)
-                    if followers:
-                        self._is_lone = False
-                        self.event_loop.wake_all(followers)
-                        self._clock.restart()
+                    else:
+                        self.cadence = Cadence.LONE if len(woken) == 1 else Cadence.SHARED
                 if not sync.is_of_log:
                     self._wake_syncing(number, sync, is_replaced)
                 self._after()
@@ -680,8 +665,8 @@ class CommitLoop(ABC, Generic[E]):
                 with contextlib.suppress(StorageFailedError):
                     self._writer.fail(failure)
         self._shut_gates()
-        for line in (*self._lines, self._unsynced, self._syncing):
+        for line in (*self._lines, self._syncing):
             line.wake_all(lambda: outcome.Error(self._broken()))
-        while self._followers:
-            for task in self._followers.pop()[1]:
+        while self._unsynced:
+            for task in self._unsynced.pop(0)[1]:
                 self.event_loop.wake(task, outcome.Error(self._broken()))

@@ -3,14 +3,12 @@
 # Law: a gathered message is only in memory until it is written, and it is written before any later message.
 # A failed write is reported to the senders whose messages it could not take, and to no others.
 #
-# The first sender of a batch waits for a barrier; the others sleep, and are woken with it, which costs less
-# than a place in a line for each.
+# The first sender of a batch asks for a sync; the others only sleep, and are woken with it.
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from diskq._native.core.send_batch import SendBatch
 from diskq.channels.core.event_loops.seam import Task
@@ -21,9 +19,11 @@ __all__ = [
     "LARGEST_GATHERED",
     "MOST_GATHERED",
     "NOT_GATHERED",
+    "REFUSALS",
+    "Batch",
     "Gathered",
     "Refused",
-    "write_together",
+    "write_each",
 ]
 
 P = TypeVar("P")
@@ -32,8 +32,8 @@ MOST_GATHERED = 1024 * 1024
 """The most bytes of messages that are gathered."""
 LARGEST_GATHERED = 64 * 1024
 """In bytes. Larger messages get a write of their own, so that others do not fail for lack of their space."""
-# The errors that keep a message out, and leave the store usable, but for StorageFailedError.
-_REFUSALS = (DiskqError, OSError, MemoryError)
+REFUSALS = (DiskqError, OSError, MemoryError)
+"""The errors that keep a message out, and leave the store usable, but for StorageFailedError."""
 
 NOT_GATHERED = -1
 """In place of a message's number in its batch: it is in none."""
@@ -44,72 +44,64 @@ Refused = list[tuple[Task, Exception]]
 """Senders whose messages are not in, each with the error that kept its message out."""
 
 
-class Gathered(SendBatch, ABC, Generic[P]):
-    """Messages that wait to be written, and the tasks that sent them, in order.
+class Batch(Protocol):
+    """Messages that wait to be written, and the tasks that sent them. Each has a number, from 0 on."""
 
-    A subclass writes them. `P` is the position that each of them gets.
-    """
+    @property
+    def tasks(self) -> list[Task]:
+        """The senders, in order."""
 
-    __slots__ = ("places",)
-
-    def __init__(self, room: int) -> None:
-        """`room`: about how many bytes fit in all."""
-        super().__init__(min(room, MOST_GATHERED))
-        self.places: list[P | None] = []
-        """The position of each written message; None: it is not in the log."""
-
-    # --- for the subclass -------------------------------------------------------------------------
-
-    @abstractmethod
-    def _write_all(self) -> None:
-        """Append all messages with one write, and set `places`, also if it fails.
+    def write_all(self) -> None:
+        """Append all messages with one write, and note which are in, also if it fails.
 
         Raises the error that kept some of them out.
         """
+
+    def is_in(self, number: int) -> object:
+        """True if the message was written."""
+
+    def write_one(self, number: int) -> None:
+        """Append that message with a write of its own. Raises the error that keeps it out."""
+
+
+class Gathered(SendBatch, ABC, Generic[P]):
+    """A `Batch`. A subclass writes its messages. `P` is the position that each of them gets."""
+
+    __slots__ = ("places",)
+
+    places: list[P | None]
+    """The position of each written message; None: it is not in the log. Set by `write_all`."""
+
+    @abstractmethod
+    def write_all(self) -> None:
+        """Append all messages, as `Batch.write_all`, and set `places`."""
 
     @abstractmethod
     def _write_one(self, number: int) -> P:
         """Append that message with a write of its own. Raises the error that keeps it out."""
 
-    # --- for the loop -----------------------------------------------------------------------------
-
-    def write(self) -> Refused:
-        """Append the messages, as `write_together`. Raises StorageFailedError."""
-        self.places = [None] * len(self.tasks)
-        together = self._write_all if len(self.tasks) > 1 else lambda: self._place(0)
-        return write_together(
-            self.tasks, together, lambda number: self.places[number] is not None, self._place
-        )
-
-    def _place(self, number: int) -> None:
+    def write_one(self, number: int) -> None:
         self.places[number] = self._write_one(number)
 
+    def is_in(self, number: int) -> bool:
+        return self.places[number] is not None
 
-def write_together(
-    tasks: list[Task],
-    write_all: Callable[[], object],
-    is_in: Callable[[int], object],
-    write_one: Callable[[int], object],
-) -> Refused:
-    """Append the messages of `tasks` with one write; if that fails, with one write for each that is not in.
 
-    `is_in` and `write_one` get the message's number. Raises StorageFailedError.
+def write_each(batch: Batch, failure: Exception) -> Refused:
+    """Append the messages that are not in, each with a write of its own: that of all has met `failure`.
+
+    Raises StorageFailedError.
     """
-    try:
-        write_all()
-        return []
-    except StorageFailedError:
-        raise
-    except _REFUSALS as failure:
-        if len(tasks) == 1:
-            return [(tasks[0], failure)]
+    tasks = batch.tasks
+    if len(tasks) == 1:
+        return [(tasks[0], failure)]
     refused: Refused = []
     for number, task in enumerate(tasks):
-        if not is_in(number):
+        if not batch.is_in(number):
             try:
-                write_one(number)
+                batch.write_one(number)
             except StorageFailedError:
                 raise
-            except _REFUSALS as failure:
+            except REFUSALS as failure:
                 refused.append((task, failure))
     return refused

@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Protocol
 
+from diskq.channels.core.cadence import Cadence
 from diskq.channels.core.event_loops.seam import LEFT, EventLoop, Left, Task, running_event_loop
 
 __all__ = ["NO_TASK", "Loop", "LoopTask", "OwnTask", "SharedTask"]
@@ -37,8 +38,8 @@ class Loop(Protocol):
     """What takes turns."""
 
     task: LoopTask
-    lets_join: bool
-    """True if its next turn is to come after tasks that were just woken have run."""
+    cadence: Cadence
+    """JOINED: its next turn is to come after tasks that were just woken have run."""
     due_at: float
     """When it is to have a turn; infinity: when it is rung."""
     listed_at: float
@@ -145,7 +146,7 @@ class SharedTask:
         rung, self._rung = self._rung, {}
         joined: list[Loop] = []
         for number, loop in enumerate(rung, 1):
-            if loop.lets_join:
+            if loop.cadence is Cadence.JOINED:
                 joined.append(loop)
             elif loop.task is self:
                 loop.take_turn()
@@ -155,7 +156,7 @@ class SharedTask:
             await self._event_loop.cancel_shielded_checkpoint()
             for loop in joined:
                 if loop.task is self:
-                    loop.lets_join = False
+                    loop.cadence = Cadence.SHARED
                     loop.take_turn()
         if len(rung) == 1 and not self._rung:  # no other loop waits meanwhile
             (loop,) = rung

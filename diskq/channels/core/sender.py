@@ -17,8 +17,8 @@ from diskq.channels.core.gathering import FIRST, NOT_GATHERED, Gathered
 from diskq.channels.core.handle import SendingHandle
 from diskq.channels.core.sending_loop import SendingLoop
 from diskq.options import Durability
-from diskq.storage.durations import Durations
 from diskq.storage.repairs import Repair
+from diskq.storage.sync_times import Durations
 
 __all__ = ["Sender", "SenderStatistics"]
 

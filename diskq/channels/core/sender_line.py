@@ -17,7 +17,7 @@ import trio
 from diskq.channels.core.budget_place import BudgetPlace
 from diskq.channels.core.commit_loop import CommitLoop, Engine
 from diskq.channels.core.event_loops.seam import Task
-from diskq.channels.core.gathering import NOT_GATHERED, Refused
+from diskq.channels.core.gathering import NOT_GATHERED, REFUSALS, Batch, Refused, write_each
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.errors import StorageFailedError
@@ -45,14 +45,6 @@ class Sending:
 
 
 S = TypeVar("S", bound=Sending)
-
-
-class OpenBatch(Protocol):
-    """Messages that are not written yet."""
-
-    @property
-    def tasks(self) -> list[Task]:
-        """Their senders, in order."""
 
 
 class SendingOptions(Protocol):
@@ -115,13 +107,9 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
         """Called after messages were appended or refused without waiting."""
         self._after()
 
-    def _begin_gathering(self) -> OpenBatch | None:
+    def _begin_gathering(self) -> Batch | None:
         """Return an empty batch; None: a message may have to wait for space, or there are other reasons."""
         return None
-
-    @abstractmethod
-    def _write(self, batch: Any) -> Refused:
-        """Write a batch. Raises StorageFailedError."""
 
     def _written(self) -> None:
         """Called when a batch was written."""
@@ -208,37 +196,41 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
 
     def _write_gathered(self) -> None:
         """Write the gathered messages before anything else. A storage failure breaks the loop."""
-        batch: OpenBatch | None = self.gathering.batch
+        batch: Batch | None = self.gathering.batch
         if batch is None:
             return
         self.gathering.batch = None
         tasks = batch.tasks
         if not tasks:
             return  # its first message was refused
-        followers = tasks[1:]
-        if followers:
-            self._followers.append((self.syncs_prepared + 1, followers))
+        if len(tasks) > 1:
+            # The first one is in line for this sync; it asked for it.
+            self._unsynced.append((self.syncs_prepared + 1, tasks[1:]))
+        refused: Refused = []
         try:
-            refused = self._write(batch)
+            try:
+                batch.write_all()
+            except StorageFailedError:
+                raise
+            except REFUSALS as failure:
+                refused = write_each(batch, failure)
         except StorageFailedError as failed:
             self._break(failed)
             return
-        for task, failure in refused:
-            if task is not tasks[0]:
-                followers.remove(task)
-                self.event_loop.wake(task, outcome.Error(failure))
-            else:
-                self._refuse_gathered(task, failure)
-                if followers:
-                    self._ask_for_barrier()  # for them: this was the one that waited for it
+        for task, reason in refused:
+            self._refuse_gathered(task, reason)
         self._written()
 
     def _refuse_gathered(self, task: Task, failure: Exception) -> None:
-        """Wake the first sender, whose message is not in, or the running task once it waits for a barrier."""
-        if task in self._unsynced:
-            self._unsynced.wake(task, outcome.Error(failure))
-        else:
-            self._refusal = failure
+        """Wake a sender whose message is not in; the running task gets the error when it asks for a sync."""
+        for place in self._unsynced:
+            if task in place[1]:
+                place[1].remove(task)
+                if not place[1]:
+                    self._unsynced.remove(place)
+                self.event_loop.wake(task, outcome.Error(failure))
+                return
+        self._refusal = failure
 
     def _write_before(self) -> None:
         """Write the gathered messages before something else is done. Raises BrokenResourceError."""
@@ -249,10 +241,10 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
     # --- the end ----------------------------------------------------------------------------------
 
     def _break(self, failure: BaseException) -> None:
-        batch: OpenBatch | None = self.gathering.batch
+        batch: Batch | None = self.gathering.batch
         self.gathering.batch = None
         if batch is not None:
-            self._followers.append((0, batch.tasks[1:]))  # the first one waits for a barrier
+            self._unsynced.append((0, batch.tasks[1:]))  # the first one is in line
         super()._break(failure)
         if self._place is not None:
             self._place.leave()
@@ -262,10 +254,10 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
     @property
     def tasks_waiting_send(self) -> int:
         """Tasks that wait for space or for a sync."""
-        batch: OpenBatch | None = self.gathering.batch
+        batch: Batch | None = self.gathering.batch
         gathered = max(0, len(batch.tasks) - 1) if batch else 0
-        followers = sum(len(tasks) for _, tasks in tuple(self._followers))
-        return self._waiting_for_room() + len(self._unsynced) + len(self._syncing) + gathered + followers
+        unsynced = sum(len(tasks) for _, tasks in tuple(self._unsynced))
+        return self._waiting_for_room() + unsynced + len(self._syncing) + gathered
 
     def _waiting_for_room(self) -> int:
         return sum(map(len, self._sender_lines))

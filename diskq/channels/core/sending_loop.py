@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 from diskq.channels.core.commit_loop import Engine
 from diskq.channels.core.event_loops.seam import Task, running_event_loop
-from diskq.channels.core.gathering import LARGEST_GATHERED, Gathered, Refused
+from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED, Gathered
 from diskq.channels.core.notifier import Notifier, WrittenPartitions
 from diskq.channels.core.sender_line import AdmittingLoop, Sending, SendingOptions
 from diskq.channels.core.sync_executor import SyncExecutor
@@ -23,7 +23,7 @@ from diskq.options import Durability
 from diskq.storage.budget import BudgetShare
 from diskq.storage.fs import FileSystem
 
-__all__ = ["FastAppend", "SendingLoop"]
+__all__ = ["FastAppend", "GatheredRecords", "SendingLoop"]
 
 P = TypeVar("P")
 P_co = TypeVar("P_co", covariant=True)
@@ -75,6 +75,43 @@ class FastAppend(Protocol):
 
 
 E = TypeVar("E", bound=SentTo)
+
+
+class GatheredRecords(Gathered[P]):
+    """Messages of a log that wait to be written through its fast path. A subclass appends them."""
+
+    __slots__ = ("_fast",)
+
+    def __init__(self, room: int, fast: FastAppend) -> None:
+        """`room`: about how many bytes fit in all."""
+        super().__init__(min(room, MOST_GATHERED))
+        self._fast = fast
+
+    @abstractmethod
+    def _append_all(self) -> None:
+        """Append all messages, and set `places`, also if it fails."""
+
+    @abstractmethod
+    def _append_one(self, number: int) -> P:
+        """Append that message, and return its position."""
+
+    def write_all(self) -> None:
+        with self._written_at_once():
+            self._append_all()
+
+    def _write_one(self, number: int) -> P:
+        with self._written_at_once():
+            return self._append_one(number)
+
+    @contextlib.contextmanager
+    def _written_at_once(self) -> Iterator[None]:
+        """Let nothing stay in the write-ahead log: a sender must get the error if the disk is full."""
+        fast = self._fast
+        is_awake, fast.is_awake = fast.is_awake, False
+        try:
+            yield
+        finally:
+            fast.is_awake = is_awake
 
 
 class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
@@ -192,14 +229,6 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
             if gate.left <= 0:
                 return None
         return self._new_batch()
-
-    def _write(self, batch: Gathered[P]) -> Refused:
-        fast = self.fast_append
-        # They must not stay in the write-ahead log: their senders must get the error if the disk is full.
-        is_awake, fast.is_awake = fast.is_awake, False
-        refused = batch.write()
-        fast.is_awake = is_awake
-        return refused
 
     def _written(self) -> None:
         if self.waiting:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,9 +15,9 @@ from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.channels.core.sync_pool import SyncPool
 from diskq.engine.log.sync import Sync
 from diskq.storage.barrier import Barrier
-from diskq.storage.durations import BOUNDS, Durations
 from diskq.storage.fs import FileSystem, syncs_natively
 from diskq.storage.status_file import DiskBound, StatusBoard
+from diskq.storage.sync_times import DurationCounter
 
 __all__ = ["SyncExecutor"]
 
@@ -124,33 +122,6 @@ class SyncExecutor:
         if board is not None:
             board.write(now, self.executed.now(), self.executed.take_longest())
         return is_replaced
-
-
-class DurationCounter:
-    """Counts durations, in seconds, in any thread. No number ever decreases."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seconds = self._longest = 0.0
-        self._buckets = [0] * (len(BOUNDS) + 1)
-
-    def count(self, seconds: float) -> None:
-        """Count one more operation, which took `seconds`."""
-        with self._lock:
-            self._seconds += seconds
-            self._longest = max(self._longest, seconds)
-            self._buckets[bisect_left(BOUNDS, seconds)] += 1
-
-    def now(self) -> Durations:
-        with self._lock:
-            buckets = tuple(self._buckets)
-            return Durations(count=sum(buckets), seconds=self._seconds, buckets=buckets)
-
-    def take_longest(self) -> float:
-        """Return the longest duration since the last call."""
-        with self._lock:
-            longest, self._longest = self._longest, 0.0
-            return longest
 
 
 class _Lane:

@@ -12,14 +12,14 @@ from typing import Any, Unpack
 
 from trio.lowlevel import enable_ki_protection
 
-from diskq.channels.core.gathering import FIRST, Gathered
+from diskq.channels.core.gathering import FIRST
 from diskq.channels.core.handle import chosen_durability
 from diskq.channels.core.notifier import Notifier, notifier_of
 from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.receiving import End
 from diskq.channels.core.sender import Sender, SenderStatistics
 from diskq.channels.core.sender_line import Sending
-from diskq.channels.core.sending_loop import SendingLoop
+from diskq.channels.core.sending_loop import GatheredRecords, SendingLoop
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.journal.scanner import open_scanner
 from diskq.engine.journal.journal import Item, Journal, Key, Value, When
@@ -44,16 +44,16 @@ class JournalWriterStatistics(SenderStatistics):
     """All messages before this one are on stable storage."""
 
 
-class GatheredJournalMessages(Gathered[int]):
+class GatheredJournalMessages(GatheredRecords[int]):
     """Messages of a journal that wait to be written. Each gets an offset."""
 
     __slots__ = ("_engine",)
 
     def __init__(self, engine: JournalSteps) -> None:
-        super().__init__(engine.buffer.room)
+        super().__init__(engine.buffer.room, engine.buffer)
         self._engine = engine
 
-    def _write_all(self) -> None:
+    def _append_all(self) -> None:
         first = self._engine.next_offset
         try:
             self._engine.accept_many(self.messages, is_held=False)
@@ -61,7 +61,7 @@ class GatheredJournalMessages(Gathered[int]):
             offsets = range(first, self._engine.next_offset)
             self.places = [*offsets, *[None] * (len(self.messages) - len(offsets))]
 
-    def _write_one(self, number: int) -> int:
+    def _append_one(self, number: int) -> int:
         key, value, timestamp, type = self.messages[number]
         return self._engine.accept(value, key, timestamp, type, is_held=False)
 

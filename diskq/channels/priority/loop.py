@@ -15,7 +15,7 @@ import outcome
 import trio
 
 from diskq.channels.core.event_loops.seam import EventLoop
-from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED, Refused, write_together
+from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED
 from diskq.channels.core.sender_line import AdmittingLoop, Sending
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
@@ -52,6 +52,22 @@ class QueueLines:
         self.receivers: Line[Want] = Line()  # each is handed what this returns
         calls.senders, calls.receivers = self.senders, self.receivers
         calls.running = event_loop.compiled_test()
+
+
+class GatheredAdds(AddBatch):
+    """Messages of a store that wait to be written. Each has an id once it is."""
+
+    engine: PrioritySteps
+
+    def write_all(self) -> None:
+        self.engine.add_batch(self)
+
+    def write_one(self, number: int) -> None:
+        queue, body, key = self.message(number)
+        self.set_id(number, self.engine.add(queue, [body], key, "synced")[0])
+
+    def is_in(self, number: int) -> int:
+        return self.id_of(number)
 
 
 class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
@@ -140,17 +156,9 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         if room <= 0 or not self.engine.gathers or self.engine.obstacle(0):
             return None
         if self._buffer.batch is None:
-            self._buffer.batch = AddBatch(min(room, MOST_GATHERED))
+            self._buffer.batch = batch = GatheredAdds(min(room, MOST_GATHERED))
+            batch.engine = self.engine
         return lines.calls.gather(body, key, self.event_loop.current_task())
-
-    def _write(self, batch: AddBatch) -> Refused:
-        engine = self.engine
-
-        def add(number: int) -> None:
-            queue, body, key = batch.message(number)
-            batch.set_id(number, engine.add(queue, [body], key, "synced")[0])
-
-        return write_together(batch.tasks, lambda: engine.add_batch(batch), batch.id_of, add)
 
     def sending(
         self, lines: QueueLines, batch: list[bytes], keys: int | list[int], level: Durability

@@ -25,9 +25,9 @@ from diskq.engine.priority.store import (
 )
 from diskq.keywords import PriorityKeywords
 from diskq.options import Durability, PriorityOptions, chosen_options
-from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.repairs import Repair
+from diskq.storage.sync_times import Durations
 
 __all__ = ["PriorityStoreChannel", "PriorityStoreChannelStatistics", "open_priority_store"]
 

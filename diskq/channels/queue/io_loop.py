@@ -24,12 +24,11 @@ import trio
 
 from diskq.channels.core.budget_place import shared_bound
 from diskq.channels.core.event_loops.seam import running_event_loop
-from diskq.channels.core.gathering import LARGEST_GATHERED, Gathered, Refused
+from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED, Gathered
 from diskq.channels.core.sender_line import AdmittingLoop, Sending
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.engine.queue.steps import QueueSteps
-from diskq.engine.queue.tail import FifoTail
 from diskq.engine.queue.work import QueueWork
 from diskq.errors import DiskqError, FullError, StorageFailedError
 from diskq.options import Durability, QueueOptions
@@ -55,23 +54,28 @@ class Fetch:
 class GatheredBodies(Gathered[bool]):
     """Messages of a queue that wait to be written. Each gets True: it has no position."""
 
-    __slots__ = ("_tail",)
+    __slots__ = ("_engine",)
 
-    def __init__(self, tail: FifoTail) -> None:
-        super().__init__(tail.room)
-        self._tail = tail
+    def __init__(self, engine: QueueSteps) -> None:
+        super().__init__(min(engine.buffer.limit - engine.buffer.end, MOST_GATHERED))
+        self._engine = engine
 
-    def _write_all(self) -> None:
-        before, done = self._tail.records, 0
+    def write_all(self) -> None:
+        engine, bodies, done = self._engine, self.messages, 0
+        before = engine.buffer.records
         try:
-            while done < len(self.messages):
-                done = self._tail.accept_many(self.messages, done, is_held=False)
+            try:
+                are_in = engine.tail.append_all(bodies)
+            except OSError as failure:
+                engine.log.append_failed(failure)
+            while not are_in and done < len(bodies):
+                done = engine.tail.accept_many(bodies, done, is_held=False)
         finally:
-            count = self._tail.records - before
-            self.places = [True] * count + [None] * (len(self.messages) - count)
+            count = engine.buffer.records - before
+            self.places = [True] * count + [None] * (len(bodies) - count)
 
     def _write_one(self, number: int) -> bool:
-        self._tail.accept(self.messages[number], is_held=False)
+        self._engine.tail.accept(self.messages[number], is_held=False)
         return True
 
 
@@ -162,10 +166,7 @@ class QueueLoop(AdmittingLoop[QueueSteps, Sending]):
     def _begin_gathering(self) -> GatheredBodies | None:
         if self.engine.has_tier or self.engine.gate_in.left <= 0:
             return None  # with a memory tier older messages have to be written first
-        return GatheredBodies(self.engine.tail)
-
-    def _write(self, batch: GatheredBodies) -> Refused:
-        return batch.write()
+        return GatheredBodies(self.engine)
 
     def _written(self) -> None:
         self._hand_out()

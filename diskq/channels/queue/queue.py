@@ -27,9 +27,9 @@ from diskq.engine.queue.work import Exhausted, QueueWork
 from diskq.keywords import QueueKeywords, QueueWorkKeywords
 from diskq.options import Durability, QueueOptions, QueueWorkOptions, chosen_options
 from diskq.storage.callbacks import check_plain
-from diskq.storage.durations import Durations
 from diskq.storage.fs import AnyPath, FileSystem
 from diskq.storage.repairs import Repair
+from diskq.storage.sync_times import Durations
 
 __all__ = ["QueueChannel", "QueueChannelStatistics", "open_queue"]
 

@@ -7,10 +7,9 @@ from typing import TypeVar
 import outcome
 
 from diskq.channels.core.budget_place import shared_bound
-from diskq.channels.core.gathering import Gathered
 from diskq.channels.core.notifier import Notifier, WrittenPartitions
 from diskq.channels.core.sender_line import Sending
-from diskq.channels.core.sending_loop import SendingLoop
+from diskq.channels.core.sending_loop import GatheredRecords, SendingLoop
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.engine.log.tail import BufferedEnd
 from diskq.engine.stream.retention import RetentionReport
@@ -28,16 +27,16 @@ log = Log("stream")
 R = TypeVar("R")
 
 
-class GatheredStreamMessages(Gathered[Position]):
+class GatheredStreamMessages(GatheredRecords[Position]):
     """Messages of a stream that wait to be written. Each gets a position."""
 
     __slots__ = ("_engine",)
 
     def __init__(self, engine: StreamSteps) -> None:
-        super().__init__(engine.router.room)
+        super().__init__(engine.router.room, engine.router)
         self._engine = engine
 
-    def _write_all(self) -> None:
+    def _append_all(self) -> None:
         try:
             self._engine.accept_many(self.messages, None, None, is_held=False)
         finally:
@@ -52,7 +51,7 @@ class GatheredStreamMessages(Gathered[Position]):
                 following[partition] = offset + 1
             self.places = found + [None] * (len(self.messages) - len(found))
 
-    def _write_one(self, number: int) -> Position:
+    def _append_one(self, number: int) -> Position:
         key, value, timestamp = self.messages[number]
         return self._engine.accept(value, key, timestamp, is_held=False)
 

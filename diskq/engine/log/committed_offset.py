@@ -56,7 +56,7 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.repairs import Repair, RepairKind
-from diskq.storage.sync_policy import SyncPolicy
+from diskq.storage.sync_times import SyncPolicy
 
 __all__ = [
     "LARGEST_OFFSET",

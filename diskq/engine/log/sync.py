@@ -33,7 +33,7 @@ from diskq.errors import DiskqError, FullError, StorageFailedError
 from diskq.storage.barrier import NO_ROOM, Barrier
 from diskq.storage.fs import FileSystem
 from diskq.storage.log_events import Log
-from diskq.storage.sync_policy import SyncPolicy
+from diskq.storage.sync_times import SyncPolicy
 
 __all__ = ["Exclusive", "Sync", "Synced", "exclusive"]
 

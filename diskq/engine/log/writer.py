@@ -35,7 +35,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair
-from diskq.storage.sync_policy import SyncPolicy
+from diskq.storage.sync_times import SyncPolicy
 from diskq.storage.write_ahead_logs import WriteAheadLogs
 
 __all__ = ["MOST_WAITING", "LogWriter"]

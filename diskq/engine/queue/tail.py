@@ -60,6 +60,10 @@ class FifoTail:
         """Bytes accepted since the open into files before the active one."""
         self._write = parts.buffer.appender(Mode.WRITTEN, Admission.FORCED)
         self._hold = parts.buffer.appender(Mode.HELD, Admission.FORCED)
+        self.append_all = self._write.append_all
+        """Adds messages with one write, unless an `obstacle` is to be asked for. False: `accept_many` them.
+
+        Raises OSError, which is for `log.append_failed`. In both cases none was added."""
         self._stage = parts.buffer.appender(Mode.STAGED, Admission.FORCED)
 
     def begin(self, write: QueuePosition, rows: int, *, is_there: bool) -> None:
@@ -172,16 +176,6 @@ class FifoTail:
     def gathering(self, current_task: Callable[[], Any], largest: int) -> NsqGathering:
         """Return what gathers messages for `accept_many`: simple ones of `largest` bytes at most."""
         return self._buffer.gathering(current_task, largest)
-
-    @property
-    def room(self) -> int:
-        """The bytes of records that may be added without asking for an `obstacle`."""
-        return max(0, self._buffer.limit - self._buffer.end)
-
-    @property
-    def records(self) -> int:
-        """The messages added since the open, except those in memory only."""
-        return self._buffer.records
 
     def stage(self, body: Body) -> bool:
         """Accept a message on the write-ahead log, for a caller that has it written soon after.

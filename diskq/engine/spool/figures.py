@@ -11,9 +11,9 @@ from diskq.engine.queue.steps import QueueSteps
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.files import SpoolStatus
 from diskq.engine.spool.trial import Pace, Trial
-from diskq.storage.durations import Durations
 from diskq.storage.fs import FileSystem
 from diskq.storage.repairs import Repair
+from diskq.storage.sync_times import Durations
 
 __all__ = ["TICK", "SpoolFigures", "SpoolStatistics"]
 

@@ -35,10 +35,10 @@ from diskq.storage.backoff import backoff
 from diskq.storage.callbacks import check_plain, check_result, text_of
 from diskq.storage.closing import Closing
 from diskq.storage.directories import make_directories
-from diskq.storage.durations import DurationCounter
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair
+from diskq.storage.sync_times import DurationCounter
 
 __all__ = ["Spool", "ThreadedDeadLetters"]
 
@@ -464,7 +464,7 @@ class Spool(Closing):
         except OSError as failure:
             self._queue.log.fail(failure)
         finally:
-            self._barriers.note(now() - began)
+            self._barriers.count(now() - began)
 
 
 class _SpoolCloses(Exception):

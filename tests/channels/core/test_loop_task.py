@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import diskq
+from diskq.channels.core.cadence import Cadence
 from diskq.channels.core.loop_task import NO_TASK, LoopTask, SharedTask
 from tests.channels.rig import DIRECTORY, blocked, crash_disk, fault_disk, opened, until
 
@@ -23,7 +24,7 @@ class TurnTaker:
 
     def __init__(self) -> None:
         self.task: LoopTask = NO_TASK
-        self.lets_join = False
+        self.cadence = Cadence.SHARED
         self.due_at = self.listed_at = math.inf
         self.turns: list[float] = []
         self.times_awake = 0
@@ -151,11 +152,11 @@ async def test_a_loop_that_lets_others_join_has_its_turn_after_the_woken_tasks(a
         nursery.start_soon(sender)
         await blocked()
         event.set()
-        loop.lets_join = True
+        loop.cadence = Cadence.JOINED
         loop.task.ring(loop)
         await blocked()
         assert order == ["sender", "turn"]
-        assert not loop.lets_join
+        assert loop.cadence is Cadence.SHARED
 
 
 async def test_a_loop_that_has_left_gets_no_turn(mock_clock):

@@ -13,9 +13,8 @@ import pytest
 import trio
 
 import diskq
-from diskq.channels.core.sync_executor import DurationCounter
 from diskq.hub.replication import Progress, ReplicationStatistics
-from diskq.storage.durations import BOUNDS
+from diskq.storage.sync_times import BOUNDS, DurationCounter
 from diskq.testing import CrashFS, FaultFS
 
 KINDS = (

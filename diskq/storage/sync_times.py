@@ -1,12 +1,17 @@
-# When a barrier is due: arithmetic, with the clock as an argument. No loop, no sleep, no disk.
+# When a sync is due, and how long syncs took. Law: arithmetic, with times and durations, in seconds, as
+# arguments. No loop, no sleep, no disk, no clock.
 
 from __future__ import annotations
 
 import math
 import sys
+import threading
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
-__all__ = ["SyncPolicy"]
+__all__ = ["BOUNDS", "DurationCounter", "Durations", "SyncPolicy"]
+
+# --- when a sync is due ---------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -57,3 +62,47 @@ class SyncPolicy:
         self.pending = 0
         self.due_at = math.inf
         self.is_forced = False
+
+
+# --- how long syncs took --------------------------------------------------------------------------
+
+BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Seconds, ascending: from a disk with its own cache to one that is about to fail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durations:
+    """How often an operation ran, and how long it took."""
+
+    count: int
+    seconds: float
+    """Total duration."""
+    buckets: tuple[int, ...]
+    """How many took at most `BOUNDS[i]` seconds and more than the bound before; the last: more than all."""
+
+
+class DurationCounter:
+    """Counts durations, in seconds, in any thread. No number ever decreases."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seconds = self._longest = 0.0
+        self._buckets = [0] * (len(BOUNDS) + 1)
+
+    def count(self, seconds: float) -> None:
+        """Count one more operation, which took `seconds`."""
+        with self._lock:
+            self._seconds += seconds
+            self._longest = max(self._longest, seconds)
+            self._buckets[bisect_left(BOUNDS, seconds)] += 1
+
+    def now(self) -> Durations:
+        with self._lock:
+            buckets = tuple(self._buckets)
+            return Durations(count=sum(buckets), seconds=self._seconds, buckets=buckets)
+
+    def take_longest(self) -> float:
+        """Return the longest duration since the last call."""
+        with self._lock:
+            longest, self._longest = self._longest, 0.0
+            return longest
