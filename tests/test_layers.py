@@ -54,7 +54,7 @@ TABLE = """
   diskq.channels.core.event_loops.seam  diskq._native.core.cancellation sniffio
   diskq.channels.core.sleeping      diskq._native.core.sleep
   diskq.channels.core.gathering     diskq._native.core.send_batch
-  diskq.channels.core.sync_pool     diskq._native.core.sync_queue
+  diskq.channels.core.sync_executor diskq._native.core.sync_queue
   diskq.storage.file_watch          diskq._native.core.inotify select
   diskq.storage.forks               os.* diskq._native.core.thread_guard
   diskq.storage.budget              threading

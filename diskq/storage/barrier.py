@@ -13,6 +13,7 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from diskq._native.core import file_calls
 from diskq.storage.fs import FULL_DISK_ERRNOS, NO_DESCRIPTOR_ERRNOS, FileSystem, directory_of
@@ -234,11 +235,21 @@ class PendingSyncs:
     asides: list[tuple[str, str]] = field(default_factory=list)
     removals: list[str] = field(default_factory=list)
     closing: list[int] = field(default_factory=list)
+    parts: tuple[list[Any] | dict[str, None], ...] = field(init=False)
+    """All of these: none has anything if nothing is pending."""
+
+    def __post_init__(self) -> None:
+        self.parts = (
+            self.files,
+            self.directories,
+            self.installs,
+            self.asides,
+            self.removals,
+            self.closing,
+        )
 
     def __bool__(self) -> bool:
-        return bool(
-            self.files or self.directories or self.installs or self.asides or self.removals or self.closing
-        )
+        return any(self.parts)
 
     def sync_and_close(self, *handles: int) -> None:
         """Have the next barrier sync these complete files, and then close them."""
@@ -256,15 +267,8 @@ class PendingSyncs:
             removals=tuple(self.removals),
             closing=tuple(self.closing),
         )
-        for pending in (
-            self.files,
-            self.directories,
-            self.installs,
-            self.asides,
-            self.removals,
-            self.closing,
-        ):
-            pending.clear()
+        for part in self.parts:
+            part.clear()
         return barrier
 
     def execute_files(self, fs: FileSystem) -> None:

@@ -139,7 +139,7 @@ MUTATIONS = [
     ),
     # Records in it that mean nothing without the name of their file.
     Mutation(WRITER, "            or (in_flight is not None and not in_flight.barrier.is_plain)\n", ""),
-    Mutation(WRITER, "            or self.pending\n", ""),
+    Mutation(WRITER, "            or any(self.pending.parts)\n", ""),
     # Another program came after a kill, and synced nothing of it.
     Mutation(
         QUEUE,

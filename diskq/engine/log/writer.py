@@ -541,7 +541,7 @@ class LogWriter(Synced, Dropped):
                 return False
         elif not redo.is_ready:
             return redo.is_due
-        is_idle = self._log_in_flight is None and not self.pending
+        is_idle = self._log_in_flight is None and not any(self.pending.parts)
         return is_idle and (in_flight is None or in_flight.barrier.is_plain)
 
     def prepare_log(self) -> Sync | None:
@@ -565,7 +565,7 @@ class LogWriter(Synced, Dropped):
                 redo.begin(self.pending)
             if (
                 self._log_in_flight is not None
-                or self.pending
+                or any(self.pending.parts)
                 # Records that follow in a new file mean nothing without it.
                 or (in_flight is not None and not in_flight.barrier.is_plain)
             ):

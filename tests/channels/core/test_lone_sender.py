@@ -12,8 +12,7 @@ import trio
 
 import diskq
 from diskq.channels.core import sync_executor
-from diskq.channels.core.sync_executor import SyncExecutor
-from diskq.channels.core.sync_pool import SyncPool
+from diskq.channels.core.sync_executor import SyncExecutor, SyncPool
 from diskq.storage.fs import OsFileSystem
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="syncs are executed by Python there")

@@ -17,7 +17,7 @@ import pytest
 import trio
 
 import diskq
-from diskq.channels.core.sync_pool import MOST_THREADS, SyncPool
+from diskq.channels.core.sync_executor import MOST_THREADS, SyncPool
 from tests.channels.rig import DIRECTORY, PatientDisk, Tasks, blocked, crash_disk, opened, until
 from tests.contract.kinds import ChannelKind, channels
 from tests.contract.lives import PATH
