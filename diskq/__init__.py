@@ -178,8 +178,8 @@ if TYPE_CHECKING:
         BudgetStatistics as BudgetStatistics,
         DiskBudget as DiskBudget,
     )
-    from diskq.storage.sync_times import Durations as Durations
     from diskq.storage.repairs import Repair as Repair, RepairKind as RepairKind
+    from diskq.storage.sync_times import Durations as Durations
     from diskq.tables.names import TableFile as TableFile
     from diskq.tables.reading import read_arrow as read_arrow
     from diskq.tables.state import TableUpdate as TableUpdate
@@ -297,8 +297,8 @@ _HOMES = {
         "TableOptions",
     ),
     "storage.budget": ("BudgetMember", "BudgetStatistics", "DiskBudget"),
-    "storage.sync_times": ("Durations",),
     "storage.repairs": ("Repair", "RepairKind"),
+    "storage.sync_times": ("Durations",),
     "tables.names": ("TableFile",),
     "tables.reading": ("read_arrow",),
     "tables.state": ("TableUpdate",),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import sys
-import threading
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
@@ -82,27 +81,24 @@ class Durations:
 
 
 class DurationCounter:
-    """Counts durations, in seconds, in any thread. No number ever decreases."""
+    """Counts durations, in seconds. One thread at a time calls it, but for `now`. No number decreases."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._seconds = self._longest = 0.0
         self._buckets = [0] * (len(BOUNDS) + 1)
 
     def count(self, seconds: float) -> None:
         """Count one more operation, which took `seconds`."""
-        with self._lock:
-            self._seconds += seconds
-            self._longest = max(self._longest, seconds)
-            self._buckets[bisect_left(BOUNDS, seconds)] += 1
-
-    def now(self) -> Durations:
-        with self._lock:
-            buckets = tuple(self._buckets)
-            return Durations(count=sum(buckets), seconds=self._seconds, buckets=buckets)
+        self._seconds += seconds
+        self._longest = max(self._longest, seconds)
+        self._buckets[bisect_left(BOUNDS, seconds)] += 1
 
     def take_longest(self) -> float:
         """Return the longest duration since the last call."""
-        with self._lock:
-            longest, self._longest = self._longest, 0.0
-            return longest
+        longest, self._longest = self._longest, 0.0
+        return longest
+
+    def now(self) -> Durations:
+        """Return the counts, in any thread."""
+        buckets = tuple(self._buckets)
+        return Durations(count=sum(buckets), seconds=self._seconds, buckets=buckets)

@@ -1,5 +1,27 @@
 # The loop of every channel that writes: it makes durable what its callers wrote.
 #
+# The way of `send(durability="synced")`, from top to bottom, with the function that does each step:
+#
+#   in the sender's task
+#     gather or write  A message joins the batch of those that wait for a sync (`AdmittingLoop.gather`, or
+#                      a compiled call). One that is alone is written at once, by the compiled fast path; one
+#                      that waits for space, or needs checks, is admitted in its turn (`deliver`).
+#     ask for a sync   `barrier`, for one that is alone, and for the first of a batch. Then they all sleep.
+#   in a turn of the loop, or in the task of a lone sender (cadence.py says when)
+#     write the batch  `_write_gathered`: one call of the system for all. A message that cannot be written is
+#                      refused to its own sender.
+#     log it           `LogWriter.prepare_log`: what the files got since the last time, and its checksums, are
+#                      written once more, as one entry of the redo log (`Redo.add`, `RedoLog.add`). Where the
+#                      log takes nothing, `LogWriter.prepare` makes a sync of the files instead.
+#   in a thread
+#     sync             One fdatasync, of the log (sync_executor.py).
+#   in the loop's thread again
+#     complete         `_complete`: the writer notes what is durable (`LogWriter.complete`), all whom the sync
+#                      covers are woken, and the next sync begins, if some wait already.
+#
+# The files follow: the sync policy makes a sync of them due (`LogWriter.note`, in each turn), `_begin_sync`
+# begins it, and when it is complete, the log's space is free again.
+#
 #   go-diskqueue's arm                here
 #   count == syncEvery, syncTicker    `log.note()` and `log.due_at`, slept on in the loop's task
 #   needSync                          the engine forces the next sync
@@ -12,8 +34,6 @@
 # Two lanes: one sync of the files and one of the redo log may be in flight at the same time. All syncs are
 # numbered in the order in which they are prepared, and each covers all tasks that waited by then, so it does
 # not matter which of two that are in flight ends first.
-#
-# Who begins the next sync, and whether it is waited for awake, is said in cadence.py.
 
 from __future__ import annotations
 
@@ -43,7 +63,7 @@ from diskq.storage.log_events import Log, Subject
 from diskq.storage.status_file import DiskBound
 from diskq.storage.sync_times import Durations
 
-__all__ = ["CommitLoop", "Engine", "EngineGate", "Options", "Writer"]
+__all__ = ["Beside", "CommitLoop", "Engine", "EngineGate", "Options", "Writer"]
 
 # Seconds until the next attempt, after the disk refused a write that no caller waits for.
 _RETRY = 0.1
@@ -132,6 +152,24 @@ class Engine(Protocol):
     def log(self) -> Writer: ...
 
 
+class Beside:
+    """What a loop does beside its syncs, in its turns."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True while the loop must not end."""
+        return False
+
+    def go_on(self) -> None:
+        """Do what is due. Called at the end of each turn, and after a sync was completed."""
+
+    def begin_to_close(self) -> None:
+        """Begin nothing new."""
+
+    def close(self) -> None:
+        """Release everything. Called in a thread, before the engine is closed."""
+
+
 E = TypeVar("E", bound=Engine)
 
 # --- the loop -------------------------------------------------------------------------------------
@@ -153,6 +191,7 @@ class CommitLoop(ABC, Generic[E]):
     __slots__ = (
         "__weakref__",
         "_alarm_at",
+        "_beside",
         "_clock",
         "_executor",
         "_failure",
@@ -186,7 +225,13 @@ class CommitLoop(ABC, Generic[E]):
         "task",
     )
 
-    def __init__(self, engine: E, executor: SyncExecutor, lines: Iterable[Line[Any]] = ()) -> None:
+    def __init__(
+        self,
+        engine: E,
+        executor: SyncExecutor,
+        lines: Iterable[Line[Any]] = (),
+        beside: Iterable[Beside] = (),
+    ) -> None:
         self.engine = engine
         self.event_loop = running_event_loop()
         self._writer: Writer = engine.log
@@ -200,6 +245,7 @@ class CommitLoop(ABC, Generic[E]):
         title = f"{self.kind} {engine.name!r}"
         self.own_thread = OwnThread(title, self._gates[0].guard if self._gates else None)
         self._own_lines = tuple(lines)
+        self._beside = tuple(beside)
         # The tasks that wait until their messages are durable, in order: the number of a sync, and those whom
         # it covers.
         self._unsynced: list[tuple[int, list[Task]]] = []
@@ -247,10 +293,6 @@ class CommitLoop(ABC, Generic[E]):
         """Return how many bytes it may have on the disk, for the status file."""
         return DiskBound()
 
-    def _close_engine(self) -> None:
-        """Close the engine. Called in a thread, when nothing is left to sync."""
-        self._writer.close()
-
     @abstractmethod
     def _after(self) -> None:
         """Serve the waiting tasks as far as possible after a change, and open the gates again."""
@@ -258,9 +300,6 @@ class CommitLoop(ABC, Generic[E]):
     @abstractmethod
     def _narrow_gates(self) -> None:
         """Shut the gates for which tasks wait. Called after each opening, and when a task gets in line."""
-
-    def _after_turn(self) -> None:
-        """Called at the end of each turn of the loop, and after a sync was completed."""
 
     def _write_gathered(self) -> None:
         """Write the messages that were gathered for the next sync."""
@@ -398,7 +437,8 @@ class CommitLoop(ABC, Generic[E]):
                     self._alarm_at = math.inf
                     self._after()
                 self._open_gates()
-                self._after_turn()
+                for act in self._beside:
+                    act.go_on()
                 self._set_deadline()
             except BaseException as failure:
                 self._break(failure)
@@ -443,7 +483,7 @@ class CommitLoop(ABC, Generic[E]):
             self._executor.stop()
             self.own_thread.let_go()
             try:
-                await in_a_thread(self._close_engine)
+                await in_a_thread(self._close)
             except StorageFailedError as failure:
                 self._break(failure)
             except BaseException as failure:
@@ -458,6 +498,11 @@ class CommitLoop(ABC, Generic[E]):
                 )
                 self._missed = failure
 
+    def _close(self) -> None:
+        for act in self._beside:
+            act.close()
+        self._writer.close()
+
     @property
     def _has_flight(self) -> bool:
         return bool(self._in_flight or self._log_in_flight)
@@ -466,7 +511,9 @@ class CommitLoop(ABC, Generic[E]):
     def _is_done(self) -> bool:
         if self._failure is not None:
             return True
-        return self.is_closing and not (self._unsynced or self._syncing or self._has_flight)
+        if not self.is_closing or self._unsynced or self._syncing or self._has_flight:
+            return False
+        return not any(act.is_busy for act in self._beside)
 
     def _set_deadline(self) -> None:
         """Make the loop's task wake it when something is due."""
@@ -549,7 +596,8 @@ class CommitLoop(ABC, Generic[E]):
                 self._after()
                 if self._begin_syncs():
                     self._narrow_gates()
-                self._after_turn()
+                for act in self._beside:
+                    act.go_on()
                 self._set_deadline()
             except BaseException as failure:
                 self._break(failure)
@@ -599,6 +647,8 @@ class CommitLoop(ABC, Generic[E]):
         self._narrow_gates()
         for line in self._lines:
             line.wake_all(lambda: outcome.Error(trio.ClosedResourceError(f"the {self.kind} was closed")))
+        for act in self._beside:
+            act.begin_to_close()
         self.task.ring(self)
 
     def dismiss(self, tasks: Iterable[Task], why: str) -> None:

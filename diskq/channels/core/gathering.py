@@ -20,8 +20,8 @@ __all__ = [
     "MOST_GATHERED",
     "NOT_GATHERED",
     "REFUSALS",
-    "Batch",
     "Gathered",
+    "OpenBatch",
     "Refused",
     "write_each",
 ]
@@ -44,7 +44,7 @@ Refused = list[tuple[Task, Exception]]
 """Senders whose messages are not in, each with the error that kept its message out."""
 
 
-class Batch(Protocol):
+class OpenBatch(Protocol):
     """Messages that wait to be written, and the tasks that sent them. Each has a number, from 0 on."""
 
     @property
@@ -65,7 +65,7 @@ class Batch(Protocol):
 
 
 class Gathered(SendBatch, ABC, Generic[P]):
-    """A `Batch`. A subclass writes its messages. `P` is the position that each of them gets."""
+    """A `OpenBatch`. A subclass writes its messages. `P` is the position that each of them gets."""
 
     __slots__ = ("places",)
 
@@ -74,7 +74,7 @@ class Gathered(SendBatch, ABC, Generic[P]):
 
     @abstractmethod
     def write_all(self) -> None:
-        """Append all messages, as `Batch.write_all`, and set `places`."""
+        """Append all messages, as `OpenBatch.write_all`, and set `places`."""
 
     @abstractmethod
     def _write_one(self, number: int) -> P:
@@ -87,7 +87,7 @@ class Gathered(SendBatch, ABC, Generic[P]):
         return self.places[number] is not None
 
 
-def write_each(batch: Batch, failure: Exception) -> Refused:
+def write_each(batch: OpenBatch, failure: Exception) -> Refused:
     """Append the messages that are not in, each with a write of its own: that of all has met `failure`.
 
     Raises StorageFailedError.

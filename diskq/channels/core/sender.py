@@ -77,7 +77,7 @@ class Sender(SendingHandle, Generic[P]):
     async def _send(self, message: tuple[Any, ...], durability: Durability | None) -> P:
         """Send what the fast path refused, or was not tried for, after a cancellation point.
 
-        A synced message goes the way that `QueueChannel.send` describes.
+        The way of a synced message is told in commit_loop.py.
         """
         self._loop.own_thread.check()
         is_synced = (durability or self._durability) == "synced" and not self._is_closed
@@ -114,7 +114,7 @@ class Sender(SendingHandle, Generic[P]):
         try:
             if (position := self._put_now(*message)) is not None:
                 if self._readers:
-                    self._loop.notify_readers(self._loop.partition_of(position))
+                    self._loop.notify_readers(self._loop.appends.partition_of(position))
                 return position
             if (
                 self._is_written

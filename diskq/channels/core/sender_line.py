@@ -15,9 +15,9 @@ import outcome
 import trio
 
 from diskq.channels.core.budget_place import BudgetPlace
-from diskq.channels.core.commit_loop import CommitLoop, Engine
+from diskq.channels.core.commit_loop import Beside, CommitLoop, Engine
 from diskq.channels.core.event_loops.seam import Task
-from diskq.channels.core.gathering import NOT_GATHERED, REFUSALS, Batch, Refused, write_each
+from diskq.channels.core.gathering import NOT_GATHERED, REFUSALS, OpenBatch, Refused, write_each
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.errors import StorageFailedError
@@ -82,11 +82,12 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
         senders: Iterable[Line[S]] = (),
         others: Iterable[Line[Any]] = (),
         share: BudgetShare | None = None,
+        beside: Iterable[Beside] = (),
     ) -> None:
         """`share` is the share of a budget that the engine has, if any."""
         self._sender_lines = tuple(senders)
         self._place = None if share is None else BudgetPlace(share, self._on_budget_change)
-        super().__init__(engine, executor, (*self._sender_lines, *others))
+        super().__init__(engine, executor, (*self._sender_lines, *others), beside)
 
     # --- for the subclass -------------------------------------------------------------------------
 
@@ -107,7 +108,7 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
         """Called after messages were appended or refused without waiting."""
         self._after()
 
-    def _begin_gathering(self) -> Batch | None:
+    def _begin_gathering(self) -> OpenBatch | None:
         """Return an empty batch; None: a message may have to wait for space, or there are other reasons."""
         return None
 
@@ -196,7 +197,7 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
 
     def _write_gathered(self) -> None:
         """Write the gathered messages before anything else. A storage failure breaks the loop."""
-        batch: Batch | None = self.gathering.batch
+        batch: OpenBatch | None = self.gathering.batch
         if batch is None:
             return
         self.gathering.batch = None
@@ -241,7 +242,7 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
     # --- the end ----------------------------------------------------------------------------------
 
     def _break(self, failure: BaseException) -> None:
-        batch: Batch | None = self.gathering.batch
+        batch: OpenBatch | None = self.gathering.batch
         self.gathering.batch = None
         if batch is not None:
             self._unsynced.append((0, batch.tasks[1:]))  # the first one is in line
@@ -254,7 +255,7 @@ class AdmittingLoop(CommitLoop[E], Generic[E, S]):
     @property
     def tasks_waiting_send(self) -> int:
         """Tasks that wait for space or for a sync."""
-        batch: Batch | None = self.gathering.batch
+        batch: OpenBatch | None = self.gathering.batch
         gathered = max(0, len(batch.tasks) - 1) if batch else 0
         unsynced = sum(len(tasks) for _, tasks in tuple(self._unsynced))
         return self._waiting_for_room() + unsynced + len(self._syncing) + gathered

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import contextlib
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
-from diskq.channels.core.commit_loop import Engine
+from diskq.channels.core.commit_loop import Beside, Engine
 from diskq.channels.core.event_loops.seam import Task, running_event_loop
 from diskq.channels.core.gathering import LARGEST_GATHERED, MOST_GATHERED, Gathered
 from diskq.channels.core.notifier import Notifier, WrittenPartitions
@@ -23,7 +23,7 @@ from diskq.options import Durability
 from diskq.storage.budget import BudgetShare
 from diskq.storage.fs import FileSystem
 
-__all__ = ["FastAppend", "GatheredRecords", "SendingLoop"]
+__all__ = ["FastAppend", "GatheredRecords", "LogAppends", "SendingLoop"]
 
 P = TypeVar("P")
 P_co = TypeVar("P_co", covariant=True)
@@ -114,56 +114,18 @@ class GatheredRecords(Gathered[P]):
             fast.is_awake = is_awake
 
 
-class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
-    """One log open for writing: the engine, the waiting senders, and the task that writes and syncs.
+class LogAppends(ABC, Generic[P]):
+    """What a loop has to append to a log of its kind. `P` is the position that a message gets."""
 
-    `P` is the position that a message gets. A subclass defines what keeps senders waiting, and how the rest
-    of a record is written.
-    """
-
-    def __init__(
-        self,
-        engine: E,
-        executor: SyncExecutor,
-        notifier: Notifier,
-        fs: FileSystem,
-        fast_append: FastAppend,
-        share: BudgetShare | None = None,
-    ) -> None:
-        self.options = engine.options
-        self.fs = fs
-        self.fast_append = fast_append
-        staged = fast_append.appender(Mode.STAGED, Admission.COUNTED)
-        written = fast_append.appender(Mode.WRITTEN, Admission.COUNTED)
-        self._put_untimed: Callable[..., P | None] = staged.append
-        self._put_through: Callable[..., P | None] = written.append
-        self._notifier = notifier
-        self.waiting = notifier.waiting
-        self._senders: Line[Sending] = Line()
-        self._slice = -1  # the last slice in which it was used, and what was done in it:
-        self._has_written = False  # something was written; or the slice before asked the loop for the rest
-        self._has_asked = False  # the loop was asked to write the rest
-        # While there is a batch, no message passes a gate.
-        self.gathering = fast_append.gathering(running_event_loop().current_task, LARGEST_GATHERED)
-        super().__init__(engine, executor, (self._senders,), (), share)
-        notifier.writer_comes(self)
-
-    def _note_slice(self) -> None:
-        """Note whether another slice than the last one runs."""
-        if self._slice != self._clock.slices:
-            self._slice = self._clock.slices
-            self._has_written = self._has_asked
-            self._has_asked = False
-
-    # --- for the subclass -------------------------------------------------------------------------
+    fast: FastAppend
 
     @abstractmethod
-    def _write_rest(self) -> None:
-        """Write the rest of the written records, such as index entries. Raises OSError."""
-
-    @abstractmethod
-    def _new_batch(self) -> Gathered[P]:
+    def new_batch(self) -> Gathered[P]:
         """Return an empty batch that holds as much as the fast path's buffer."""
+
+    @abstractmethod
+    def write_rest(self) -> None:
+        """Write the rest of the written records, such as index entries. Raises OSError."""
 
     def partition_of(self, position: P) -> int:
         """Return the partition of a position."""
@@ -176,6 +138,49 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
     def changes(self) -> WrittenPartitions | None:
         """Return the object that notes which partitions were written to; None if there is only one."""
         return None
+
+
+class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
+    """One log open for writing: the engine, the waiting senders, and the task that writes and syncs.
+
+    It has its kind's `LogAppends`. A subclass defines what keeps senders waiting.
+    """
+
+    def __init__(
+        self,
+        engine: E,
+        executor: SyncExecutor,
+        notifier: Notifier,
+        fs: FileSystem,
+        appends: LogAppends[P],
+        share: BudgetShare | None = None,
+        beside: Iterable[Beside] = (),
+    ) -> None:
+        self.options = engine.options
+        self.fs = fs
+        self.appends = appends
+        self.fast_append = fast_append = appends.fast
+        staged = fast_append.appender(Mode.STAGED, Admission.COUNTED)
+        written = fast_append.appender(Mode.WRITTEN, Admission.COUNTED)
+        self._put_untimed: Callable[..., P | None] = staged.append
+        self._put_through: Callable[..., P | None] = written.append
+        self._notifier = notifier
+        self.waiting = notifier.waiting
+        self._senders: Line[Sending] = Line()
+        self._slice = -1  # the last slice in which it was used, and what was done in it:
+        self._has_written = False  # something was written; or the slice before asked the loop for the rest
+        self._has_asked = False  # the loop was asked to write the rest
+        # While there is a batch, no message passes a gate.
+        self.gathering = fast_append.gathering(running_event_loop().current_task, LARGEST_GATHERED)
+        super().__init__(engine, executor, (self._senders,), (), share, beside)
+        notifier.writer_comes(appends)
+
+    def _note_slice(self) -> None:
+        """Note whether another slice than the last one runs."""
+        if self._slice != self._clock.slices:
+            self._slice = self._clock.slices
+            self._has_written = self._has_asked
+            self._has_asked = False
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -205,7 +210,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         if position is None:
             return None
         if self.waiting:
-            self.notify_readers(self.partition_of(position))
+            self.notify_readers(self.appends.partition_of(position))
         self._follow_up()
         return position
 
@@ -221,14 +226,14 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         finally:
             fast.is_awake = is_awake
         if position is not None and self.waiting:
-            self.notify_readers(self.partition_of(position))
+            self.notify_readers(self.appends.partition_of(position))
         return position
 
     def _begin_gathering(self) -> Gathered[P] | None:
         for gate in self._gates:
             if gate.left <= 0:
                 return None
-        return self._new_batch()
+        return self.appends.new_batch()
 
     def _written(self) -> None:
         if self.waiting:
@@ -250,7 +255,7 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
             return
         self._has_written = True
         try:
-            self._write_rest()
+            self.appends.write_rest()
         except OSError:
             self._ask_for_rest()  # the records are in: the loop writes the rest, and reports a full disk
 

@@ -1,7 +1,7 @@
 # What executes the syncs of stores, so that the event loop never waits for a disk. Law: syncs are executed in
-# threads; those of one lane one after the other, and a store has two: for its files, and for its redo log. All
-# stores that a run of an event loop has on one disk share a few threads (`SyncPool`), started when needed; they
-# end with the last of these stores, or with the run. A disk that does not answer holds its own threads only.
+# threads; those of one lane one after the other, and a store has two: its files, and its redo log. All stores
+# that a run of an event loop has on one disk share a few threads (`SyncPool`), started when needed; they end
+# with the last of these stores, or with the run. A disk that does not answer holds its own threads only.
 #
 # Syncs of open files are executed without the interpreter's lock, and the loop listens for their ends
 # (_native/core/sync_queue.pyx). All other work is Python.
@@ -126,9 +126,11 @@ class SyncExecutor:
         began = self._fs.monotonic()
         is_replaced = barrier.execute(self._fs)
         now = self._fs.monotonic()
-        self.executed.count(now - began)
+        with self._pool.changed:
+            self.executed.count(now - began)
+            longest = 0.0 if board is None else self.executed.take_longest()
         if board is not None:
-            board.write(now, self.executed.now(), self.executed.take_longest())
+            board.write(now, self.executed.now(), longest)
         return is_replaced
 
 
@@ -156,7 +158,8 @@ class _Lane:
         else:
             self.is_idle = True
         if failure is None:
-            self._durations.count(nanoseconds / _SECOND)
+            with self._pool.changed:  # two lanes may end at the same time
+                self._durations.count(nanoseconds / _SECOND)
             on_executed(sync, outcome.Value(True))
         else:
             on_executed(sync, outcome.Error(failure))

@@ -19,7 +19,7 @@ from diskq.channels.core.opening import OpeningEngine
 from diskq.channels.core.receiving import End
 from diskq.channels.core.sender import Sender, SenderStatistics
 from diskq.channels.core.sender_line import Sending
-from diskq.channels.core.sending_loop import GatheredRecords, SendingLoop
+from diskq.channels.core.sending_loop import GatheredRecords, LogAppends, SendingLoop
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.journal.scanner import open_scanner
 from diskq.engine.journal.journal import Item, Journal, Key, Value, When
@@ -66,6 +66,24 @@ class GatheredJournalMessages(GatheredRecords[int]):
         return self._engine.accept(value, key, timestamp, type, is_held=False)
 
 
+class JournalAppends(LogAppends[int]):
+    """How a journal's loop appends."""
+
+    def __init__(self, engine: JournalSteps) -> None:
+        self._engine = engine
+        self.fast = engine.buffer
+
+    def new_batch(self) -> GatheredJournalMessages:
+        return GatheredJournalMessages(self._engine)
+
+    def write_rest(self) -> None:
+        self.fast.flush()
+        self.fast.is_awake = False  # from here on the loop need not write what is staged
+
+    def live(self, partition: int) -> JournalSegment:
+        return self._engine.live
+
+
 class JournalLoop(SendingLoop[JournalSteps, int]):
     """One journal open for writing."""
 
@@ -75,17 +93,7 @@ class JournalLoop(SendingLoop[JournalSteps, int]):
     def __init__(
         self, engine: JournalSteps, executor: SyncExecutor, notifier: Notifier, fs: FileSystem
     ) -> None:
-        super().__init__(engine, executor, notifier, fs, engine.buffer)
-
-    def live(self, partition: int) -> JournalSegment:
-        return self.engine.live
-
-    def _new_batch(self) -> GatheredJournalMessages:
-        return GatheredJournalMessages(self.engine)
-
-    def _write_rest(self) -> None:
-        self.fast_append.flush()
-        self.fast_append.is_awake = False  # from here on the loop need not write what is staged
+        super().__init__(engine, executor, notifier, fs, JournalAppends(engine))
 
     def _obstacle(self, sending: Sending) -> bool:
         if self.engine.obstacle(sending.size) is None:

@@ -87,7 +87,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         self.gathering = self._buffer = engine.buffer
         self._waits_for_sync = False  # senders wait for the space that a sync frees
         self.snapshots = Snapshots(engine, fs, self._ring, self._ask_for_barrier)
-        super().__init__(engine, executor)
+        super().__init__(engine, executor, beside=(self.snapshots,))
 
     def _ring(self) -> None:
         self.task.ring(self)
@@ -320,24 +320,12 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         if self.is_closing:
             self._shut_gates()
 
-    def _after_turn(self) -> None:
-        self.snapshots.go_on()
-
     # --- the end ----------------------------------------------------------------------------------
-
-    @property
-    def _is_done(self) -> bool:
-        return super()._is_done and not self.snapshots.is_busy
 
     def begin_to_close(self) -> None:
         if self._buffer.batch is not None:
             self._buffer.batch.room = -1
         super().begin_to_close()
-        self.snapshots.begin_to_close()
-
-    def _close_engine(self) -> None:
-        self.snapshots.close()
-        super()._close_engine()
 
     # --- for statistics ---------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import outcome
 
+from diskq.channels.core.commit_loop import Beside
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.channels.core.waiting_line import Line
 from diskq.engine.priority.snapshot import SnapshotStopped, StateSnapshot
@@ -28,7 +29,7 @@ __all__ = ["Snapshots"]
 log = Log("priority")
 
 
-class Snapshots:
+class Snapshots(Beside):
     """Takes a store's snapshots, one at a time. `ring` makes the loop call `go_on`; the other, sync."""
 
     def __init__(

@@ -94,15 +94,8 @@ class QueueChannel(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
         Raises trio.BrokenResourceError after the disk failed: a reopen shows whether the message is in.
         Raises trio.ClosedResourceError.
         """
-        # Most messages pass `_put`: one compiled call. A synced one goes another way, in which each step is
-        # tried before the next, dearer one:
-        #   1. It is gathered: encoded into the batch that the tasks before it have begun, or it begins one.
-        #      The loop writes the batch with one call of the system before it asks for their sync.
-        #   2. Alone, with no task that waits for a sync, it is written at once (`_put_through`).
-        #   3. If it has to wait for space, or is not simple, `AdmittingLoop.deliver` admits it in its turn.
-        # Then the first sender of a batch, and each that is in none, asks for a sync (`CommitLoop.barrier`):
-        # of the redo log, which has all that was written, or else of the files. They sleep, and so do those
-        # that share the batch, until `CommitLoop._complete` wakes all whom the sync covers.
+        # Most messages pass `_put`: one compiled call. core/commit_loop.py tells the way of a synced one: it
+        # joins a batch, is written alone, or is admitted; each is tried before the next, dearer one.
         if self._needs_point():
             await self._first_point()
         number = NOT_GATHERED

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import outcome
 
 from diskq.channels.core.budget_place import shared_bound
+from diskq.channels.core.commit_loop import Beside
 from diskq.channels.core.notifier import Notifier, WrittenPartitions
 from diskq.channels.core.sender_line import Sending
-from diskq.channels.core.sending_loop import GatheredRecords, SendingLoop
+from diskq.channels.core.sending_loop import GatheredRecords, LogAppends, SendingLoop
 from diskq.channels.core.sync_executor import SyncExecutor
 from diskq.engine.log.tail import BufferedEnd
 from diskq.engine.stream.retention import RetentionReport
@@ -56,6 +58,40 @@ class GatheredStreamMessages(GatheredRecords[Position]):
         return self._engine.accept(value, key, timestamp, is_held=False)
 
 
+class StreamAppends(LogAppends[Position]):
+    """How a stream's loop appends."""
+
+    def __init__(self, engine: StreamSteps) -> None:
+        self._engine = engine
+        self.fast = self._router = engine.router
+
+    def new_batch(self) -> GatheredStreamMessages:
+        return GatheredStreamMessages(self._engine)
+
+    def write_rest(self) -> None:
+        self._router.write_rows()
+
+    def partition_of(self, position: Position) -> int:
+        return position.partition
+
+    def live(self, partition: int) -> BufferedEnd | None:
+        return self._engine.live(partition)
+
+    def changes(self) -> WrittenPartitions:
+        return self._router.changes()
+
+
+class AgeAlarm(Beside):
+    """Has the loop look, in time, at segments that end by their age."""
+
+    def __init__(self, engine: StreamSteps, set_alarm: Callable[[float], None]) -> None:
+        self._engine = engine
+        self._set_alarm = set_alarm
+
+    def go_on(self) -> None:
+        self._set_alarm(self._engine.segment_due)
+
+
 class StreamLoop(SendingLoop[StreamSteps, Position]):
     """One stream open for writing."""
 
@@ -65,26 +101,11 @@ class StreamLoop(SendingLoop[StreamSteps, Position]):
     def __init__(
         self, engine: StreamSteps, executor: SyncExecutor, notifier: Notifier, fs: FileSystem
     ) -> None:
-        self._rows = engine.router
         self._is_dropping = False  # old segments are being removed
-        super().__init__(engine, executor, notifier, fs, engine.router, engine.share)
-
-    def live(self, partition: int) -> BufferedEnd | None:
-        return self.engine.live(partition)
-
-    def changes(self) -> WrittenPartitions:
-        return self.engine.router.changes()
+        beside = (AgeAlarm(engine, self._set_alarm),)
+        super().__init__(engine, executor, notifier, fs, StreamAppends(engine), engine.share, beside)
 
     # --- sending ----------------------------------------------------------------------------------
-
-    def _new_batch(self) -> GatheredStreamMessages:
-        return GatheredStreamMessages(self.engine)
-
-    def _write_rest(self) -> None:
-        self._rows.write_rows()
-
-    def partition_of(self, position: Position) -> int:
-        return position.partition
 
     def _obstacle(self, sending: Sending) -> bool:
         obstacle = self.engine.obstacle(sending.size)
@@ -104,10 +125,6 @@ class StreamLoop(SendingLoop[StreamSteps, Position]):
         if self._failure is None and not self.is_closing:
             self.engine.seal_aged()
         super()._after()
-
-    def _after_turn(self) -> None:
-        super()._after_turn()
-        self._set_alarm(self.engine.segment_due)
 
     # --- the budget -------------------------------------------------------------------------------
 
