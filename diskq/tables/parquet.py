@@ -28,7 +28,7 @@ from diskq.tables.arrow import NANOS, schema_of
 from diskq.tables.names import TableFile
 from diskq.tables.sources import Kind
 
-__all__ = ["Footer", "ParquetTarget", "batches_of", "footer_of", "open_file", "read_footer"]
+__all__ = ["Footer", "ParquetTarget", "batches_of", "footer_of", "open_file", "read_footer", "source_of"]
 
 VERSION = 1
 _PREFIX = "diskq."
@@ -293,16 +293,23 @@ def open_file(fs: FileSystem, path: str) -> Iterator[Any]:
 
     Raises FileNotFoundError, OSError; CorruptionError if it is not whole, also within the block.
     """
+    with source_of(fs, path) as source:
+        yield pq.ParquetFile(
+            source,
+            # Page by page: a group of rows as a whole is several times its size in memory.
+            buffer_size=_BUFFER,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
+
+
+@contextlib.contextmanager
+def source_of(fs: FileSystem, path: str) -> Iterator[Any]:
+    """Open a file for a `with` block, as pyarrow reads it. Raises as `open_file`."""
     file = _ReadFile(fs, path)
     try:
         with _corruption(path):
-            yield pq.ParquetFile(
-                pa.PythonFile(file, mode="r"),
-                # Page by page: a group of rows as a whole is several times its size in memory.
-                buffer_size=_BUFFER,
-                pre_buffer=False,
-                page_checksum_verification=True,
-            )
+            yield pa.PythonFile(file, mode="r")
     finally:
         file.close()
 

@@ -22,6 +22,7 @@ def read_arrow(
     since: datetime | int | None = None,
     until: datetime | int | None = None,
     partitions: Iterable[int] | None = None,
+    where: Any = None,
     table: Table | AnyPath | None = None,
     allow_gaps: bool = False,
     fs: FileSystem | None = None,
@@ -35,7 +36,10 @@ def read_arrow(
 
     `columns` names those that are wanted, in this order; None: all. `since` and `until` (aware datetimes, or
     nanoseconds since 1970) choose messages from the one moment to before the other; without a time a message
-    is in no such range. `partitions`: only these. With `allow_gaps` what cannot be read is left out.
+    is in no such range. `partitions`: only these. `where` chooses rows by any columns, also by those that
+    are not returned, as an expression of pyarrow's: `pyarrow.compute.field("key") == b"ada"`. Files, groups
+    of rows and segments that are known to have no wanted row are not read. With `allow_gaps` what cannot be
+    read is left out.
 
     Raises TypeError and ValueError, NotFoundError, TableMismatchError if the table is another stream's,
     TableGapError if messages are gone between the table and the stream; and, while it is read,
@@ -59,6 +63,7 @@ def read_arrow(
         since=bounds[0],
         until=bounds[1],
         partitions=chosen,
+        where=where,
         allow_gaps=allow_gaps,
     )
     return scan.reader()

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,9 +19,10 @@ from diskq.storage.fs import FileSystem
 from diskq.tables.arrow import NANOS, batches, schema_of, with_place
 from diskq.tables.extents import extent_of
 from diskq.tables.names import Listing, TableFile, TableFiles
-from diskq.tables.parquet import batches_of, footer_of, open_file
+from diskq.tables.parquet import batches_of, footer_of, open_file, source_of
 from diskq.tables.sources import Reader, open_source, pieces
 from diskq.tables.state import TableState
+from diskq.tables.where import Where
 
 __all__ = ["TableScan", "dataset"]
 
@@ -46,6 +48,7 @@ class TableScan:
         since: int | None,
         until: int | None,
         partitions: list[int] | None,
+        where: Any,
         allow_gaps: bool,
     ) -> None:
         """Decide what is read. Raises as `read_arrow`."""
@@ -63,8 +66,11 @@ class TableScan:
         if not names:
             raise ValueError("at least one column is read: without any, no rows could be counted")
         self._schema = pa.schema([full.field(name) for name in names])
+        self._where = None if where is None else Where(where, full)
         # What has to be read besides, to choose rows.
-        needed = {*names, *([NANOS] if self._is_timed else [])}
+        asked = [] if self._where is None else self._where.columns
+        self._made_schema = pa.schema([full.field(name) for name in dict.fromkeys([*names, *asked])])
+        needed = {*self._made_schema.names, *([NANOS] if self._is_timed else [])}
         kept = [field for field in self._files_schema if field.name in needed or field.name == "offset"]
         self._read_schema = pa.schema(kept)
         if table is not None:
@@ -102,18 +108,39 @@ class TableScan:
                         break
                     rest = its._replace(start=at, end=min(file.next, its.end))
                     try:
-                        yield from self._from_file(file, rest)
+                        if self._may_be_wanted(rest):
+                            yield from self._from_file(file, rest)
                     except FileNotFoundError:
                         break  # a compaction has removed it for a larger one, or retention for good
                     at = rest.end
                 else:
                     if at < its.end:
-                        at = yield from self._from_log(its._replace(start=at))
+                        rest = self._of_log(its._replace(start=at))
+                        at = rest.start
+                        if at < rest.end:
+                            at = yield from self._from_log(rest)
 
     def _files_from(self, partition: int, offset: int) -> list[TableFile]:
         """Return the files that have this offset, and later ones; none if the log has to have it."""
         files = [file for file in self._listing(partition).files if file.next > offset]
         return files if files and files[0].first <= offset else []
+
+    def _of_log(self, its: _Range) -> _Range:
+        """Return the first segments in a row that may have wanted rows; empty, at the end, if none has."""
+        if self._where is None:
+            return its
+        edges = [base for base in self._source.bases(its.partition) if its.start < base < its.end]
+        found: _Range | None = None
+        for start, end in pairwise([its.start, *edges, its.end]):
+            segment = its._replace(start=start, end=end)
+            if self._may_be_wanted(segment):
+                found = segment if found is None else found._replace(end=end)
+            elif found is not None:
+                break
+        return found or its._replace(start=its.end)
+
+    def _may_be_wanted(self, its: _Range) -> bool:
+        return self._where is None or self._where.may_have(self._topic, its.partition, its.start, its.end)
 
     def _from_file(self, file: TableFile, its: _Range) -> Iterator[Any]:
         """Yield rows of a file. Raises FileNotFoundError before the first one, CorruptionError."""
@@ -122,7 +149,11 @@ class TableScan:
             if missing and not self._allow_gaps:
                 reason = f"offsets {missing[0][0]} to {missing[0][1] - 1} were left out of this file"
                 raise CorruptionError(file.path, 0, reason)
-            for number in range(opened.num_row_groups):
+            groups = set(range(opened.num_row_groups))
+            if self._where is not None:
+                with source_of(self._fs, file.path) as source:
+                    groups &= self._where.groups(source, self._topic, its.partition)
+            for number in sorted(groups):
                 if self._may_have(opened.metadata.row_group(number), its):
                     for batch in batches_of(opened, number, self._read_schema.names):
                         yield from self._chosen(batch, its)
@@ -187,9 +218,13 @@ class TableScan:
         place = {"topic": pa.scalar(self._topic), "partition": pa.scalar(its.partition, pa.int32())}
         columns = [
             pa.repeat(place[name], batch.num_rows) if name in place else batch.column(name)
-            for name in self._schema.names
+            for name in self._made_schema.names
         ]
-        yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        made = pa.RecordBatch.from_arrays(columns, schema=self._made_schema)
+        if self._where is None:
+            yield made
+        else:
+            yield from self._where.choose(made).select(self._schema.names).to_batches()
 
 
 def dataset(names: TableFiles, schema: Any) -> Any:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import diskq
@@ -13,10 +15,13 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.retention import retain
 from diskq.errors import CorruptionError, NotFoundError, OffsetOutOfRangeError, TableGapError
 from diskq.tables.reading import read_arrow
+from diskq.tables.sources import open_source
 from diskq.testing import CrashFS
 from tests.tables.logs import (
     JOURNAL,
     STREAM,
+    Row,
+    content,
     fill_journal,
     fill_stream,
     flip,
@@ -87,6 +92,64 @@ def test_moments_choose_rows_exactly(fs, path):
     assert exact is not None
     assert wanted[3] in read(fs, path, since=exact, until=exact + 1)
     assert read(fs, path, since=datetime(2100, 1, 1, tzinfo=UTC)) == []
+
+
+OFFSET, NANOS, KEY = pc.field("offset"), pc.field("timestampNanos"), pc.field("key")
+CHOICES: dict[str, tuple[pc.Expression, Callable[[Row], bool]]] = {
+    "one key": (KEY == b"key 3", lambda row: row[3] == b"key 3"),
+    "offsets": ((OFFSET >= 9) & (OFFSET < 17), lambda row: 9 <= row[1] < 17),
+    "times": (NANOS < 0, lambda row: row[2] is not None and row[2] < 0),
+    "no time": (NANOS.is_null(), lambda row: row[2] is None),
+    "a place": (pc.field("partition") == 0, lambda row: row[0] == 0),
+    "either": ((OFFSET == 3) | (KEY == b"key 5"), lambda row: row[1] == 3 or row[3] == b"key 5"),
+    "none": (pc.field("topic") == "others", lambda row: False),
+}
+
+
+@pytest.mark.parametrize("with_table", [False, True])
+@pytest.mark.parametrize("which", CHOICES)
+def test_an_expression_chooses_rows_exactly(fs, path, with_table, which):
+    expression, is_wanted = CHOICES[which]
+    its = table(fs, path) if with_table else None
+    wanted = [row for row in in_log(fs, path) if is_wanted(row)]
+    assert read(fs, path, table=its, where=expression) == wanted
+    values = read_arrow(path, columns=["value"], fs=fs, table=its, where=expression).read_all()
+    assert values.schema.names == ["value"]
+    assert values.column("value").to_pylist() == [row[4] for row in wanted]
+
+
+def test_what_cannot_have_wanted_rows_is_not_read(fs, path):
+    its = table(fs, path)
+    ends = its.ends()
+    damaged = [file for file in its.files() if file.next < ends[file.partition] - 3]
+    for file in damaged:
+        flip(fs, file.path, len(content(fs, file.path)) - 1)
+    assert damaged
+    recent = max(file.next for file in damaged) <= OFFSET
+    found = read(fs, path, table=its, where=recent)
+    assert found == [row for row in in_log(fs, path) if row[1] >= max(file.next for file in damaged)]
+    with pytest.raises(CorruptionError):
+        read(fs, path, table=its)
+
+
+def test_segments_that_cannot_have_wanted_rows_are_not_read(fs, path):
+    source = open_source(fs, path)
+    log = in_log(fs, path)
+    partition, second = 0, source.bases(0)[1]
+    data = source._files(partition, source.bases(partition)[0])[0]
+    flip(fs, data, 30)
+    wanted = (pc.field("partition") == 0) & (second <= OFFSET)
+    assert read(fs, path, where=wanted) == [row for row in log if row[0] == 0 and row[1] >= second]
+    with pytest.raises(CorruptionError):
+        read(fs, path)
+
+
+@pytest.mark.parametrize("wrong", [pc.field("body") == b"", pc.field("key") > 7, pc.field("offset") == "x"])
+def test_an_expression_that_cannot_be_evaluated_is_refused_at_once(fs, path, wrong):
+    with pytest.raises(ValueError, match="where cannot be evaluated"):
+        read_arrow(path, fs=fs, where=wrong)
+    with pytest.raises(TypeError, match="where is an expression"):
+        read_arrow(path, fs=fs, where="offset > 5")
 
 
 def test_partitions_choose_rows():
