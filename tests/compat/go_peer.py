@@ -6,7 +6,7 @@
     peer.bench("put", directory, size=100, count=400_000)["rate"]
 
 Each call is a process of its own (gopeer/*.go), so each opens the queue and closes it again.
-Options are the program's flags with underscores, the same in every call: `segment_size`,
+Options are the program's flags with underscores, the same in every call: `max_bytes_per_file`,
 `min_msg`, `max_msg` (bytes), `sync_every`, `sync_timeout` (seconds), and per command what
 `gopeer nsq COMMAND --help` lists, such as `abandon=True` (exit without Close) or `idle` (ms).
 """

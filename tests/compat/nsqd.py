@@ -63,7 +63,7 @@ class Nsqd:
     """A context manager: entered, it is listening; left, it has stopped and written everything down."""
 
     def __init__(self, program: Path, directory: Path, **options: str | int) -> None:
-        flags = {"segment_size": 100 << 20} | options
+        flags = {"max_bytes_per_file": 100 << 20} | options
         self._command = [
             str(program),
             f"--data-path={directory}",

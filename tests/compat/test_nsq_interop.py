@@ -79,7 +79,7 @@ def test_our_files_are_go_s_files(go: GoPeer, tmp_path: Path, bodies: list[bytes
     with opened(ours) as queue:
         for body in bodies:
             queue.put(body)
-    go.put(theirs, NAME, bodies, segment_size=ROLLING)
+    go.put(theirs, NAME, bodies, max_bytes_per_file=ROLLING)
     assert data_files(ours) == data_files(theirs)
     meta = oracle.read_meta(theirs, NAME)
     if meta.write_position > ROLLING:  # it leaves such a file with the next message, we do it now
@@ -144,7 +144,7 @@ def test_a_consumer_that_kept_up_leaves_no_trap_for_go(go: GoPeer, tmp_path: Pat
 
 
 def test_a_drained_queue_that_we_roll_leaves_no_trap_for_go(go: GoPeer, tmp_path: Path) -> None:
-    go.put(tmp_path, NAME, FULL, segment_size=ROLLING)
+    go.put(tmp_path, NAME, FULL, max_bytes_per_file=ROLLING)
     assert go.get(tmp_path, NAME).bodies == FULL
     put(tmp_path, [b"after"])
     report = go.get(tmp_path, NAME)
@@ -165,7 +165,7 @@ def test_go_knows_our_files_by_their_names(go: GoPeer, tmp_path: Path, name: str
 
 @shapes
 def test_we_drain_what_go_put(go: GoPeer, tmp_path: Path, bodies: list[bytes]) -> None:
-    go.put(tmp_path, NAME, bodies, segment_size=ROLLING)
+    go.put(tmp_path, NAME, bodies, max_bytes_per_file=ROLLING)
     with opened(tmp_path) as queue:
         assert queue.depth == len(bodies)
         assert rest(queue) == bodies
@@ -174,7 +174,7 @@ def test_we_drain_what_go_put(go: GoPeer, tmp_path: Path, bodies: list[bytes]) -
 
 @pytest.mark.parametrize("taken", [1, 7, 8, 100, 299, 300])
 def test_we_resume_where_go_stopped(go: GoPeer, tmp_path: Path, taken: int) -> None:
-    go.put(tmp_path, NAME, BODIES, segment_size=ROLLING)
+    go.put(tmp_path, NAME, BODIES, max_bytes_per_file=ROLLING)
     assert go.get(tmp_path, NAME, count=taken).bodies == BODIES[:taken]
     with opened(tmp_path) as queue:
         assert queue.depth == 300 - taken
@@ -185,7 +185,7 @@ def test_we_resume_where_go_stopped(go: GoPeer, tmp_path: Path, taken: int) -> N
 @pytest.mark.parametrize("size", [ROLLING, 1 << 20], ids=["rolled", "one file"])
 @pytest.mark.parametrize("every", [10, 10_000], ids=["stale metadata", "no metadata"])
 def test_a_writer_that_vanished_loses_nothing(go: GoPeer, tmp_path: Path, size: int, every: int) -> None:
-    options = {"segment_size": size, "sync_every": every, "sync_timeout": 3600}
+    options = {"max_bytes_per_file": size, "sync_every": every, "sync_timeout": 3600}
     go.put(tmp_path, NAME, BODIES, abandon=True, **options)
     with opened(tmp_path) as queue:
         assert queue.depth == 300
@@ -194,7 +194,7 @@ def test_a_writer_that_vanished_loses_nothing(go: GoPeer, tmp_path: Path, size: 
 
 
 def test_a_reader_that_vanished_skips_nothing(go: GoPeer, tmp_path: Path) -> None:
-    go.put(tmp_path, NAME, BODIES, segment_size=ROLLING)
+    go.put(tmp_path, NAME, BODIES, max_bytes_per_file=ROLLING)
     go.get(tmp_path, NAME, count=150, abandon=True, sync_timeout=3600)
     bodies = drained(tmp_path)
     assert bodies == BODIES[300 - len(bodies) :]
@@ -213,7 +213,7 @@ def test_a_second_vanished_writer_loses_nothing(go: GoPeer, tmp_path: Path) -> N
 def test_we_go_on_where_go_set_its_own_consumed_file_aside(go: GoPeer, tmp_path: Path) -> None:
     put(tmp_path, FULL)
     assert drained(tmp_path) == FULL
-    assert go.put(tmp_path, NAME, [b"after"], segment_size=ROLLING).warnings
+    assert go.put(tmp_path, NAME, [b"after"], max_bytes_per_file=ROLLING).warnings
     (consumed,) = set_aside(tmp_path)
     with opened(tmp_path) as queue:
         assert queue.depth == 1
@@ -260,7 +260,7 @@ def test_go_goes_on_where_we_cut_a_torn_tail(go: GoPeer, tmp_path: Path, abandon
     with opened(tmp_path) as queue:
         assert queue.depth == 1
         assert len(queue.repairs) >= 1
-    assert go.put(tmp_path, NAME, [b"after"], segment_size=ROLLING).warnings == []
+    assert go.put(tmp_path, NAME, [b"after"], max_bytes_per_file=ROLLING).warnings == []
     assert go.get(tmp_path, NAME).bodies == [b"whole", b"after"]
 
 
@@ -273,24 +273,25 @@ def test_in_turn_they_are_one_queue(go: GoPeer, tmp_path: Path, seed: int) -> No
     does and Go then rolls, Go sets its own consumed file aside (see the trap above)."""
     chance = random.Random(seed)
     pending: deque[bytes] = deque()
-    options: dict[str, Any] = {"segment_size": 2000}
+    ours: dict[str, Any] = {"segment_size": 2000}
+    theirs: dict[str, Any] = {"max_bytes_per_file": 2000}
     for number in range(20):
         sizes = chance.choices((0, 1, 50, 300, 2500), k=chance.randint(2, 40))
         appended = [chance.randbytes(size) for size in sizes]
         pending.extend(appended)
         if number % 2:
-            put(tmp_path, appended, **options)
+            put(tmp_path, appended, **ours)
         else:
-            assert go.put(tmp_path, NAME, appended, **options).warnings == []
+            assert go.put(tmp_path, NAME, appended, **theirs).warnings == []
         taken = [pending.popleft() for _ in range(chance.randint(1, len(pending) - 1))]
         assert go.info(tmp_path, NAME).depth == len(taken) + len(pending)
         if number // 2 % 2:
-            with opened(tmp_path, **options) as queue:
+            with opened(tmp_path, **ours) as queue:
                 assert queue.depth == len(taken) + len(pending)
                 assert queue.get_many(len(taken)) == taken
                 assert queue.repairs == ()
         else:
-            report = go.get(tmp_path, NAME, count=len(taken), **options)
+            report = go.get(tmp_path, NAME, count=len(taken), **theirs)
             assert report.bodies == taken
             assert (report.depth_at_close, report.warnings) == (len(pending), [])
         assert oracle.read_dir(tmp_path, NAME) == list(pending)
@@ -299,10 +300,9 @@ def test_in_turn_they_are_one_queue(go: GoPeer, tmp_path: Path, seed: int) -> No
 
 
 def test_in_turn_within_one_file(go: GoPeer, tmp_path: Path) -> None:
-    size: dict[str, Any] = {"segment_size": 1 << 20}
     for first in range(0, 300, 30):
-        put(tmp_path, BODIES[first : first + 15], **size)
-        go.put(tmp_path, NAME, BODIES[first + 15 : first + 30], **size)
+        put(tmp_path, BODIES[first : first + 15], segment_size=1 << 20)
+        go.put(tmp_path, NAME, BODIES[first + 15 : first + 30], max_bytes_per_file=1 << 20)
     assert oracle.data_numbers(tmp_path, NAME) == [0]
     assert drained(tmp_path) == BODIES
 
@@ -415,7 +415,7 @@ def test_nsqd_delivers_what_we_put(start_nsqd: StartNsqd, tmp_path: Path, queue:
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_we_drain_what_was_published_to_nsqd(start_nsqd: StartNsqd, tmp_path: Path, end: str) -> None:
-    server = start_nsqd(tmp_path, segment_size=10_000)
+    server = start_nsqd(tmp_path, max_bytes_per_file=10_000)
     server.publish_many(NAME, [message.body for message in MESSAGES])
     getattr(server, end)()
     with opened(tmp_path, **NSQD_OPTIONS) as queue:
@@ -425,13 +425,13 @@ def test_we_drain_what_was_published_to_nsqd(start_nsqd: StartNsqd, tmp_path: Pa
 
 
 def test_nsqd_goes_on_with_a_topic_that_we_half_drained(start_nsqd: StartNsqd, tmp_path: Path) -> None:
-    first = start_nsqd(tmp_path, segment_size=10_000)
+    first = start_nsqd(tmp_path, max_bytes_per_file=10_000)
     first.publish_many(NAME, [message.body for message in MESSAGES])
     first.stop()
     with opened(tmp_path, **NSQD_OPTIONS) as queue:
         queue.get_many(500)
         queue.put(MESSAGES[0].encode())
-    second = start_nsqd(tmp_path, segment_size=10_000)
+    second = start_nsqd(tmp_path, max_bytes_per_file=10_000)
     second.publish(NAME, b"last")
     bodies = [message.body for message in second.consume(NAME, "archive", 502)]
     second.stop()
@@ -449,7 +449,7 @@ def test_an_older_go_drains_what_we_put_and_leaves_files_it_did_not_need_to_keep
     """It reads every message, and calls a file bad that it finds smaller than the limit, where it ends."""
     put(tmp_path, bodies)
     sizes = [len(content) for content in data_files(tmp_path).values()][:-1]
-    report = go_1_0.get(tmp_path, NAME, segment_size=ROLLING)
+    report = go_1_0.get(tmp_path, NAME, max_bytes_per_file=ROLLING)
     assert report.bodies == bodies
     assert (report.depth_at_open, report.depth_at_close) == (len(bodies), 0)
     assert len(set_aside(tmp_path)) == sum(size <= ROLLING for size in sizes)
@@ -466,25 +466,25 @@ def test_an_older_go_goes_on_behind_a_message_larger_than_a_file(
 ) -> None:
     """Where metadata named a byte of that file it wrote on there, lost that message, and never ended."""
     put(tmp_path, ours)
-    go_1_0.put(tmp_path, NAME, [b"theirs"], segment_size=ROLLING)
+    go_1_0.put(tmp_path, NAME, [b"theirs"], max_bytes_per_file=ROLLING)
     put(tmp_path, [b"ours"])
-    report = go_1_0.get(tmp_path, NAME, segment_size=ROLLING)
+    report = go_1_0.get(tmp_path, NAME, max_bytes_per_file=ROLLING)
     assert report.bodies == [*ours, b"theirs", b"ours"]
     put(tmp_path, ours)
-    assert go_1_0.get(tmp_path, NAME, segment_size=ROLLING).bodies == ours
+    assert go_1_0.get(tmp_path, NAME, max_bytes_per_file=ROLLING).bodies == ours
     assert drained(tmp_path) == []
 
 
 def test_so_does_a_newer_one(go: GoPeer, tmp_path: Path) -> None:
     put(tmp_path, LARGE)
-    go.put(tmp_path, NAME, [b"theirs"], segment_size=ROLLING)
-    report = go.get(tmp_path, NAME, segment_size=ROLLING)
+    go.put(tmp_path, NAME, [b"theirs"], max_bytes_per_file=ROLLING)
+    report = go.get(tmp_path, NAME, max_bytes_per_file=ROLLING)
     assert (report.bodies, report.warnings) == ([*LARGE, b"theirs"], [])
     assert set_aside(tmp_path) == []
 
 
 @shapes
 def test_we_drain_what_an_older_go_put(go_1_0: GoPeer, tmp_path: Path, bodies: list[bytes]) -> None:
-    go_1_0.put(tmp_path, NAME, bodies, segment_size=ROLLING)
+    go_1_0.put(tmp_path, NAME, bodies, max_bytes_per_file=ROLLING)
     assert drained(tmp_path) == bodies
     assert set_aside(tmp_path) == []

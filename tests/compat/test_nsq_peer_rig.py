@@ -35,7 +35,7 @@ def test_go_rolls_where_the_oracle_rolls(go: GoPeer, tmp_path: Path) -> None:
     ours.mkdir()
     theirs.mkdir()
     oracle.write_dir(ours, NAME, BODIES, segment_size=500)
-    go.put(theirs, NAME, BODIES, segment_size=500)
+    go.put(theirs, NAME, BODIES, max_bytes_per_file=500)
     assert contents(theirs) == contents(ours)
     assert oracle.data_numbers(ours, NAME) == list(range(21))
 
@@ -64,7 +64,7 @@ def test_no_close_sync_leaves_the_metadata_alone(go: GoPeer, tmp_path: Path) -> 
 
 def test_go_drains_what_the_oracle_wrote(go: GoPeer, tmp_path: Path) -> None:
     oracle.write_dir(tmp_path, NAME, BODIES, segment_size=500, first_file=7)
-    report = go.get(tmp_path, NAME, segment_size=500)
+    report = go.get(tmp_path, NAME, max_bytes_per_file=500)
     assert report.bodies == BODIES
     assert (report.depth_at_open, report.depth_at_close) == (300, 0)
     assert (report.stalled, report.warnings) == (False, [])
@@ -213,7 +213,7 @@ def test_nsqd_keeps_a_topic_without_a_channel_in_files_the_oracle_reads(
     start_nsqd: StartNsqd, tmp_path: Path
 ) -> None:
     bodies = [b"message %d" % n for n in range(1000)]
-    server = start_nsqd(tmp_path, segment_size=10_000)
+    server = start_nsqd(tmp_path, max_bytes_per_file=10_000)
     server.publish(NAME, bodies[0])
     server.publish_many(NAME, bodies[1:])
     server.stop()
