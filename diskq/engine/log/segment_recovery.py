@@ -133,6 +133,7 @@ class LogRecovery:
         self._counts_checksummed = counts_checksummed
         self._given = 0
         self._begun = 0
+        self._taken: tuple[int, RecoveryPoint] | None = None
 
     def run(self, point: RecoveryPoint | None) -> FoundLog:
         """Repair what needs it, and leave the syncs to the first barrier.
@@ -175,7 +176,7 @@ class LogRecovery:
             if trust is Trust.CLOSED and not self._is_shorter(known):
                 pairs = []
             for base, following in pairs:
-                judge.settle()
+                self._settle()
                 judge.complete(base, following)
                 if trust is not Trust.KILLED:
                     self._keep(base, known)
@@ -190,7 +191,7 @@ class LogRecovery:
         self._repairs.execute_asides()
         # Before a segment is begun that has one of these names.
         Barrier(removals=tuple(orphans)).execute(self._fs)
-        judge.settle()
+        self._settle()
         if not is_begun:
             judge.cover(found.bases[-1], found.end)
             found.rows, _ = rows_before(self._fs, files.checksum_file(found.bases[-1]), found.end)
@@ -220,7 +221,7 @@ class LogRecovery:
             self._given = max(self._given, self._judge.set_aside(later))
 
     def _follow(self, base: int, point: RecoveryPoint) -> Followed:
-        self._judge.settle()
+        self._settle()
         return self._take(base, point, self._judge.follow(base, point))
 
     def _follow_to(self, following: int, base: int, point: RecoveryPoint) -> bool:
@@ -250,11 +251,18 @@ class LogRecovery:
         return size is not None and size < point.end
 
     def _take(self, base: int, point: RecoveryPoint, followed: Followed) -> Followed:
-        """Note the end of the last segment found so far; its files are to be synced."""
+        """Note the end of the last segment found so far; `_settle` comes next."""
         self._found.end, self._found.next_offset = followed.end, followed.next_offset
         self._given = max(self._given, followed.given)
-        self._keep(base, point)
+        self._taken = base, point
         return followed
+
+    def _settle(self) -> None:
+        """Complete the repair of the segment that was taken last; its files are to be synced."""
+        self._judge.settle()
+        if self._taken is not None:
+            (base, point), self._taken = self._taken, None
+            self._keep(base, point)
 
     def _is_as_left(self, point: RecoveryPoint) -> bool:
         """True if the last segment ends at the point, by the sizes of its files."""
@@ -285,7 +293,7 @@ class LogRecovery:
                 verified = verified_prefix(self._fs, data, files.checksum_file(base), start)
                 kept = files.kept(data)
                 self._repairs.cut(data, verified.end, RepairKind.UNSYNCED, UNSYNCED, aside_base=kept)
-                judge.settle()
+                self._settle()
                 followed = self._take(base, point, judge.believe(base, verified, point))
             else:
                 followed = self._follow(base, point)
