@@ -145,9 +145,3 @@ class QueueUse:
         """
         was_restarted = self.was_restarted and not self.was_closed
         return Trust.after(was_ours=self.was_ours and not is_foreign, was_restarted=was_restarted)
-
-    @property
-    def has_all_files(self) -> bool:
-        """True if all files that were written should be there. A power cut may have taken some of diskq's."""
-        has_run_on = self.was_killed and not self.was_restarted
-        return has_run_on or self.was_closed or not self.was_ours

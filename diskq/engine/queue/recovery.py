@@ -178,7 +178,7 @@ class QueueRecovery:
             self._keep_ours()
         read, known, depth = self._start(metadata)
         count = len(self.repairs)
-        if self.use.has_all_files:
+        if trust is not Trust.POWER_CUT:  # which takes files, and all that comes after them is set aside
             self._report_missing_later(metadata)
         later = sum(repair.records or 0 for repair in self.repairs[count:])
         tail = self._cut_tail(trust, read, known, has_metadata=metadata is not None)
@@ -217,7 +217,10 @@ class QueueRecovery:
         if self.to_cover is not None:
             (number, start), self.to_cover = self.to_cover, None
             self._cover(number, start)
-        rows, _ = rows_before(self.fs, self._sums(found.write.file), found.write.byte)
+        sums = self._sums(found.write.file)
+        rows, covered = rows_before(self.fs, sums, found.write.byte)
+        if sums is not None and rows_after(self.fs, sums, found.write.byte):
+            self.acts.cut_checksums(sums, rows, covered)
         return rows
 
     def _start(self, metadata: QueueMetadata | None) -> tuple[QueuePosition, QueuePosition, int | None]:

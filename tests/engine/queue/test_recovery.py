@@ -19,6 +19,7 @@ from diskq.options import QueueOptions
 from diskq.storage.checksums import Row, checksum, pack_row
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.numbers import NO_NUMBER
+from diskq.storage.repairs import RepairKind
 from diskq.testing import CrashFS, FaultFS, PowerCut
 from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
@@ -706,3 +707,26 @@ def test_after_a_kill_a_file_of_other_bytes_has_lost_no_more_than_it_had(content
     with opened(fs) as queue:
         assert sum(repair.records or 0 for repair in queue.repairs) == 13
         assert queue.depth == 0
+
+
+# --- files that a disk took with it -----------------------------------------------------------
+
+
+def test_a_file_between_others_that_a_disk_took_with_it_is_reported() -> None:
+    """The machine was not restarted, so that what comes after the file is delivered."""
+    fs = disk()
+    queue = opened(fs, segment_size=1000)
+    queue.put(bodies(25)[0], durability="synced")
+    metadata = fs.read(meta())
+    for each in bodies(24, start=1):
+        queue.put(each)
+    fs = fs.kill()
+    fs.write_durably(meta(), metadata)
+    fs.write_durably(f"{ROOT}/.diskq/q.wal", bytes(4096))
+    for path in (data(1), sums(1)):
+        fs.unlink(path)
+    with opened(fs) as queue:
+        found = queue.peek_many(100)
+        assert [found[0], found[-1]] == [body(0), body(24)]
+        assert len(found) < 25
+        assert [(its.path, its.kind) for its in queue.repairs] == [(data(1), RepairKind.LOST)]
