@@ -28,7 +28,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -58,8 +58,8 @@ POWER_CUT = "power cut"
 CAME_BACK = "the disk came back"
 """A power cut after which the boot id is the same, or there is none."""
 
-ANOTHER, SAME, NONE = "another", "the same", "none"
-"""The boot id that the next process finds."""
+ANOTHER, SAME, NONE = BOOTS = ("another", "the same", "none")
+"""The boot id that the next process finds after a power cut. All suites try each."""
 
 _JOURNAL_LINES = 8
 
@@ -142,16 +142,15 @@ def run_cuts(
     seeds: int = 3,
     limit: int | None = None,
     again: int = 0,
-    boots: Collection[str] = (ANOTHER, SAME, NONE),
     witness: Callable[[], Any] = Witness,
 ) -> Report:
     """Cut the workload before each operation and at its end, and check every outcome.
 
     `every` takes each so many-th cut only, `limit` so many at most, spread evenly; the end is always
-    among them. `seeds` is the number of power cuts for each. `again` crashes so many of the checks
-    themselves, at random operations, and checks what that left; such a check must leave in the store
-    what it found, so that it can be made again. Of the `boots`, each third cut has NONE, and each second
-    power cut of the others SAME.
+    among them. `seeds` is the number of power cuts for each, of which each has another of the `BOOTS`: so
+    three or more try all of them. `again` crashes so many of the checks themselves, at random operations,
+    and checks what that left; such a check must leave in the store what it found, so that it can be made
+    again.
 
     Raises PromiseBroken at the first check that fails.
     """
@@ -163,20 +162,25 @@ def run_cuts(
     cuts.append(end)
 
     crashes = 0
-    without_id = [cut for cut in cuts[:-1] if NONE in boots and cut % 3 == 0]
-    found = pictures(workload, [*without_id, end], witness(), has_boot_id=False)[:-1] if without_id else []
-    found += pictures(workload, [cut for cut in cuts if cut not in set(without_id)], witness())
-    for number, (cut, fs, seen) in enumerate(found):
-        for outcome, seed in ((KILL, None), *((POWER_CUT, seed) for seed in range(seeds))):
-            its = SAME if SAME in boots and seed is not None and seed % 2 else ANOTHER
-            crash = Crash(cut, outcome, seed, boot=NONE if number < len(without_id) else its)
-            checked = _check(workload, check, fs, crash, seen)
-            crashes += 1
-            choices = range(1, checked.operations + 1)
-            for second in random.Random(str(crash)).sample(choices, min(again, len(choices))):
-                _check(workload, check, fs, replace(crash, again=second), seen)
+    for has_boot_id in (True, False):
+        tried = {cut: _crashes(cut, seeds, has_boot_id=has_boot_id) for cut in cuts}
+        needed = [cut for cut in cuts if cut == end or tried[cut]]
+        for cut, fs, seen in pictures(workload, needed, witness(), has_boot_id=has_boot_id):
+            for crash in tried[cut]:
+                checked = _check(workload, check, fs, crash, seen)
                 crashes += 1
+                choices = range(1, checked.operations + 1)
+                for second in random.Random(str(crash)).sample(choices, min(again, len(choices))):
+                    _check(workload, check, fs, replace(crash, again=second), seen)
+                    crashes += 1
     return Report(operations, len(cuts), crashes)
+
+
+def _crashes(cut: int, seeds: int, *, has_boot_id: bool) -> list[Crash]:
+    """The crashes that are tried at this cut, on a system with boot ids, or on one without."""
+    kill = Crash(cut, KILL, boot=NONE if cut % 3 == 0 else ANOTHER)
+    power_cuts = [Crash(cut, POWER_CUT, seed, boot=BOOTS[(cut + seed) % 3]) for seed in range(seeds)]
+    return [crash for crash in (kill, *power_cuts) if (crash.boot != NONE) == has_boot_id]
 
 
 def repeat(

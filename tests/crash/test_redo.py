@@ -21,7 +21,7 @@ from diskq.storage import append_file
 from diskq.storage.log import replay
 from diskq.testing import CrashFS
 from tests.crash import test_priority as priority
-from tests.crash.harness import ANOTHER, PromiseBroken, Report, enumerate_cuts, run_cuts
+from tests.crash.harness import PromiseBroken, Report, enumerate_cuts, run_cuts
 from tests.crash.mutations import Mutation
 from tests.crash.redo_logs import KINDS, Promises, check, check_after_a_peer, lifetimes
 from tests.sampling import IS_EXHAUSTIVE, IS_FULL
@@ -42,8 +42,7 @@ def workload(kind: str, seed: int) -> tuple[Callable[[CrashFS, Any], None], Call
 
 def crash(kind: str, seed: int, **how: Any) -> Report:
     work, judge, promises = workload(kind, seed)
-    # With the same boot id, or none: test_disk_deaths.py.
-    return run_cuts(work, judge, witness=promises, boots=[ANOTHER], **how)
+    return run_cuts(work, judge, witness=promises, **how)
 
 
 def cut_points(kind: str, seed: int) -> int:
