@@ -18,9 +18,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import sniffio
 import trio
+import trio.testing
 
-__all__ = ["ASYNCIO_LOOPS", "LOOPS", "each_asyncio_loop", "each_loop", "run_on"]
+__all__ = ["ASYNCIO_LOOPS", "LOOPS", "blocked", "each_asyncio_loop", "each_loop", "is_on_trio", "run_on"]
 
 _HAS_UVLOOP = importlib.util.find_spec("uvloop") is not None
 ASYNCIO_LOOPS = [
@@ -51,6 +53,24 @@ def run_on(loop: str, call: Callable[..., Awaitable[Any]], *args: Any) -> Any:
             thread.join(10)
             assert not thread.is_alive(), thread.name
     return result
+
+
+def is_on_trio() -> bool:
+    return sniffio.current_async_library() == "trio"
+
+
+async def blocked(cushion: float = 0.0) -> None:
+    """Return when all other tasks wait; with a cushion, when they do so for that long."""
+    if is_on_trio():
+        await trio.testing.wait_all_tasks_blocked(cushion)
+        return
+    await asyncio.sleep(cushion)
+    quiet = 0
+    while quiet < 10:  # callbacks, and tasks of diskq's own, are in no list
+        await asyncio.sleep(0)
+        others: set[Any] = asyncio.all_tasks() - {asyncio.current_task()}
+        is_quiet = all(task._fut_waiter is not None and not task._fut_waiter.done() for task in others)
+        quiet = quiet + 1 if is_quiet else 0
 
 
 def each_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

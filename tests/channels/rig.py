@@ -18,6 +18,7 @@ import trio.testing
 import diskq
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS
+from tests.loops import blocked as blocked
 
 DIRECTORY = "/q"
 NAME = "events"
@@ -73,11 +74,8 @@ async def until(is_so: Callable[[], bool]) -> None:
     for _ in range(10_000):
         if is_so():
             return
-        await trio.testing.wait_all_tasks_blocked(0.001)
+        await blocked(0.001)
     raise AssertionError("it never came to be so")
-
-
-blocked = trio.testing.wait_all_tasks_blocked
 
 
 class Tasks:

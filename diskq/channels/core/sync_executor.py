@@ -233,7 +233,7 @@ class SyncPool:
         self._lock = threading.Lock()  # a user may leave in any thread
         self._users = 0
         self._listening: Any = None  # it has a `cancel`
-        self._in_use = event_loop.scope()
+        self._in_use: Any = None  # the same
         self._is_left = False  # this is a child of the process that made it
         self._has_ended = False
         self._long: deque[Work] = deque()
@@ -256,7 +256,8 @@ class SyncPool:
             pool._start_thread()
             pool._users = 1
             pools[device] = pool
-            event_loop.spawn(pool._end_with_run, name="diskq threads")
+            # A store that was dropped unclosed never leaves: the threads end all the same.
+            pool._in_use = event_loop.at_end(pool._queue.end, name="diskq threads")
         return pool
 
     def _enter(self) -> bool:
@@ -377,14 +378,6 @@ class SyncPool:
     def _end_listening(self) -> None:
         if self._has_ended:
             self._queue.close()
-
-    async def _end_with_run(self) -> None:
-        """A store that was dropped unclosed never leaves: the threads end all the same."""
-        try:
-            with self._in_use:
-                await self._event_loop.sleep_forever()
-        finally:
-            self._queue.end()
 
     def _forget(self) -> None:
         pools = self._event_loop.local[_POOLS]

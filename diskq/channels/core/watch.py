@@ -155,7 +155,7 @@ class _Watcher:
         looks = any(listener.is_waiting and listener.is_polled for listener in self.listeners)
         self._sleep.deadline = self._event_loop.clock() + self._interval if looks else math.inf
         if self._watch is None:
-            await self._event_loop.sleep_forever()
+            await self._event_loop.event().wait()  # until the deadline
             return
         watch = self._watch
         while self.listeners:

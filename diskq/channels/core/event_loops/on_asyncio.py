@@ -1,12 +1,7 @@
-# asyncio's side of the seam. Law: as seam.py, in asyncio's way with cancellations. One that comes too late
-# is not lost: the call returns its result, and the task is cancelled again at its next pause, unless who
-# cancelled it (`asyncio.timeout`, a TaskGroup) has taken it back by then.
-#
-# A task that is cancelled hears of it when it runs again, and may be woken with a result in between: then it
-# has been both, and the result counts.
-#
-# diskq's own tasks are not among `asyncio.all_tasks()`: a program that cancels those at its end still has to
-# close its stores, and nobody waits for diskq's when the loop ends.
+# asyncio's side of the seam. Law: as seam.py. A task hears of a cancellation when it runs again, and may be
+# woken with a result in between: then that is returned, and the task cancelled again at its next pause, if
+# who cancelled it (`asyncio.timeout`) has not taken it back. No task of diskq's own is in `all_tasks()`: a
+# program that cancels those at its end still closes its stores.
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ import math
 import threading
 import types
 from asyncio import CancelledError, Future, Handle, current_task
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, Self, TypeVar
 
 import outcome
@@ -26,7 +21,6 @@ __all__ = ["AsyncioLoop"]
 T = TypeVar("T")
 
 _Steps = Generator[Any, Any, Any]
-_MINE = "_diskq_event_loop"
 
 
 class AsyncioLoop:
@@ -37,29 +31,30 @@ class AsyncioLoop:
     sleep_for = staticmethod(asyncio.sleep)
     event = staticmethod(asyncio.Event)
     lock = staticmethod(asyncio.Lock)
+    has_runnable_tasks = staticmethod(lambda: True)  # as far as asyncio says
+    cancellation_test = staticmethod(lambda: bool)  # False, and quick: who runs was told
+    compiled_test = staticmethod(lambda: None)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.local: dict[str, Any] = {}
         self.clock = loop.time
-        self.sleep: Awaitable[Any] = _Awaited(self._sleep)
+        self.sleep: Awaitable[Any] = _Awaited(self.asleep)
         self.loop = loop
         self._asleep: dict[Any, Future[Any]] = {}
         self._woken_late: dict[Any, outcome.Outcome[Any] | None] = {}  # they had been cancelled by then
-        self._to_cancel: dict[Any, int] = {}  # with the number of its cancellations
+        self.to_cancel: dict[Any, tuple[Any, ...]] = {}  # their number, and the last one's words
         self._asked: set[Callable[..., object]] = set()
 
     @classmethod
     def running(cls) -> AsyncioLoop:
         loop = asyncio.get_running_loop()
-        found: AsyncioLoop | None = getattr(loop, _MINE, None)
-        if found is None:
-            found = cls(loop)
-            setattr(loop, _MINE, found)  # it goes with the loop
-        return found
+        if not hasattr(loop, "_diskq"):
+            loop._diskq = cls(loop)  # type: ignore[attr-defined]  # it goes with the loop
+        return loop._diskq  # type: ignore[attr-defined,no-any-return]
 
     # --- tasks that sleep -------------------------------------------------------------------------
 
-    def _sleep(
+    def asleep(
         self,
         leave: Callable[[None], object] | None = None,
         on_wake: Callable[[], object] | None = None,
@@ -67,14 +62,14 @@ class AsyncioLoop:
     ) -> _Steps:
         """Sleep until `wake`. Without a `leave`, a cancellation calls `on_cancel`, and it sleeps on."""
         task = current_task()
-        was_cancelled = False
+        cancelled: CancelledError | None = None
         while True:
             future = self._asleep[task] = self.loop.create_future()
             try:
                 woken = yield from future
                 break
-            except CancelledError:
-                was_cancelled = True
+            except CancelledError as error:
+                cancelled = error
                 if self._asleep.get(task) is not future:
                     woken = self._woken_late.pop(task) if future.cancelled() else future.result()
                     break
@@ -88,21 +83,17 @@ class AsyncioLoop:
                 if self._asleep.pop(task, None) is not None and leave is not None:
                     leave(None)
                 raise
-        if was_cancelled:
-            self._cancel_later(task)
+        if cancelled is not None:
+            self._cancel_later(task, cancelled)
         if on_wake is not None:
             on_wake()
         return None if woken is None else woken.unwrap()
 
     def wait(self, leave: Callable[[Any], object], /) -> Awaitable[Any]:
-        return _Awaited(self._sleep, leave)
+        return _Awaited(self.asleep, leave)
 
     def sleep_and(self, on_wake: Callable[[], object], /) -> Awaitable[Any]:
-        return _Awaited(self._sleep, None, on_wake)
-
-    def sleep_or(self, on_cancel: Callable[[], object], /) -> Awaitable[Any]:
-        """Do as `sleep`, and call `on_cancel` at each cancellation."""
-        return _Awaited(self._sleep, None, None, on_cancel)
+        return _Awaited(self.asleep, None, on_wake)
 
     def wake(self, task: Any, result: outcome.Outcome[Any] | None = None, /) -> None:
         future = self._asleep.pop(task)
@@ -115,24 +106,18 @@ class AsyncioLoop:
         for task in tasks:
             self.wake(task)
 
-    def _cancel_later(self, task: Any) -> None:
-        if task not in self._to_cancel:
+    def _cancel_later(self, task: Any, cancelled: CancelledError) -> None:
+        if task not in self.to_cancel:
             self.loop.call_soon(self._cancel_again, task)
-        self._to_cancel[task] = task.cancelling()
+        self.to_cancel[task] = task.cancelling(), *cancelled.args
 
     def _cancel_again(self, task: Any) -> None:
-        count = self._to_cancel.pop(task)
-        if not task.done() and 0 < count <= task.cancelling():  # else it was taken back
+        count, *why = self.to_cancel.pop(task)
+        if 0 < count <= task.cancelling() and not _hears_already(task):  # else it was taken back
             task.uncancel()
-            task.cancel()
+            task.cancel(*why)  # who cancelled it may know its cancellation by its words
 
     # --- points -----------------------------------------------------------------------------------
-
-    def cancellation_test(self) -> Callable[[], bool]:
-        return bool  # a running task was told of all cancellations; this is False, and quick
-
-    def compiled_test(self) -> None:
-        return None
 
     @staticmethod
     @types.coroutine
@@ -141,28 +126,22 @@ class AsyncioLoop:
 
     @types.coroutine
     def checkpoint_if_cancelled(self) -> _Steps:
-        if self._to_cancel and current_task() in self._to_cancel:
+        if self.to_cancel and current_task() in self.to_cancel:
             yield
 
     @types.coroutine
     def cancel_shielded_checkpoint(self) -> _Steps:
         try:
             yield
-        except CancelledError:
-            self._cancel_later(current_task())
+        except CancelledError as cancelled:
+            self._cancel_later(current_task(), cancelled)
 
     # --- time -------------------------------------------------------------------------------------
 
     def sleep_until(self, at: float, /) -> Awaitable[None]:
         return asyncio.sleep(max(0.0, at - self.clock()))
 
-    async def sleep_forever(self) -> None:
-        await self.loop.create_future()
-
     # --- what runs beside -------------------------------------------------------------------------
-
-    def has_runnable_tasks(self) -> bool:
-        return True  # as far as asyncio says
 
     def call_soon(self, act: Callable[..., object], /, *args: Any, idempotent: bool = False) -> None:
         if idempotent:
@@ -191,11 +170,22 @@ class AsyncioLoop:
         self.loop.add_reader(descriptor, act)
         return types.SimpleNamespace(cancel=lambda: (self.loop.remove_reader(descriptor), on_end()))
 
+    def at_end(self, act: Callable[[], object], *, name: str) -> types.SimpleNamespace:
+        async def wait() -> AsyncGenerator[None, None]:
+            try:
+                yield
+            finally:
+                act()
+
+        waiting = wait()  # the one thing that a loop closes at its end is its asynchronous generators
+        _step(waiting.__anext__())
+        return types.SimpleNamespace(cancel=lambda: _step(waiting.aclose()))
+
     async def wait_readable(self, descriptor: int, /) -> None:
-        future = self.loop.create_future()
-        self.loop.add_reader(descriptor, _set, future)
+        event = asyncio.Event()
+        self.loop.add_reader(descriptor, event.set)
         try:
-            await future
+            await event.wait()
         finally:
             if not self.loop.is_closed():
                 self.loop.remove_reader(descriptor)
@@ -238,9 +228,16 @@ class AsyncioLoop:
         return current_task() is task
 
 
-def _set(future: Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _step(steps: Awaitable[None]) -> None:
+    """Run what does not pause."""
+    with contextlib.suppress(StopIteration):
+        steps.__await__().send(None)
+
+
+def _hears_already(task: Any) -> bool:
+    """True if the task has ended, or hears of a cancellation when it runs again: its words are to stay."""
+    waits_for = task._fut_waiter
+    return task.done() or task._must_cancel or (waits_for is not None and waits_for.cancelled())
 
 
 class _Awaited:
@@ -265,9 +262,10 @@ class _Scope:
         self._event_loop = event_loop
         self._deadline = deadline
         self._task: Any = None
-        self._cancellations = 0  # of the task, before this one's
+        self._cancellations = 0  # that the task had heard of before the block
         self._is_cancelled = self._has_told = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Handle | None = None
+        self._timer_at = math.inf
         self._telling: Handle | None = None
 
     @property
@@ -277,12 +275,12 @@ class _Scope:
     @deadline.setter
     def deadline(self, at: float) -> None:
         self._deadline = at
-        if self._task is not None and (self._timer is None or at < self._timer.when()):
+        if self._task is not None and at < self._timer_at:
             self._set_timer()
 
     def __enter__(self) -> Self:
         self._task = current_task()
-        self._cancellations = self._task.cancelling()
+        self._cancellations = self._task.cancelling() - (self._task in self._event_loop.to_cancel)
         self._set_timer()
         if self._is_cancelled:
             self._tell()
@@ -308,12 +306,11 @@ class _Scope:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None
+        self._timer_at = self._deadline
         if self._deadline < math.inf:
             self._timer = self._event_loop.loop.call_at(self._deadline, self._on_time)
 
     def _on_time(self) -> None:
-        self._timer = None
         if self._event_loop.clock() < self._deadline:  # it was put off
             self._set_timer()
         else:
@@ -322,7 +319,7 @@ class _Scope:
     def _tell(self) -> None:
         if self._task is current_task():
             self._telling = self._event_loop.loop.call_soon(self._tell)  # when it pauses
-        else:
+        elif not _hears_already(self._task):
             self._has_told = True
             self._task.cancel()
 
@@ -373,7 +370,7 @@ class _Nursery:
             self.cancel()
         if self._tasks:
             self._waiting = current_task()
-            await self._event_loop.sleep_or(self._cancel_callers)
+            await _Awaited(self._event_loop.asleep, None, None, self._cancel_callers)
         if self._failures:
             if value is not None and not isinstance(value, CancelledError):
                 self._failures.insert(0, value)

@@ -34,7 +34,6 @@ class TrioLoop:
     cancel_shielded_checkpoint = staticmethod(lowlevel.cancel_shielded_checkpoint)
     sleep_for = staticmethod(trio.sleep)
     sleep_until = staticmethod(trio.sleep_until)
-    sleep_forever = staticmethod(trio.sleep_forever)
     wait_readable = staticmethod(lowlevel.wait_readable)
     spawn = staticmethod(lowlevel.spawn_system_task)
     run_in_thread = staticmethod(trio.to_thread.run_sync)
@@ -70,19 +69,16 @@ class TrioLoop:
     def on_readable(
         descriptor: int, act: Callable[[], object], on_end: Callable[[], object], *, name: str
     ) -> trio.CancelScope:
-        scope = trio.CancelScope()
-
         async def listen() -> None:
-            try:
-                with scope:
-                    while True:
-                        await lowlevel.wait_readable(descriptor)
-                        act()
-            finally:
-                on_end()
+            while True:
+                await lowlevel.wait_readable(descriptor)
+                act()
 
-        lowlevel.spawn_system_task(listen, name=name)
-        return scope
+        return _beside(listen, on_end, name)
+
+    @staticmethod
+    def at_end(act: Callable[[], object], *, name: str) -> trio.CancelScope:
+        return _beside(trio.sleep_forever, act, name)
 
     @staticmethod
     async def shielded(call: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -104,6 +100,23 @@ class TrioLoop:
             nursery = running.parent_nursery
             running = None if nursery is None else nursery.parent_task
         return False
+
+
+def _beside(
+    call: Callable[[], Awaitable[object]], on_end: Callable[[], object], name: str
+) -> trio.CancelScope:
+    """Call it in a task of the run's, until this is cancelled or the run ends, and then `on_end`."""
+    scope = trio.CancelScope()
+
+    async def run() -> None:
+        try:
+            with scope:
+                await call()
+        finally:
+            on_end()
+
+    lowlevel.spawn_system_task(run, name=name)
+    return scope
 
 
 _of_run: lowlevel.RunVar[TrioLoop | None] = lowlevel.RunVar("diskq event loop", None)

@@ -136,8 +136,6 @@ class EventLoop(Protocol):
 
     def sleep_until(self, at: float, /) -> Awaitable[None]: ...
 
-    def sleep_forever(self) -> Awaitable[Any]: ...
-
     # --- what runs beside -------------------------------------------------------------------------
 
     def has_runnable_tasks(self) -> bool:
@@ -156,6 +154,9 @@ class EventLoop(Protocol):
         self, descriptor: int, act: Callable[[], object], on_end: Callable[[], object], *, name: str
     ) -> Any:
         """Call `act` while the descriptor is readable, until `cancel` of what this returns; then `on_end`."""
+
+    def at_end(self, act: Callable[[], object], *, name: str) -> Any:
+        """Call `act` when the run ends, or at `cancel` of what this returns."""
 
     def wait_readable(self, descriptor: int, /) -> Awaitable[None]: ...
 
@@ -194,9 +195,12 @@ def running_event_loop() -> EventLoop:
     try:
         library = sniffio.current_async_library()
     except sniffio.AsyncLibraryNotFoundError:
-        # In a callback of asyncio's there is a loop without a task; elsewhere Trio says that there is none.
-        in_asyncio = "asyncio" in sys.modules and sys.modules["asyncio"]._get_running_loop() is not None
-        library = "asyncio" if in_asyncio else "trio"
+        # In a callback of asyncio's there is a loop without a task.
+        if "asyncio" not in sys.modules or sys.modules["asyncio"]._get_running_loop() is None:
+            raise RuntimeError(
+                "must be called from async context: in a task of Trio's or asyncio's"
+            ) from None
+        library = "asyncio"
     if library == "trio":
         return TrioLoop.running()
     from diskq.channels.core.event_loops.on_asyncio import AsyncioLoop
