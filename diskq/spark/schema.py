@@ -49,8 +49,8 @@ _OF_A_STORE: dict[str, DataType] = {
     "topic": StringType(),
     "queue": StringType(),
     "id": LongType(),
-    "key": LongType(),
-    "payload": BinaryType(),
+    "priority": LongType(),
+    "body": BinaryType(),
 }
 """The columns of a priority store: another table. None of them is ever null."""
 

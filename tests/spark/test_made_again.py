@@ -66,7 +66,7 @@ each_layout = pytest.mark.parametrize("fill", LAYOUTS, ids=lambda fill: fill.__n
 
 
 def values(found: Any) -> list[bytes]:
-    column = found.column("value" if "value" in found.column_names else "payload")
+    column = found.column("value" if "value" in found.column_names else "body")
     return list(column.to_pylist())
 
 

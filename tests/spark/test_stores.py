@@ -16,7 +16,7 @@ from diskq.spark.schema import schema_of
 from diskq.spark.source import DiskqDataSource
 from tests.spark.readers import options, read, reader, table, write
 
-COLUMNS = ["topic", "queue", "id", "key", "payload"]
+COLUMNS = ["topic", "queue", "id", "priority", "body"]
 
 
 def rows(found: Any) -> list[tuple[Any, ...]]:
@@ -133,9 +133,9 @@ def test_spark_reads_a_store(spark, tmp_path):
         frame = spark.read.format("diskq").option("layout", "taskflux").load(str(tmp_path / "jobs"))
         assert frame.columns == COLUMNS
         assert not any(field.nullable for field in frame.schema)
-        assert frame.where("queue = 'mail'").orderBy("key", "id").first().payload == b""
-        narrow = spark.read.format("diskq").schema("queue string NOT NULL, key long NOT NULL")
-        assert narrow.load(str(tmp_path / "jobs")).agg({"key": "min"}).first()[0] == -5
+        assert frame.where("queue = 'mail'").orderBy("priority", "id").first().body == b""
+        narrow = spark.read.format("diskq").schema("queue string NOT NULL, priority long NOT NULL")
+        assert narrow.load(str(tmp_path / "jobs")).agg({"priority": "min"}).first()[0] == -5
         with pytest.raises(AnalysisException) as caught:
             spark.read.format("diskq").option("startingOffsets", "earliest").load(
                 str(tmp_path / "jobs")

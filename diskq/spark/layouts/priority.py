@@ -133,4 +133,4 @@ def _taken(queue: StoredQueue, options: ReadOptions) -> Iterator[list[PriorityRe
 def _cells(name: str, records: list[PriorityRecord], topic: str) -> list[Any]:
     if name == "topic":
         return [topic] * len(records)
-    return list(map(attrgetter("priority" if name == "key" else name), records))
+    return list(map(attrgetter(name), records))
