@@ -233,9 +233,9 @@ class JournalWriter(Sender[int]):
 class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is used as a function)
     """Open the journal at `path` for writing: an async context manager that gives a `JournalWriter`.
 
-    The directory and the journal are made if they do not exist; an existing journal, also one of sej, is
-    continued. Options may be given as a `JournalOptions`, or one by one:
-    `open_journal(path, segment_size=MIB)`.
+    The directory and the journal are made if they do not exist (`create=False`: that is a NotFoundError); an
+    existing journal, also one of sej, is continued. Options may be given as a `JournalOptions`, or one by
+    one: `open_journal(path, segment_size=MIB)`.
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled. Entering it
     raises LockedError if another writer, of diskq or sej, still has the journal after `wait` seconds;
@@ -275,6 +275,7 @@ class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is 
         self,
         path: AnyPath,
         *,
+        create: bool = True,
         wait: float = 0.0,
         options: JournalOptions | None = None,
         fs: FileSystem | None = None,
@@ -283,7 +284,10 @@ class open_journal(OpeningEngine[JournalWriter, Journal]):  # noqa: N801 (it is 
         checked = chosen_options(open_journal, options, JournalOptions, changes)
         time_slice = checked.checkpoint_slice
         super().__init__(
-            partial(Journal, path, options=checked, uses_wal=time_slice > 0), time_slice, fs, wait
+            partial(Journal, path, create=create, options=checked, uses_wal=time_slice > 0),
+            time_slice,
+            fs,
+            wait,
         )
 
     def _handle_on(self, engine: Journal) -> tuple[JournalLoop, JournalWriter]:

@@ -173,8 +173,9 @@ class PriorityStoreChannel(Calls):
 class open_priority_store(OpeningEngine[PriorityStoreChannel, PriorityStore]):  # noqa: N801 (it is used as a function)
     """Open the priority store at `path`: an async context manager that gives a `PriorityStoreChannel`.
 
-    The directory and the store are made if they do not exist. Options may be given as a
-    `PriorityOptions`, or one by one: `open_priority_store("jobs", durability="synced")`.
+    The directory and the store are made if they do not exist; `create=False`: that is a NotFoundError.
+    Options may be given as a `PriorityOptions`, or one by one:
+    `open_priority_store("jobs", durability="synced")`.
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled; messages in
     hand are in their place at the next open. Entering it raises LockedError if after `wait` seconds another
@@ -217,13 +218,14 @@ class open_priority_store(OpeningEngine[PriorityStoreChannel, PriorityStore]):  
         self,
         path: AnyPath,
         *,
+        create: bool = True,
         wait: float = 0.0,
         options: PriorityOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[PriorityKeywords],
     ) -> None:
         checked = chosen_options(open_priority_store, options, PriorityOptions, changes)
-        engine = partial(PriorityStore, path, options=checked, takes_snapshots=False)
+        engine = partial(PriorityStore, path, create=create, options=checked, takes_snapshots=False)
         super().__init__(engine, checked.checkpoint_slice, fs, wait)
 
     def _handle_on(self, engine: PriorityStore) -> tuple[PriorityLoop, PriorityStoreChannel]:

@@ -378,10 +378,12 @@ class QueueChannel(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 
 
 class open_queue(OpeningEngine[QueueChannel, Queue]):  # noqa: N801 (it is used as a function)
-    """Open the disk queue `name` in `directory`: an async context manager that gives a `QueueChannel`.
+    """Open the queue at `path`: an async context manager that gives a `QueueChannel`.
 
-    The directory must exist; a queue that does not exist yet begins empty. Options may be given as
-    a `QueueOptions`, or one by one: `open_queue("data", "events", durability="synced")`.
+    The last part of the path is the queue's name: `open_queue("data/events")`, or `open_queue("data",
+    "events")`. A missing queue is made, empty, and so is its directory; `create=False`: a missing queue is a
+    NotFoundError, and nothing is made. Options may be given as a `QueueOptions`, or one by one:
+    `open_queue("data/events", durability="synced")`.
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled.
     Entering it raises LockedError if another process still has the queue after `wait` seconds, QueueNameError
@@ -425,9 +427,10 @@ class open_queue(OpeningEngine[QueueChannel, Queue]):  # noqa: N801 (it is used 
 
     def __init__(
         self,
-        directory: AnyPath,
-        name: str,
+        path: AnyPath,
+        name: str | None = None,
         *,
+        create: bool = True,
         wait: float = 0.0,
         options: QueueOptions | None = None,
         fs: FileSystem | None = None,
@@ -435,7 +438,7 @@ class open_queue(OpeningEngine[QueueChannel, Queue]):  # noqa: N801 (it is used 
     ) -> None:
         checked = chosen_options(open_queue, options, QueueOptions, changes)
         uses_wal = checked.checkpoint_slice > 0 and not checked.memory_size
-        engine = partial(Queue, directory, name, options=checked, uses_wal=uses_wal)
+        engine = partial(Queue, path, name, create=create, options=checked, uses_wal=uses_wal)
         super().__init__(engine, checked.checkpoint_slice, fs, wait)
 
     def _handle_on(self, engine: Queue) -> tuple[QueueLoop, QueueChannel]:

@@ -28,13 +28,12 @@ from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetters
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.figures import TICK, SpoolFigures, SpoolStatistics
-from diskq.engine.spool.files import SPOOL, SpoolStatus
+from diskq.engine.spool.files import SPOOL, SpoolStatus, make_or_find
 from diskq.errors import StorageFailedError
 from diskq.keywords import SpoolKeywords
 from diskq.options import Durability, SpoolOptions, chosen_options
 from diskq.storage.callbacks import check_async, text_of
 from diskq.storage.closing import Closing
-from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import checked_wait
 from diskq.storage.log_events import Log
@@ -221,9 +220,10 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
 
     It delivers during the block.
 
-    `path` is a directory of its own, made if it is missing. `deliver(batch)` is called with a
-    `Batch`, in order, one at a time; when it returns, the batch is delivered. It may raise `Retry` and
-    `Permanent`. Options may be given as a `SpoolOptions`, or one by one: `max_messages=500`.
+    `path` is a directory of its own, made if it is missing (`create=False`: that is a NotFoundError).
+    `deliver(batch)` is called with a `Batch`, in order, one at a time; when it returns, the batch is
+    delivered. It may raise `Retry` and `Permanent`. Options may be given as a `SpoolOptions`, or one by one:
+    `max_messages=500`.
 
     Leaving the block without an exception waits up to `drain_timeout` for the remaining messages. It then
     cancels `deliver`, whose batch stays; syncs, and closes the files. Messages that were not delivered are
@@ -270,12 +270,14 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
         path: AnyPath,
         deliver: Deliver,
         *,
+        create: bool = True,
         wait: float = 0.0,
         options: SpoolOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[SpoolKeywords],
     ) -> None:
         self._path = as_path(path)
+        self._create = create
         self._wait = checked_wait(wait)
         check_async("deliver", deliver)
         self._deliver = deliver
@@ -284,7 +286,9 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
 
     async def _open(self) -> tuple[QueueLoop, SpoolChannel]:
         clock = self._event_loop.clock
-        parts = await self._event_loop.run_in_thread(_open_files, self._fs, self._path, self._options, clock)
+        parts = await self._event_loop.run_in_thread(
+            _open_files, self._fs, self._path, self._options, clock, self._create
+        )
         engine, self._dead_letter_files, self._cursor = parts
         with ExitStack() as opened:  # everything is closed again if a step fails
             for part in parts:
@@ -376,9 +380,9 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
 
 
 def _open_files(
-    fs: FileSystem, path: str, options: SpoolOptions, clock: Callable[[], float]
+    fs: FileSystem, path: str, options: SpoolOptions, clock: Callable[[], float], create: bool
 ) -> tuple[Queue, DeadLetters, DeliveryCursor]:
-    make_directories(fs, path)
+    make_or_find(fs, path, create=create)
     with ExitStack() as opened:
         queue = opened.enter_context(
             Queue(

@@ -156,9 +156,10 @@ class StreamProducer(Sender[Position]):
 class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is used as a function)
     """Open the stream at `path` for writing: an async context manager that gives a `StreamProducer`.
 
-    The directory and the stream are made if they do not exist. Options may be given as a
-    `StreamOptions`, or one by one: `open_producer("streams/clicks", partition_count=8)`. `take_over`
-    opens the stream although a go-diskq producer left its owner file; be sure that it does not run.
+    The directory and the stream are made if they do not exist; `create=False`: that is a NotFoundError.
+    Options may be given as a `StreamOptions`, or one by one:
+    `open_producer("streams/clicks", partition_count=8)`. `take_over` opens the stream although a go-diskq
+    producer left its owner file; be sure that it does not run.
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled.
     Entering it raises LockedError if another producer still writes to the stream after `wait` seconds,
@@ -216,6 +217,7 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
         self,
         path: AnyPath,
         *,
+        create: bool = True,
         take_over: bool = False,
         wait: float = 0.0,
         options: StreamOptions | None = None,
@@ -224,7 +226,9 @@ class open_producer(OpeningEngine[StreamProducer, Stream]):  # noqa: N801 (it is
     ) -> None:
         checked = chosen_options(open_producer, options, StreamOptions, changes)
         time_slice = checked.checkpoint_slice
-        engine = partial(Stream, path, options=checked, take_over=take_over, uses_wal=time_slice > 0)
+        engine = partial(
+            Stream, path, create=create, options=checked, take_over=take_over, uses_wal=time_slice > 0
+        )
         super().__init__(engine, time_slice, fs, wait)
 
     def _handle_on(self, engine: Stream) -> tuple[StreamLoop, StreamProducer]:

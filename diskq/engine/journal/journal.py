@@ -32,6 +32,7 @@ class Journal(LogEngine):
         self,
         path: AnyPath,
         *,
+        create: bool = True,
         wait: float = 0.0,
         options: JournalOptions | None = None,
         fs: FileSystem | None = None,
@@ -42,6 +43,8 @@ class Journal(LogEngine):
         **changes: Unpack[JournalKeywords],
     ) -> None:
         """Open the journal in the directory `path`, which is made, with its parents, if it does not exist.
+
+        `create=False`: a missing journal is a NotFoundError, and nothing is made.
 
         Returns when it is whole and durable; `repairs` lists what was repaired. `clock` (seconds, monotonic)
         is the sync policy's; `time_slice` (seconds) closes the fast paths periodically; with `uses_wal`
@@ -89,6 +92,8 @@ class Journal(LogEngine):
         self.files = self.steps.files
         self.log.patience = checked_wait(wait)
         with self.log.opening():
+            if not create:
+                self.files.bases()  # raises NotFoundError
             self.steps.open()
 
     # --- appending --------------------------------------------------------------------------------

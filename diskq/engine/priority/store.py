@@ -23,7 +23,7 @@ from diskq.engine.priority.steps import (
     PrioritySteps,
     PriorityStoreStatistics,
 )
-from diskq.errors import DiskFullError, DiskqError, StorageFailedError
+from diskq.errors import DiskFullError, DiskqError, NotFoundError, StorageFailedError
 from diskq.keywords import PriorityKeywords
 from diskq.options import Durability, PriorityOptions, chosen_options
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem, OsFileSystem
@@ -57,6 +57,7 @@ class PriorityStore(LogEngine):
         self,
         path: AnyPath,
         *,
+        create: bool = True,
         wait: float = 0.0,
         options: PriorityOptions | None = None,
         fs: FileSystem | None = None,
@@ -67,6 +68,8 @@ class PriorityStore(LogEngine):
         **changes: Unpack[PriorityKeywords],
     ) -> None:
         """Open the store in the directory `path`, which is made, with its parents, if it does not exist.
+
+        `create=False`: a missing priority store is a NotFoundError, and nothing is made.
 
         Its files are in `path` itself if they exist there, or else where TaskFlux has them when its
         `DataDirectory` is `path`. Returns when it is whole and durable; `repairs` and `warnings` list what
@@ -120,6 +123,8 @@ class PriorityStore(LogEngine):
         self._takes_snapshots = takes_snapshots
         self.log.patience = checked_wait(wait)
         with self.log.opening():
+            if not create and not self.files.are_there:
+                raise NotFoundError("priority store", self.path)
             self.steps.open()
 
     # --- queues -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Unpack
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.shared_sync import SharedCall
 from diskq.engine.log.sync import exclusive
-from diskq.engine.queue.files import QueuePosition
+from diskq.engine.queue.files import QueuePosition, directory_and_name
 from diskq.engine.queue.queue_errors import QueueEmptyError, QueueFullError
 from diskq.engine.queue.steps import QueueStatistics, QueueSteps
 from diskq.engine.queue.tail import Body
@@ -38,9 +38,10 @@ class Queue(LogEngine):
 
     def __init__(
         self,
-        directory: AnyPath,
-        name: str,
+        path: AnyPath,
+        name: str | None = None,
         *,
+        create: bool = True,
         wait: float = 0.0,
         options: QueueOptions | None = None,
         fs: FileSystem | None = None,
@@ -50,7 +51,10 @@ class Queue(LogEngine):
         never_empty: bool = False,
         **changes: Unpack[QueueKeywords],
     ) -> None:
-        """Open the queue `name` in `directory`, which must exist; a missing queue is made, empty.
+        """Open the queue at `path`, whose last part is its name; or the queue `name` in the directory `path`.
+
+        A missing queue is made, empty, and so is its directory, with its parents. `create=False`: a missing
+        queue is a NotFoundError, and nothing is made.
 
         Returns when the queue is whole and its metadata durable; `repairs` lists what was repaired.
         `clock` (seconds, monotonic) is the sync policy's, by default the file system's; `time_slice`
@@ -60,8 +64,8 @@ class Queue(LogEngine):
 
         `wait`: seconds for which the lock is tried while another process has it.
 
-        Raises QueueNameError, LockedError if another process has it, DiskFullError, OSError, and
-        CorruptionError if `options.strict`.
+        Raises QueueNameError, NotFoundError, LockedError if another process has it, DiskFullError, OSError,
+        and CorruptionError if `options.strict`.
 
         Options (`QueueOptions`). Sizes in bytes, durations in seconds. No option is part of the format: a
         queue may be reopened with other options at any time.
@@ -97,6 +101,7 @@ class Queue(LogEngine):
           and going on.
         """
         checked = chosen_options(Queue, options, QueueOptions, changes)
+        directory, name = directory_and_name(path, name)
         self.steps = QueueSteps(directory, name, checked, fs, clock, time_slice, uses_wal, never_empty)
         super().__init__(self.steps)
         self.options = self.steps.options
@@ -108,7 +113,7 @@ class Queue(LogEngine):
         self._get_simply = self.steps.tier.take if has_tier else self.steps.ahead.take
         self.log.patience = checked_wait(wait)
         with self.log.opening():
-            self.steps.open()
+            self.steps.open(creates=create)
 
     def delete(self) -> None:
         """Close the queue and remove its files, but for the lock file and what was set aside as `.bad`."""

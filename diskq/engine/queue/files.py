@@ -15,7 +15,7 @@ from diskq.errors import QueueNameError
 from diskq.storage.barrier import Replacement
 from diskq.storage.checksums import checked, is_checked
 from diskq.storage.closing import opened
-from diskq.storage.fs import FileSystem, join
+from diskq.storage.fs import AnyPath, FileSystem, as_path, join
 from diskq.storage.log.entries import Staging
 from diskq.storage.numbered_files import (
     Naming,
@@ -27,7 +27,7 @@ from diskq.storage.numbered_files import (
 )
 from diskq.storage.numbers import NO_NUMBER
 
-__all__ = ["QueueFiles", "QueueMetadata", "QueuePosition", "check_name"]
+__all__ = ["QueueFiles", "QueueMetadata", "QueuePosition", "check_name", "directory_and_name"]
 
 # With the longest suffix a queue's files have, a name stays within the 255 bytes of a file name.
 _LONGEST_NAME = 200
@@ -36,6 +36,19 @@ _LARGEST_METADATA = 256
 _NUMBER = rb"(-?[0-9]{1,19})"
 _TEMPORARY = re.compile(r"[0-9]{1,19}\.tmp")
 _LINES = re.compile(rb"%s\n%s,%s\n%s,%s\n" % ((_NUMBER,) * 5))
+
+
+def directory_and_name(path: AnyPath, name: str | None) -> tuple[AnyPath, str]:
+    """Return the directory and the name of a queue, which is the last part of its path if it is not given.
+
+    Raises QueueNameError for a path that ends with a slash, and as `as_path`.
+    """
+    if name is not None:
+        return path, name
+    directory, slash, name = as_path(path).rpartition("/")
+    if not name:
+        raise QueueNameError(name, f"{path!s} has no last part")
+    return directory or (slash or "."), name
 
 
 class QueuePosition(NamedTuple):
@@ -200,6 +213,14 @@ class QueueFiles:
         for path, end in ((self.lock, ".lock"), (self.metadata, ".diskqueue.meta.dat")):
             if (other := listed_as(self._fs, path)) is not None:
                 raise QueueNameError(self.name, told_apart(f"queue {other.removesuffix(end)!r}"))
+
+    def exist(self) -> bool:
+        """True if the queue has files. Raises OSError."""
+        try:
+            names = self._fs.list_directory(self.directory)
+        except FileNotFoundError:
+            return False
+        return any(name.startswith(f"{self.name}.diskqueue.") for name in names)
 
     def read_metadata(self) -> bytes | None:
         """Return the content of the metadata; None if there is none."""

@@ -27,10 +27,11 @@ from diskq.engine.queue.overwritten import is_of_another_program
 from diskq.engine.queue.parts import QueueParts
 from diskq.engine.queue.recovery import QueueRecovery, Recovered, redo_source
 from diskq.engine.queue.tail import FifoTail
-from diskq.errors import FullError
+from diskq.errors import FullError, NotFoundError
 from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile, void_rows
 from diskq.storage.barrier import Replacement
+from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.log.entries import Displaced
 from diskq.storage.log.replay import Redone
@@ -130,20 +131,29 @@ class QueueSteps(LogSteps):
 
     # --- from open to close -----------------------------------------------------------------------
 
-    def open(self) -> None:
+    def open(self, *, creates: bool = True) -> None:
         """Lock it, repair what a crash has left, and go on after the last message. Raises as `Queue`."""
         files = self._files
+        if not creates and not files.exist():
+            raise NotFoundError("queue", files.directory, f"there is no queue {files.name!r}")
         LogOpening(self._fs, self, files, log, root=files.directory, guarded=files.what).run()
         self._is_open = True
         self._note_refused_wal()
         self.quota.join(self.head.position)
+
+    def _make_private_directory(self) -> bool:
+        try:
+            return self._fs.make_directory(self._files.private)
+        except FileNotFoundError:  # the directory itself is missing
+            make_directories(self._fs, self._files.directory)
+            return self._fs.make_directory(self._files.private)
 
     def prepare(self) -> None:
         fs, files, writer = self._fs, self._files, self.log
         if fs.size_of(files.lock) is None and fs.size_of(files.metadata) is None:
             self.quota.check_new()
         files.check_apart()
-        if fs.make_directory(files.private):
+        if self._make_private_directory():
             writer.pending.directories[files.directory] = None
         writer.pending.directories[files.private] = None
         writer.on_release(lambda: self.quota.close(is_dropped=writer.is_dropped))

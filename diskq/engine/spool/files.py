@@ -15,10 +15,12 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from diskq.engine.queue.files import QueuePosition
+from diskq.engine.queue.files import QueueFiles, QueuePosition
+from diskq.errors import NotFoundError
 from diskq.storage.barrier import Replacement
 from diskq.storage.checksums import CHECK_SIZE, checked, checksum, is_checked
 from diskq.storage.closing import read_small
+from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, join
 from diskq.storage.numbered_files import private_path
 
@@ -30,6 +32,7 @@ __all__ = [
     "SpoolState",
     "SpoolStatus",
     "Trace",
+    "make_or_find",
     "read_note",
     "read_state",
     "spool_status",
@@ -45,6 +48,14 @@ _NOTE = struct.Struct("<8sqqqqqqqqII")
 _MAGIC = b"dqspool\x01"
 # The part of a message whose checksum identifies it among messages at the same place, in bytes.
 _TRACED = 1024
+
+
+def make_or_find(fs: FileSystem, path: str, *, create: bool) -> None:
+    """Make a spool's directory; or, without `create`, raise NotFoundError if there is no spool."""
+    if create:
+        make_directories(fs, path)
+    elif not QueueFiles(fs, path, SPOOL).exist():
+        raise NotFoundError("spool", path)
 
 
 class SpoolFiles:

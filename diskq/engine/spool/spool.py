@@ -25,7 +25,7 @@ from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.figures import TICK, SpoolFigures, SpoolStatistics
-from diskq.engine.spool.files import SPOOL, SpoolStatus
+from diskq.engine.spool.files import SPOOL, SpoolStatus, make_or_find
 from diskq.engine.spool.trial import FailedTry, Pace, Trial
 from diskq.errors import FullError
 from diskq.keywords import SpoolKeywords
@@ -34,7 +34,6 @@ from diskq.options import Durability, SpoolOptions, chosen_options
 from diskq.storage.backoff import backoff
 from diskq.storage.callbacks import check_plain, check_result, text_of
 from diskq.storage.closing import Closing
-from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair
@@ -61,12 +60,15 @@ class Spool(Closing):
         path: AnyPath,
         deliver: Callable[[Batch], object],
         *,
+        create: bool = True,
         wait: float = 0.0,
         options: SpoolOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[SpoolKeywords],
     ) -> None:
         """Open the spool at `path`, a directory of its own, made if it is missing, and begin to deliver.
+
+        `create=False`: a missing spool is a NotFoundError, and nothing is made.
 
         `deliver(batch)` is called in the spool's thread with a `Batch`, in order, one at a time; when it
         returns, the batch is delivered. It may raise `Retry` and `Permanent`. It should have a timeout of
@@ -115,7 +117,7 @@ class Spool(Closing):
         self.options = chosen
         self._deliver = deliver
         self._fs = fs or OsFileSystem()
-        make_directories(self._fs, self.path)
+        make_or_find(self._fs, self.path, create=create)
         with contextlib.ExitStack() as opened:
             self._queue = opened.enter_context(
                 Queue(self.path, SPOOL, wait=wait, options=chosen.queue, fs=self._fs)

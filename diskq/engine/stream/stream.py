@@ -41,6 +41,7 @@ class Stream(LogEngine):
         self,
         path: AnyPath,
         *,
+        create: bool = True,
         take_over: bool = False,
         wait: float = 0.0,
         options: StreamOptions | None = None,
@@ -51,6 +52,8 @@ class Stream(LogEngine):
         **changes: Unpack[StreamKeywords],
     ) -> None:
         """Open the stream in the directory `path`, which is made, with its parents, if it does not exist.
+
+        `create=False`: a missing stream is a NotFoundError, and nothing is made.
 
         Returns when every partition is whole and durable; `repairs` lists what was repaired. Values that
         `options` leave open are taken from the stream's settings. `take_over` replaces the owner file that a
@@ -118,6 +121,8 @@ class Stream(LogEngine):
         self.files = self.steps.files
         self.log.patience = checked_wait(wait)
         with self.log.opening():
+            if not create:
+                self.files.partitions()  # raises NotFoundError
             self.steps.open(take_over)
         self.settings = self.steps.settings
 

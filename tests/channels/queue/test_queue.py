@@ -764,13 +764,13 @@ async def test_a_second_open_is_refused_while_the_first_lives(open_queue):
         pass
 
 
-async def test_entering_raises_for_a_wrong_name_or_directory(tmp_path):
+async def test_entering_raises_for_a_wrong_name_or_a_missing_queue(tmp_path):
     with pytest.raises(diskq.QueueNameError):
         async with diskq.open_queue(tmp_path, "a/b"):
             raise AssertionError("no such name")
-    with pytest.raises(FileNotFoundError):
-        async with diskq.open_queue(tmp_path / "missing", NAME):
-            raise AssertionError("no such directory")
+    with pytest.raises(diskq.NotFoundError):
+        async with diskq.open_queue(tmp_path / "missing", NAME, create=False):
+            raise AssertionError("no such queue")
 
 
 # --- statistics, emptying, syncing ------------------------------------------------------------------

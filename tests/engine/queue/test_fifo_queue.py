@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskq.engine.queue.fifo_queue import Queue
-from diskq.errors import FullError, LockedError, MessageSizeError, QueueNameError
+from diskq.errors import FullError, LockedError, MessageSizeError, NotFoundError, QueueNameError
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.testing import CrashFS, FaultFS
@@ -694,7 +694,7 @@ def test_a_name_that_would_leave_its_directory_or_break_a_line_is_refused(tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", [None, 7, b"bytes", Path("path")])
+@pytest.mark.parametrize("name", [7, b"bytes", Path("path")])
 def test_a_name_is_a_str(tmp_path, name):
     with pytest.raises(TypeError, match="a queue's name is a str, not"):
         Queue(tmp_path, name)
@@ -715,10 +715,11 @@ def test_a_percent_sign_in_the_directory_is_a_character_like_any_other(tmp_path)
     assert (directory / "q%d.diskqueue.000000.dat").exists()
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError) as refused:
-        Queue(tmp_path / "nowhere", "q")
+def test_a_queue_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(NotFoundError) as refused:
+        Queue(tmp_path / "nowhere", "q", create=False)
     assert str(tmp_path / "nowhere") in str(refused.value)
+    assert "'q'" in str(refused.value)
 
 
 def test_a_directory_that_is_a_file_is_named(tmp_path):
