@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import diskq
+from tests.docs.documents import ROOT, blocks
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -19,6 +24,47 @@ def test_the_quickstart_runs_and_runs_again(tmp_path):
             "b'survives a crash of this process'",
             "[b'survives a power cut', b'one', b'two', b'three']",
         ]
+
+
+def test_the_quickstart_of_asyncio_runs_and_runs_again(tmp_path):
+    for _ in range(2):
+        assert sorted(eval("".join(printed("quickstart_asyncio.py", tmp_path)))) == [b"one", b"three", b"two"]
+
+
+def test_the_example_of_a_queue_on_asyncio_runs_and_runs_again(tmp_path):
+    for _ in range(2):
+        assert printed("asyncio_queue.py", tmp_path) == ["10 jobs, 10 different ones"]
+
+
+def test_the_example_of_fastapi_delivers_what_was_posted_and_runs_again(tmp_path):
+    pytest.importorskip("fastapi")
+    pytest.importorskip("uvicorn")
+    for _ in range(2):
+        accepted = ["202", "202", "202"]
+        assert printed("asyncio_fastapi.py", tmp_path) == [*accepted, "[b'order 0', b'order 1', b'order 2']"]
+
+
+def test_the_example_of_aiohttp_does_what_was_posted_and_runs_again(tmp_path):
+    pytest.importorskip("aiohttp")
+    for _ in range(2):
+        assert printed("asyncio_aiohttp.py", tmp_path) == ["done: job 0", "done: job 1", "done: job 2"]
+
+
+def test_the_cells_of_a_notebook_run(tmp_path, monkeypatch):
+    (cells,) = [block.text for block in blocks(ROOT / "docs" / "asyncio.md") if "__aenter__" in block.text]
+    monkeypatch.chdir(tmp_path)
+
+    async def notebook() -> None:
+        names = {"diskq": diskq}
+        for cell in cells.split("\n\n"):
+            code = compile(cell, "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            found = eval(code, names)
+            if found is not None:
+                await found
+
+    asyncio.run(notebook())
+    with diskq.Queue(tmp_path, "events") as queue:
+        assert queue.empty()
 
 
 def test_the_streams_example_runs_and_runs_again(tmp_path):

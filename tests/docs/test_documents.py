@@ -238,7 +238,7 @@ def test_a_page_that_says_something_else_is_caught(page: str, complaint: str, tm
 
 def test_the_programs_in_the_readme_are_the_examples() -> None:
     programs = [block.text for block in blocks(ROOT / "README.md") if block.info == "python"]
-    examples = ("quickstart", "streams", "spool", "jobs")
+    examples = ("quickstart", "quickstart_asyncio", "streams", "spool", "jobs")
     assert programs == [(ROOT / f"examples/{name}.py").read_text(encoding="utf-8") for name in examples]
 
 
