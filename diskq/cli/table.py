@@ -59,7 +59,17 @@ def add_table(verbs: Commands, noun: str, path: str, metavar: str) -> CommandPar
     )
     parser = add_command(verbs, "table", "keep it as Parquet files", about, examples)
     parser.add_path(noun, metavar)
-    parser.add_argument("--into", required=True, metavar="DIR", help="the directory of tables; it is made")
+    parser.add_argument(
+        "--into",
+        required=True,
+        metavar="DIR",
+        help="the directory of tables; it is made. Or where pyarrow puts it: s3://bucket/lake, gs://, hdfs://",
+    )
+    parser.add_argument(
+        "--host",
+        metavar="NAME",
+        help="keep it in host=NAME below DIR, which other machines share (default: no)",
+    )
     parser.add_argument(
         "--topic", metavar="NAME", help=f"its name there (default: that of the {noun}'s directory)"
     )
@@ -111,7 +121,7 @@ def run_table(args: argparse.Namespace) -> None:
 
 def _source(table: Table) -> LogSource:
     """Return the stream or journal as it is now: what its redo log alone has is seen until it is opened."""
-    return open_source(table.state.fs, table.path)
+    return open_source(table.state.source_fs, table.path)
 
 
 def _has_changed(table: Table, before: object) -> bool:
@@ -121,7 +131,7 @@ def _has_changed(table: Table, before: object) -> bool:
 @usage_errors()
 def _opened(args: argparse.Namespace) -> Table:
     options = TableOptions(compression=args.compression, keep=args.keep, allow_gaps=args.allow_gaps)
-    return open_table(args.path, args.into, options=options, topic=args.topic)
+    return open_table(args.path, args.into, options=options, topic=args.topic, host=args.host)
 
 
 def _watched(table: Table) -> Callable[[FileSystem], tuple[list[str], list[str]]]:

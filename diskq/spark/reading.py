@@ -158,8 +158,10 @@ def _with_table(
         reason = "with a table, choose by .where(...) on offset, timestamp or partition"
         raise DiskqSparkError("DISKQ_OPTION", f"{wrong[0]}: {reason}")
     if not isinstance(table, Table):
-        table = open_table(path, os.path.abspath(table), topic=given.get("topic"))
-    source = open_source(table.state.fs, path)
+        into = os.fspath(table)
+        into = into if "://" in into else os.path.abspath(into)
+        table = open_table(path, into, topic=given.get("topic"))
+    source = open_source(table.state.source_fs, path)
     schema = _schema({_LAYOUTS[source.kind]}, columns, with_nanos=options.with_nanos)
     allow_gaps = not options.fail_on_data_loss
     extents = [
@@ -195,18 +197,23 @@ def _stored(spark: SparkSession, table: Table, schema: StructType, files: Sequen
     its = [field for field in schema_of({"sej"}, with_nanos=True) if field.name in in_files]
     rows = (
         spark.read.schema(StructType(its))
-        .option("basePath", _uri(table.directory))
+        .option("basePath", _uri(table, table.directory))
         .option("__globPaths__", "false")  # names are names, whatever characters they have
-        .parquet(*map(_uri, files))
+        .parquet(*(_uri(table, file) for file in files))
     )
     kind_of_time = F.when(F.col(NANOS).isNull(), -1).otherwise(0) if is_journal else F.lit(0)
     made = {"topic": F.lit(table.topic), "timestampType": kind_of_time}
     return rows.select(*(made.get(name, F.col(name)).alias(name) for name in schema.names))
 
 
-def _uri(path: str) -> str:
-    """Return a path of this machine's, whatever Spark's default file system is."""
-    return f"file://{os.path.abspath(path)}"
+def _uri(table: Table, path: str) -> str:
+    """Return the path of a table's file for Spark, whatever its default file system is."""
+    remote = table.state.remote
+    uri = f"file://{os.path.abspath(path)}" if remote is None else remote.uri(path)
+    if uri is None:
+        reason = "Spark's name for its file system is not known: read its files with spark.read.parquet"
+        raise DiskqSparkError("DISKQ_OPTION", f"table is {table.directory}: {reason}")
+    return uri
 
 
 # --- how many -------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # The names of a table's files. Law: the list of names is the table. A file appears under its name whole, by a
 # rename, and never changes; so whoever can list a directory knows which messages the table has.
 #
-#   <into>/topic=<topic>/
+#   <into>/topic=<topic>/                 or <into>/host=<host>/topic=<topic>/
 #     partition=<number>/                 decimal, as engines parse it
 #       %020d-%020d.parquet               the first offset, and the one after the last: a half-open range
 #     .diskq/                             private: readers of Parquet pass over names that begin with a dot
@@ -28,7 +28,7 @@ from diskq.storage.numbers import NO_NUMBER
 
 __all__ = ["Listing", "TableFile", "TableFiles"]
 
-_TOPIC = "topic="
+_TOPIC, _HOST = "topic=", "host="
 _PARTITION = Naming("partition=", 1, "")
 _NAME = re.compile(r"([0-9]{20})-([0-9]{20})\.parquet")
 _TEMPORARY = re.compile(r"[0-9]{1,19}\.tmp")
@@ -69,11 +69,11 @@ class Listing(NamedTuple):
 class TableFiles:
     """The paths of the table of one stream or journal below the directory `into`."""
 
-    def __init__(self, fs: FileSystem, into: str, topic: str) -> None:
+    def __init__(self, fs: FileSystem, into: str, topic: str, host: str | None = None) -> None:
         self._fs = fs
-        self.into = into
+        self.into = into if host is None else join(into, _HOST + _escaped(host))
         self.topic = topic
-        self.directory = join(into, _TOPIC + _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", topic))
+        self.directory = join(self.into, _TOPIC + _escaped(topic))
         self.private = private_path(self.directory, "")[:-1]
         self.lock = join(self.private, "table.lock")
 
@@ -146,6 +146,10 @@ class TableFiles:
     def files(self) -> list[TableFile]:
         """Return the files of all partitions, in their order. Raises as `listing`."""
         return [file for partition in self.partitions() for file in self.listing(partition).files]
+
+
+def _escaped(name: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", name)
 
 
 def _range(name: str) -> tuple[int, int] | None:

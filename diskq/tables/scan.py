@@ -52,8 +52,8 @@ class TableScan:
         allow_gaps: bool,
     ) -> None:
         """Decide what is read. Raises as `read_arrow`."""
-        self._fs = fs
         self._table = table
+        self._files = fs if table is None else table.fs
         self._source = open_source(fs, path)
         self._topic = table.names.topic if table is not None else path.rstrip("/").rpartition("/")[2]
         self._since, self._until = since, until
@@ -144,14 +144,14 @@ class TableScan:
 
     def _from_file(self, file: TableFile, its: _Range) -> Iterator[Any]:
         """Yield rows of a file. Raises FileNotFoundError before the first one, CorruptionError."""
-        with open_file(self._fs, file.path) as opened:
+        with open_file(self._files, file.path) as opened:
             missing = [gap for gap in footer_of(file.path, opened).missing if gap[1] > its.start]
             if missing and not self._allow_gaps:
                 reason = f"offsets {missing[0][0]} to {missing[0][1] - 1} were left out of this file"
                 raise CorruptionError(file.path, 0, reason)
             groups = set(range(opened.num_row_groups))
             if self._where is not None:
-                with source_of(self._fs, file.path) as source:
+                with source_of(self._files, file.path) as source:
                     groups &= self._where.groups(source, self._topic, its.partition)
             for number in sorted(groups):
                 if self._may_have(opened.metadata.row_group(number), its):
@@ -227,12 +227,13 @@ class TableScan:
             yield from self._where.choose(made).select(self._schema.names).to_batches()
 
 
-def dataset(names: TableFiles, schema: Any) -> Any:
-    """As `Table.dataset`. `schema` is that of the table."""
+def dataset(names: TableFiles, schema: Any, filesystem: Any) -> Any:
+    """As `Table.dataset`. `schema` is that of the table; `filesystem` None: this machine's."""
     places = pa.schema([("topic", pa.string()), ("partition", pa.int32())])
     return pyarrow.dataset.dataset(
         [file.path for file in names.files()],
         schema=schema,
         format="parquet",
+        filesystem=filesystem,
         partitioning=pyarrow.dataset.partitioning(places, flavor="hive"),
     )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from diskq.options import TableOptions
 from diskq.storage.fs import FileSystem
 from diskq.tables.names import TableFile, TableFiles
+
+if TYPE_CHECKING:
+    from diskq.tables.arrow_files import ArrowFiles
 
 __all__ = ["TableState", "TableUpdate"]
 
@@ -16,6 +20,9 @@ class TableState:
     """One table, in one process."""
 
     fs: FileSystem
+    """Where the files of the table are."""
+    source_fs: FileSystem
+    """Where the stream or journal is."""
     path: str
     """The directory of the stream or journal."""
     names: TableFiles
@@ -24,6 +31,8 @@ class TableState:
     """Files that were found whole."""
     is_kept: bool = False
     """True if the names of all files are known to be durable."""
+    remote: ArrowFiles | None = None
+    """`fs`, if it is of pyarrow's: it has no locks, and directories are made by a put."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

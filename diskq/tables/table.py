@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from diskq.distribution import install_command
 from diskq.engine.log.timestamps import as_timestamp
@@ -22,6 +22,7 @@ from diskq.tables.names import TableFile, TableFiles
 from diskq.tables.state import TableState, TableUpdate
 
 if TYPE_CHECKING:
+    from diskq.tables.arrow_files import ArrowFiles
     from diskq.tables.sources import Kind
 
 __all__ = ["Table", "TableStatistics", "needs_pyarrow", "open_table"]
@@ -61,6 +62,8 @@ class Table:
         into: AnyPath,
         *,
         topic: str | None = None,
+        host: str | None = None,
+        filesystem: Any = None,
         options: TableOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[TableKeywords],
@@ -78,8 +81,18 @@ class Table:
         """
         fs = fs or OsFileSystem()
         text = as_path(path)
-        names = TableFiles(fs, as_path(into), _checked_topic(text, topic))
-        self._state = TableState(fs, text, names, chosen_options(Table, options, TableOptions, changes))
+        directory = as_path(into)
+        remote: ArrowFiles | None = None
+        if filesystem is not None or "://" in directory:
+            with needs_pyarrow():
+                from diskq.tables.arrow_files import ArrowFiles, located
+            arrow, directory = located(directory, filesystem)
+            remote = ArrowFiles(arrow, fs)
+        # What it does not have, a table does not ask for.
+        files = fs if remote is None else cast(FileSystem, remote)
+        names = TableFiles(files, directory, _checked_topic(text, topic), host)
+        checked = chosen_options(Table, options, TableOptions, changes)
+        self._state = TableState(files, fs, text, names, checked, remote=remote)
 
     @property
     def path(self) -> str:
@@ -200,14 +213,15 @@ class Table:
         """
         with needs_pyarrow():
             from diskq.tables.scan import dataset
-        return dataset(self._names, self.schema)
+        remote = self._state.remote
+        return dataset(self._names, self.schema, None if remote is None else remote.arrow)
 
     def kind(self) -> Kind:
         """Return "stream" or "journal", by the stream, or by a file if it is gone. Raises as `schema`."""
         from diskq.tables.sources import open_source
 
         try:
-            return open_source(self._state.fs, self.path).kind
+            return open_source(self._state.source_fs, self.path).kind
         except NotFoundError:
             files = self.files()
             if not files:
@@ -222,6 +236,8 @@ def open_table(
     into: AnyPath,
     *,
     topic: str | None = None,
+    host: str | None = None,
+    filesystem: Any = None,
     options: TableOptions | None = None,
     fs: FileSystem | None = None,
     **changes: Unpack[TableKeywords],
@@ -229,8 +245,15 @@ def open_table(
     """Return the table of the stream or journal at `path`, in the directory `into`: `update` fills it.
 
     Its files are in `into/topic=.../partition=.../`; several tables may have one `into`. `topic` is the name
-    of the stream's directory, unless it is given. Nothing is opened or made yet: a table can be read when its
-    stream is gone. Raises TypeError, ValueError.
+    of the stream's directory, unless it is given. With `host` they are in `into/host=...`: so the streams of
+    several machines are one table. Nothing is opened or made yet: a table can be read when its stream is
+    gone.
+
+    `into` may be where pyarrow puts files: `s3://bucket/lake`, `gs://`, `hdfs://`; or a path in `filesystem`,
+    a file system of `pyarrow.fs` or fsspec. There a file appears whole, by a put or a move, and nothing is
+    locked: updaters that meet put the same messages under the same names; compact with one of them.
+
+    Raises TypeError, ValueError; OSError if pyarrow does not know what `into` names.
 
     Options (`TableOptions`).
 
@@ -242,7 +265,7 @@ def open_table(
       it is.
     """
     checked = chosen_options(open_table, options, TableOptions, changes)
-    return Table(path, into, options=checked, topic=topic, fs=fs)
+    return Table(path, into, options=checked, topic=topic, host=host, filesystem=filesystem, fs=fs)
 
 
 def _checked_topic(path: str, topic: str | None) -> str:

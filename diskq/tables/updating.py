@@ -40,7 +40,7 @@ class Updating:
         self._names = table.names
         self._until = until
         self._each = each
-        self._source = open_source(self._fs, table.path)
+        self._source = open_source(table.source_fs, table.path)
         self._identity = self._source.identity()
         self._made: list[TableFile] = []
         self._removed: list[TableFile] = []
@@ -167,15 +167,18 @@ def install(table: TableState, target: ParquetTarget) -> tuple[TableFile, int]:
     """
     fs, footer = table.fs, target.footer
     file = table.names.file(footer.partition, footer.first, footer.next)
-    make_directories(fs, table.names.partition(footer.partition))
+    if table.remote is None:
+        make_directories(fs, table.names.partition(footer.partition))
     handle, target.handle = target.handle, -1
     size = fs.size(handle)
     barrier = Barrier(files=(handle,), installs=((target.path, file.path),), closing=(handle,))
     try:
         barrier.execute(fs)
     except OSError:
+        # A name in an object store may be what another updater has put there.
+        removals = (target.path, file.path) if table.remote is None else (target.path,)
         with suppress(OSError):
-            Barrier(removals=(target.path, file.path)).execute(fs)
+            Barrier(removals=removals).execute(fs)
         raise
     table.known.add(file.path)
     return file, size

@@ -149,7 +149,7 @@ def test_table_and_log_are_each_message_once(spark, clicks, compacted):
     fill(clicks, range(300, 350))
     if compacted:
         table.compact()
-    for its in (table, clicks.parent / "lake"):
+    for its in (table, clicks.parent / "lake", f"file://{clicks.parent}/lake"):
         frame = read(spark, clicks, table=its, includeTimestampNanos=True)
         other = by_format(spark, clicks, includeTimestampNanos=True)
         assert frame.columns == other.columns
