@@ -35,7 +35,7 @@ class TableStatistics:
     """What a table holds, from the names and sizes of its files."""
 
     files: int
-    size: int
+    bytes_on_disk: int
     """The size of the files in bytes, without superseded ones."""
     superseded: int
     """The number of files that a compaction was about to remove when it was killed: the next update does."""
@@ -187,7 +187,7 @@ class Table:
         files = [file for listing in listings.values() for file in listing.files]
         return TableStatistics(
             files=len(files),
-            size=sum(self._state.fs.size_of(file.path) or 0 for file in files),
+            bytes_on_disk=sum(self._state.fs.size_of(file.path) or 0 for file in files),
             superseded=sum(len(listing.superseded) for listing in listings.values()),
             ranges={
                 partition: (listing.files[0].first, listing.files[-1].next)

@@ -185,8 +185,8 @@ class Queue(LogEngine):
         self.log.end_sync(call)
         return True
 
-    def put_many(self, messages: Iterable[Body], *, durability: Durability | None = None) -> int:
-        """Add messages at the end, in order, with as few system calls as they allow. Returns how many.
+    def put_many(self, messages: Iterable[Body], *, durability: Durability | None = None) -> None:
+        """Add messages at the end, in order, with as few system calls as they allow.
 
         All are checked before the first is added. Raises as `put`, and does not wait for space;
         `FullError.accepted` is the number of messages that are in the queue all the same.
@@ -198,7 +198,6 @@ class Queue(LogEngine):
         finally:
             if self.log.lines is not None:
                 self.log.lines.for_messages.wake(len(batch))
-        return len(batch)
 
     @exclusive
     def _put_all(self, batch: list[bytes], word: Durability) -> SharedCall | None:

@@ -168,9 +168,9 @@ class Spool(Closing):
         """Accept a message as `put`, without waiting for space."""
         self._queue.put(body, False, durability=durability)
 
-    def put_many(self, bodies: Iterable[Body], *, durability: Durability | None = None) -> int:
-        """Accept messages next to each other, in order. Returns how many. As `Queue.put_many`."""
-        return self._queue.put_many(bodies, durability=durability)
+    def put_many(self, messages: Iterable[Body], *, durability: Durability | None = None) -> None:
+        """Accept messages next to each other, in order. As `Queue.put_many`."""
+        self._queue.put_many(messages, durability=durability)
 
     def sync(self) -> None:
         """Return when all accepted messages, and all deliveries, are on stable storage. As `Queue.sync`."""
