@@ -13,7 +13,7 @@
 #
 #   {"PartitionKey":"k","TimestampUTC":"2013-07-04T10:00:00Z","Data":"aGVsbG8=","PartitionIndex":0,"Offset":5}
 #   {"offset":5,"timestamp":"2013-07-04T10:00:00Z","type":1,"key":"aw==","value":"aGVsbG8="}
-#   {"queue":"mail","id":7,"priority":5,"data":"aGVsbG8="}
+#   {"queue":"mail","id":7,"priority":5,"body":"aGVsbG8="}
 #
 # JSON has no bytes: a stream's key is text. If it is not UTF-8, `PartitionKeyBase64`, which go-diskq does not
 # have, holds it exactly, and `PartitionKey` what can be shown of it. Tools read these shapes as well; a
@@ -103,10 +103,10 @@ JOURNAL = Shape(
     frozenset({"offset"}),
 )
 JOB = Shape(
-    "queue, id, priority, and data in base64",
-    '{"queue": "mail", "priority": 5, "data": "aGVsbG8="}',
-    Names("data", priority="priority", queue="queue"),
-    frozenset({"id"}),
+    "queue, id, priority, and body in base64",
+    '{"queue": "mail", "priority": 5, "body": "aGVsbG8="}',
+    Names("body", priority="priority", queue="queue"),
+    frozenset({"id", "data"}),
 )
 
 # --- out ------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def journal_line(message: JournalMessage) -> bytes:
 
 def priority_line(record: PriorityRecord) -> bytes:
     """Return the line without its newline."""
-    return b'{"queue":%b,"id":%d,"priority":%d,"data":"%b"}' % (
+    return b'{"queue":%b,"id":%d,"priority":%d,"body":"%b"}' % (
         json.dumps(record.queue).encode(),
         record.id,
         record.priority,
@@ -220,6 +220,10 @@ def entry_of(line: bytes, shape: Shape | None = None, when: Callable[[str], int]
         _check_names(fields, shape.known)
     elif not fields.keys() <= _KNOWN:
         fields = _as_tools(fields)
+    if shape is JOB and "data" in fields:  # as it was called in lines of before
+        if "body" in fields:
+            raise ValueError("it has both body and data")
+        fields = {**fields, "body": fields["data"]}
     value, text = fields.get(names.value), fields.get(names.text)
     if shape is STREAM and value is None and "Data" in fields:
         value = ""  # null is Go's for a slice without bytes
@@ -255,6 +259,7 @@ _OTHER_NAMES = {
     **{name: part for shape in (STREAM, JOB) for part, name in shape.names._asdict().items() if name},
     "PartitionIndex": "partition",
     "Offset": "offset",
+    "data": "value",  # a priority queue's body, in lines of before
 }
 _KNOWN_IN_ALL = _KNOWN.union(_OTHER_NAMES)
 

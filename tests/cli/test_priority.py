@@ -249,7 +249,7 @@ def test_a_line_of_json_tells_its_queue_and_priority(run, path, tmp_path):
     add(path, (3, b"\0\n"), (1, b"one"))
     run("priority", "send", path, "--priority", 7, "seven")
     lines = run("priority", "peek", path, "--queue", "mail", "--json").out
-    assert json.loads(lines.splitlines()[0]) == {"queue": "mail", "id": 2, "priority": 1, "data": "b25l"}
+    assert json.loads(lines.splitlines()[0]) == {"queue": "mail", "id": 2, "priority": 1, "body": "b25l"}
     lines += run("priority", "receive", path, "--json").out
     other = tmp_path / "other"
     run("priority", "create", other, "mail")
@@ -265,15 +265,15 @@ def test_a_line_of_json_tells_its_queue_and_priority(run, path, tmp_path):
         (b"{", "line 2"),
         (b"[]", "not an object"),
         (b'{"data":"a"}', "base64"),
-        (b'{"priority":1}', "no data"),
+        (b'{"priority":1}', "no body"),
         (b'{"data":"","priority":"1"}', "whole number"),
         (b'{"data":"","priority":true}', "whole number"),
         (b'{"data":"","queue":1}', "is not text"),
-        (b'{"data":"","Data":""}', "'Data'"),
+        (b'{"body":"","Data":""}', "'Data'"),
     ],
 )
 def test_what_stands_before_a_line_that_is_no_message_is_sent(run, path, line, why):
-    done = run("priority", "send", path, "--json", stdin=b'{"data":"b25l"}\n%b\n{"data":""}\n' % line)
+    done = run("priority", "send", path, "--json", stdin=b'{"body":"b25l"}\n%b\n{"data":""}\n' % line)
     assert done.code == 1
     assert done.notes[-2] == "diskq: 1 sent"
     assert why in done.notes[-1]
@@ -315,7 +315,7 @@ def test_a_follower_gets_what_others_send(run, path):
         for text in ("one", "two"):
             done = run("priority", "send", path, "--wait", "10s", text)
             assert done.code == 0
-            assert base64.b64decode(json.loads(process.stdout.readline())["data"]) == text.encode()
+            assert base64.b64decode(json.loads(process.stdout.readline())["body"]) == text.encode()
         # Interrupted before it has acknowledged, it would leave what it wrote last to be read again.
         until(lambda: not look_at_store(path).queues[""].table.stored)
         process.send_signal(signal.SIGINT)

@@ -162,7 +162,8 @@ def test_what_a_streams_line_leaves_out_is_left_open(line: bytes, expected: Entr
         (STREAM, b'{"Data": "", "data": ""}', "it has 'data', which no message has"),
         (STREAM, b'{"Data": "", "value": ""}', "it has 'value', which no message has"),
         (STREAM, b'{"Data": "", "TimestampUTC": true}', "its TimestampUTC is not a time"),
-        (JOB, b'{"data": null}', "it has no data"),
+        (JOB, b'{"body": null}', "it has no body"),
+        (JOB, b'{"body": "", "data": ""}', "it has both body and data"),
         (JOB, b'{"data": "", "Data": ""}', "it has 'Data', which no message has"),
         (JOB, b'{"data": "", "priority": 1.5}', "its priority is not a whole number"),
         (JOURNAL, b'{"value": "", "offset": 5, "id": 5}', "it has 'id', which no message has"),
@@ -219,3 +220,9 @@ def test_lines_longer_than_a_window_are_read(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(to_lines(EntryBatch.of(written))[:-1])
     assert [entry for batch in read_lines(path) for entry in batch.entries()] == written
+
+
+@pytest.mark.parametrize("shape", [JOB, None])
+def test_a_line_of_a_priority_queue_may_call_its_body_data(shape):
+    assert entry_of(b'{"priority": 5, "data": "aGk="}', shape) == Entry(b"hi", priority=5)
+    assert entry_of(b'{"priority": 5, "body": "aGk="}', shape) == Entry(b"hi", priority=5)

@@ -66,7 +66,7 @@ EXAMPLES_DELETE = """
 ABOUT_SEND = """
 Add messages to a queue. They come from the arguments, or from stdin as they come in: a line is a message
 (without its newline) unless an option says otherwise. A line of JSON may give its own queue and priority;
-its `data` is base64. The number of messages sent is printed on stderr at the end, also after an error.
+its `body` is base64. The number of messages sent is printed on stderr at the end, also after an error.
 """
 
 EXAMPLES_SEND = """
