@@ -211,12 +211,16 @@ class NotAFileError(DiskqError, OSError):
 # --- who may use them -----------------------------------------------------------------------------
 
 
+_WAYS_OUT = (
+    "close it there first, or wait for that: wait=5.0. For several processes there are spools with "
+    "slots=True, and groups that read a stream"
+)
+
+
 class LockedError(DiskqError):
     """Another program has the files open for writing. `holder` names it, and says since when."""
 
-    def __init__(
-        self, path: str, holder: str, advice: str = "close it there first, or wait for that: wait=5.0"
-    ) -> None:
+    def __init__(self, path: str, holder: str, advice: str = _WAYS_OUT) -> None:
         super().__init__(f"{path} is in use by {holder}; {advice}")
         self.path = path
         self.holder = holder

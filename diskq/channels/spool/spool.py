@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -28,8 +28,8 @@ from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetters
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.figures import TICK, SpoolFigures, SpoolStatistics
-from diskq.engine.spool.files import SPOOL, SpoolStatus, make_or_find
-from diskq.errors import StorageFailedError
+from diskq.engine.spool.files import ADOPTING, SPOOL, SpoolStatus, is_left_behind, make_or_find
+from diskq.errors import LockedError, StorageFailedError
 from diskq.keywords import SpoolKeywords
 from diskq.options import Durability, SpoolOptions, chosen_options
 from diskq.storage.callbacks import check_async, text_of
@@ -38,10 +38,14 @@ from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import checked_wait
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair
+from diskq.storage.slots import open_slot, slots_in
 
 __all__ = ["SpoolChannel", "SpoolStatistics", "open_spool"]
 
 log = Log("spool")
+
+# Seconds between two looks at a slot that is adopted.
+_LOOK = 0.2
 
 
 class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
@@ -148,6 +152,11 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
         self._notify()
 
     @property
+    def depth(self) -> int:
+        """The number of messages that wait to be delivered, including those of the batch that is tried."""
+        return self._engine.head.depth
+
+    @property
     def dead_letters(self) -> SpoolDeadLetters:
         """The messages that could not be delivered, to be listed, replayed or removed."""
         return self._dead_letters
@@ -225,6 +234,10 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
     delivered. It may raise `Retry` and `Permanent`. Options may be given as a `SpoolOptions`, or one by one:
     `max_messages=500`.
 
+    With `slots`, any number of processes may open it: each has the first free slot below `path`, a spool of
+    its own. The slot of a dead process is taken by the next one that opens; and a living one that has no
+    messages of its own delivers those of dead ones, with `deliver` called for both at once.
+
     Leaving the block without an exception waits up to `drain_timeout` for the remaining messages. It then
     cancels `deliver`, whose batch stays; syncs, and closes the files. Messages that were not delivered are
     delivered after the next open.
@@ -271,13 +284,15 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
         deliver: Deliver,
         *,
         create: bool = True,
+        slots: bool = False,
         wait: float = 0.0,
         options: SpoolOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[SpoolKeywords],
     ) -> None:
-        self._path = as_path(path)
+        self._root = self._path = as_path(path)
         self._create = create
+        self._has_slots = slots
         self._wait = checked_wait(wait)
         check_async("deliver", deliver)
         self._deliver = deliver
@@ -286,9 +301,7 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
 
     async def _open(self) -> tuple[QueueLoop, SpoolChannel]:
         clock = self._event_loop.clock
-        parts = await self._event_loop.run_in_thread(
-            _open_files, self._fs, self._path, self._options, clock, self._create
-        )
+        parts = await self._event_loop.run_in_thread(self._open_slot, clock)
         engine, self._dead_letter_files, self._cursor = parts
         with ExitStack() as opened:  # everything is closed again if a step fails
             for part in parts:
@@ -300,6 +313,30 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
         return loop, SpoolChannel(
             loop, self._cursor, self._dead_letter_files, self._deliver, self._options, self._fs
         )
+
+    def _open_slot(self, clock: Callable[[], float]) -> tuple[Queue, DeadLetters, DeliveryCursor]:
+        def opened(path: str) -> tuple[Queue, DeadLetters, DeliveryCursor]:
+            parts = _open_files(self._fs, path, self._options, clock, self._create or self._has_slots)
+            self._path = path
+            return parts
+
+        if not self._has_slots:
+            return opened(self._root)
+        make_or_find(self._fs, self._root, create=self._create, slots=True)
+        return open_slot(self._root, opened)
+
+    async def _adopt(self, spool: SpoolChannel) -> None:
+        """Deliver what dead processes have left in their slots, while there are no messages of its own."""
+        event_loop, run = self._event_loop, self._event_loop.run_in_thread
+        while True:
+            for path in await run(slots_in, self._fs, self._root):
+                if path == self._path or spool.depth or not await run(is_left_behind, self._fs, path):
+                    continue
+                with suppress(LockedError):  # a process has it
+                    async with open_spool(path, self._deliver, options=self._options, fs=self._fs) as other:
+                        while other.depth and not spool.depth:
+                            await event_loop.sleep_for(_LOOK)
+            await event_loop.sleep_for(ADOPTING)
 
     @enable_ki_protection
     async def __aenter__(self) -> SpoolChannel:
@@ -321,6 +358,8 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
                 async with self._event_loop.open_nursery() as nursery:
                     nursery.start_soon(spool._keep_status)
                     nursery.start_soon(spool._delivery.run)
+                    if self._has_slots:
+                        nursery.start_soon(self._adopt, spool)
         except BaseException as failure:
             failure = _one_of(failure)
             log.report(

@@ -14,7 +14,7 @@ from diskq.cli.core.parsing import UsageError
 from diskq.cli.core.stdio import stderr, stdout
 from diskq.cli.core.terminal import has_rich, preview, printable, say, shown
 from diskq.cli.core.terminal import status as live_line
-from diskq.cli.spool.view import SpoolView, look_at_spool
+from diskq.cli.spool.view import SpoolView, look_at_spool, slots_of
 
 __all__ = ["status"]
 
@@ -25,13 +25,19 @@ _SECOND = 10**9
 def status(args: argparse.Namespace) -> None:
     if args.interval is not None and not args.follow:
         raise UsageError("--interval goes with --follow")
-    view = look_at_spool(args.path)
-    if args.follow:
-        _follow(args, view)
-    elif args.json:
-        stdout.print(_as_json(args.path, view))
-    else:
-        _show(args.path, view)
+    slots = slots_of(args.path)
+    if slots and args.follow:
+        raise UsageError("--follow is of one spool, and these are slots: name one of them, or use diskq top")
+    for number, path in enumerate(slots or [args.path]):
+        view = look_at_spool(path)
+        if args.follow:
+            _follow(args, view)
+        elif args.json:
+            stdout.print(_as_json(path, view))
+        else:
+            if number:
+                say("")
+            _show(path, view)
 
 
 def _follow(args: argparse.Namespace, view: SpoolView) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from diskq.cli.core.directories import check_directory
 from diskq.cli.core.parsing import CommandError
-from diskq.tools.view.spool import SpoolView, is_spool
+from diskq.tools.view.spool import SpoolView, is_spool, slots_of
 from diskq.tools.view.spool import look_at_spool as look
 
-__all__ = ["SpoolView", "check_spool", "look_at_spool"]
+__all__ = ["SpoolView", "check_spool", "look_at_spool", "slots_of"]
 
 
 def check_spool(path: str, advice: str = "") -> None:

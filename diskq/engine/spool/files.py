@@ -23,8 +23,10 @@ from diskq.storage.closing import read_small
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, join
 from diskq.storage.numbered_files import private_path
+from diskq.storage.slots import slots_in
 
 __all__ = [
+    "ADOPTING",
     "DEAD",
     "SPOOL",
     "Note",
@@ -32,6 +34,7 @@ __all__ = [
     "SpoolState",
     "SpoolStatus",
     "Trace",
+    "is_left_behind",
     "make_or_find",
     "read_note",
     "read_state",
@@ -40,6 +43,9 @@ __all__ = [
 
 SPOOL, DEAD = "spool", "dead"
 """The queues in a spool's directory: the messages to be delivered, and the dead letters."""
+
+ADOPTING = 5.0
+"""Seconds between two looks of a process for slots of dead ones."""
 
 VERSION = 1
 # More than a state that diskq wrote ever takes.
@@ -50,11 +56,11 @@ _MAGIC = b"dqspool\x01"
 _TRACED = 1024
 
 
-def make_or_find(fs: FileSystem, path: str, *, create: bool) -> None:
-    """Make a spool's directory; or, without `create`, raise NotFoundError if there is no spool."""
+def make_or_find(fs: FileSystem, path: str, *, create: bool, slots: bool = False) -> None:
+    """Make a spool's directory; without `create`, raise NotFoundError if there is no spool, or no slot."""
     if create:
         make_directories(fs, path)
-    elif not QueueFiles(fs, path, SPOOL).exist():
+    elif not (slots_in(fs, path) if slots else QueueFiles(fs, path, SPOOL).exist()):
         raise NotFoundError("spool", path)
 
 
@@ -228,6 +234,12 @@ def _status(found: dict[str, Any]) -> SpoolStatus:
 def read_state(fs: FileSystem, files: SpoolFiles) -> SpoolState | None:
     """Return the state; None if there is none, or none that can be believed. Raises OSError."""
     return SpoolState.parse(read_small(fs, files.state, _LARGEST_STATE) or b"")
+
+
+def is_left_behind(fs: FileSystem, path: str) -> bool:
+    """True if the spool at `path` has messages, or may have, unless a process has it open. Raises OSError."""
+    state = read_state(fs, SpoolFiles(path))
+    return state is not None and (state.is_open or state.status.depth > 0)
 
 
 def spool_status(path: AnyPath, *, fs: FileSystem | None = None) -> SpoolStatus | None:

@@ -25,9 +25,9 @@ from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.figures import TICK, SpoolFigures, SpoolStatistics
-from diskq.engine.spool.files import SPOOL, SpoolStatus, make_or_find
+from diskq.engine.spool.files import ADOPTING, SPOOL, SpoolStatus, is_left_behind, make_or_find
 from diskq.engine.spool.trial import FailedTry, Pace, Trial
-from diskq.errors import FullError
+from diskq.errors import DiskqError, ForkedError, FullError, LockedError
 from diskq.keywords import SpoolKeywords
 from diskq.messages import Batch
 from diskq.options import Durability, SpoolOptions, chosen_options
@@ -35,14 +35,18 @@ from diskq.storage.backoff import backoff
 from diskq.storage.callbacks import check_plain, check_result, text_of
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.lock import checked_wait
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair
+from diskq.storage.slots import open_slot, slots_in
 from diskq.storage.sync_times import DurationCounter
 
 __all__ = ["Spool", "ThreadedDeadLetters"]
 
 log = Log("spool")
 
+# Seconds between two looks at a slot that is adopted, to see whether there are messages of its own again.
+_LOOK = 0.2
 # Seconds until the next attempt after a failed read.
 _READ_AGAIN = 1.0
 
@@ -61,6 +65,7 @@ class Spool(Closing):
         deliver: Callable[[Batch], object],
         *,
         create: bool = True,
+        slots: bool = False,
         wait: float = 0.0,
         options: SpoolOptions | None = None,
         fs: FileSystem | None = None,
@@ -73,6 +78,10 @@ class Spool(Closing):
         `deliver(batch)` is called in the spool's thread with a `Batch`, in order, one at a time; when it
         returns, the batch is delivered. It may raise `Retry` and `Permanent`. It should have a timeout of
         its own: it cannot be interrupted, so `deliver_timeout` is refused, and `close` waits for it.
+
+        With `slots`, any number of processes may open it: each has the first free slot below `path`, a spool
+        of its own. The slot of a dead process is taken by the next one that opens, and its messages are also
+        delivered by a living one that has none of its own. A child of a fork opens a slot at its first `put`.
 
         `wait`: seconds for which the lock is tried while another process has it. Raises LockedError if
         another process has the spool, OSError, TypeError and ValueError.
@@ -113,21 +122,26 @@ class Spool(Closing):
             raise ValueError(
                 "deliver_timeout is for open_spool: a plain function cannot be interrupted, give it a timeout"
             )
-        self.path = as_path(path)
+        self.root = as_path(path)
         self.options = chosen
         self._deliver = deliver
-        self._fs = fs or OsFileSystem()
-        make_or_find(self._fs, self.path, create=create)
-        with contextlib.ExitStack() as opened:
-            self._queue = opened.enter_context(
-                Queue(self.path, SPOOL, wait=wait, options=chosen.queue, fs=self._fs)
-            )
-            letters = opened.enter_context(DeadLetters(self.path, fs=self._fs))
-            self._cursor = opened.enter_context(DeliveryCursor(self._fs, self.path, self._queue.steps))
-            self._files = opened.pop_all()
-        self._letters = letters
-        self._pace = Pace(chosen)
-        self._trial = Trial(self._cursor, chosen, self._pace, TimeoutError)
+        self._given_fs = fs
+        self._create = create
+        self._wait_for_lock = checked_wait(wait)
+        self._has_slots = slots
+        self._reopening = threading.Lock()
+        self._begin(fs or OsFileSystem())
+
+    def _begin(self, fs: FileSystem) -> None:
+        """Open the files, in a slot if there are slots, and begin to deliver."""
+        self._fs = fs
+        if self._has_slots:
+            make_or_find(fs, self.root, create=self._create, slots=True)
+            letters = open_slot(self.root, self._open_files)
+        else:
+            letters = self._open_files(self.root)
+        self._pace = Pace(self.options)
+        self._trial = Trial(self._cursor, self.options, self._pace, TimeoutError)
         self._figures = SpoolFigures(
             self._queue.steps, self._cursor, letters, self._trial, self._pace, self._fs
         )
@@ -140,8 +154,32 @@ class Spool(Closing):
         self._barriers = DurationCounter()
         self._status_at = -math.inf  # when the status was written last
         self._written: tuple[SpoolStatus, QueuePosition] | None = None
+        self._adopt_at = now()  # when to look for slots of dead processes
         self._thread = threading.Thread(target=self._run, name=f"diskq delivers {self.path}", daemon=True)
         self._thread.start()
+
+    def _open_files(self, path: str) -> DeadLetters:
+        wait = 0.0 if self._has_slots else self._wait_for_lock
+        make_or_find(self._fs, path, create=self._create or self._has_slots)
+        with contextlib.ExitStack() as opened:
+            self._queue = opened.enter_context(
+                Queue(path, SPOOL, wait=wait, options=self.options.queue, fs=self._fs)
+            )
+            letters = opened.enter_context(DeadLetters(path, fs=self._fs))
+            self._cursor = opened.enter_context(DeliveryCursor(self._fs, path, self._queue.steps))
+            self._files = opened.pop_all()
+        self.path = path
+        """The directory of its files: with slots, that of the slot."""
+        return letters
+
+    def _reopen(self) -> None:
+        """Open a slot of its own, in a child of a fork: what it inherited is its parent's."""
+        with self._reopening:
+            try:
+                with self._queue.guard:
+                    return  # another thread has done it
+            except ForkedError:
+                self._begin(self._given_fs or OsFileSystem())
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open" if self._failure is None else "failed"
@@ -162,15 +200,28 @@ class Spool(Closing):
         Returns when it is as durable as `durability` (by default the queue options') says. Where delivery
         has ended by an error, messages are accepted all the same: the next open delivers them.
         """
-        self._queue.put(body, block, timeout, durability=durability)
+        try:
+            self._queue.put(body, block, timeout, durability=durability)
+        except ForkedError:
+            if not self._has_slots:
+                raise
+            self._reopen()
+            self._queue.put(body, block, timeout, durability=durability)
 
     def put_nowait(self, body: Body, *, durability: Durability | None = None) -> None:
         """Accept a message as `put`, without waiting for space."""
-        self._queue.put(body, False, durability=durability)
+        self.put(body, False, durability=durability)
 
     def put_many(self, messages: Iterable[Body], *, durability: Durability | None = None) -> None:
         """Accept messages next to each other, in order. As `Queue.put_many`."""
-        self._queue.put_many(messages, durability=durability)
+        messages = list(messages)
+        try:
+            self._queue.put_many(messages, durability=durability)
+        except ForkedError:
+            if not self._has_slots:
+                raise
+            self._reopen()
+            self._queue.put_many(messages, durability=durability)
 
     def sync(self) -> None:
         """Return when all accepted messages, and all deliveries, are on stable storage. As `Queue.sync`."""
@@ -297,6 +348,11 @@ class Spool(Closing):
         was_idle = not head.depth
         while not head.depth and not self._is_closing:
             due = self._keep_status()
+            if self._has_slots:
+                if self._adopt_at <= now():
+                    self._adopt()
+                left = max(0.0, self._adopt_at - now())
+                due = left if due is None else min(due, left)
             line.wait(lambda: True if head.depth or self._is_closing else None, due)
         if self._is_closing:
             raise _SpoolCloses
@@ -308,6 +364,21 @@ class Spool(Closing):
             line.wait(lambda: True if head.depth >= most or self._is_closing else None, linger)
             if self._is_closing:
                 raise _SpoolCloses
+
+    def _adopt(self) -> None:
+        """Deliver what dead processes have left in their slots, while there are no messages of its own."""
+        for path in slots_in(self._fs, self.root):
+            if path == self.path or not is_left_behind(self._fs, path):
+                continue
+            try:
+                with Spool(path, self._deliver, options=self.options, fs=self._fs) as other:
+                    while not (self._is_closing or self._queue.depth or other.drained(_LOOK)):
+                        pass
+            except LockedError:
+                pass  # a process has it
+            except (DiskqError, OSError) as failure:
+                self._trial.complain(failure)
+        self._adopt_at = now() + ADOPTING
 
     def _deliver_batch(self) -> None:
         steps, cursor, options = self._queue.steps, self._cursor, self.options

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from diskq.engine.spool.files import DEAD, SPOOL, SpoolFiles, SpoolStatus, read_state
 from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.storage.lock import Holder
+from diskq.storage.slots import slots_in
 from diskq.tools.view.queue import QueueView, look, queue_names
 
-__all__ = ["SpoolView", "is_spool", "look_at_spool"]
+__all__ = ["SpoolView", "is_spool", "look_at_spool", "slots_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,12 @@ class SpoolView:
 def is_spool(path: str) -> bool:
     """True if there is a spool in the directory `path`. Raises OSError."""
     return SPOOL in queue_names(path) or read_state(OsFileSystem(), SpoolFiles(path)) is not None
+
+
+def slots_of(path: str, *, fs: FileSystem | None = None) -> list[str]:
+    """Return the spools in the slots below `path`, unless there is one in it. Raises OSError."""
+    slots = slots_in(fs or OsFileSystem(), path)
+    return [] if not slots or is_spool(path) else [slot for slot in slots if is_spool(slot)]
 
 
 def look_at_spool(path: str, *, fs: FileSystem | None = None, opens: bool = True) -> SpoolView:

@@ -1,0 +1,168 @@
+# Spools with slots. Law: any number of processes put at the same time, each has a slot of its own, and what a
+# dead process has accepted is delivered by another one.
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+import diskq
+from diskq.engine.spool import spool as spool_module
+from diskq.tools.stores import stores_at
+from diskq.tools.view.spool import slots_of
+
+LONG = 20.0
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < end, "too late"
+        time.sleep(0.01)
+
+
+def down(batch: diskq.Batch) -> None:
+    raise ConnectionError
+
+
+def test_each_one_that_opens_has_the_first_free_slot(tmp_path: Path) -> None:
+    def opened() -> diskq.Spool:
+        return diskq.Spool(tmp_path / "s", lambda batch: None, slots=True)
+
+    with opened() as one, opened() as two:
+        assert [one.path, two.path] == [f"{tmp_path}/s/slot.000", f"{tmp_path}/s/slot.001"]
+        one.close()
+        with opened() as three:
+            assert three.path == one.path
+    assert slots_of(f"{tmp_path}/s") == [f"{tmp_path}/s/slot.000", f"{tmp_path}/s/slot.001"]
+    assert {store.path for store in stores_at(tmp_path / "s") if store.kind == "spool"} == set(
+        slots_of(f"{tmp_path}/s")
+    )
+
+
+def test_the_next_one_that_opens_delivers_what_is_in_its_slot(tmp_path: Path) -> None:
+    got: list[bytes] = []
+    with diskq.Spool(tmp_path / "s", down, slots=True) as spool:
+        spool.put(b"1")
+    with diskq.Spool(tmp_path / "s", got.extend, slots=True) as spool:
+        assert spool.drained(LONG)
+    assert got == [b"1"]
+
+
+def test_an_idle_one_delivers_what_another_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_module, "ADOPTING", 0.05)
+    got: list[bytes] = []
+    with diskq.Spool(tmp_path / "s", got.extend, slots=True) as idle:
+        with diskq.Spool(tmp_path / "s", down, slots=True) as other:
+            assert other.path != idle.path
+            other.put_many([b"1", b"2"])
+        until(lambda: got == [b"1", b"2"])
+        idle.put(b"3")
+        until(lambda: got == [b"1", b"2", b"3"])
+
+
+async def test_an_idle_channel_delivers_what_a_spool_has_left(tmp_path: Path) -> None:
+    got: list[bytes] = []
+
+    async def deliver(batch: diskq.Batch) -> None:
+        got.extend(batch)
+
+    with (
+        diskq.Spool(tmp_path / "s", down, slots=True) as first,
+        diskq.Spool(tmp_path / "s", down, slots=True) as o,
+    ):
+        first.put(b"0")
+        o.put_many([b"1", b"2"])
+    async with diskq.open_spool(tmp_path / "s", deliver, slots=True):
+        await trio.to_thread.run_sync(until, lambda: len(got) == 3)
+    assert sorted(got) == [b"0", b"1", b"2"]
+
+
+def _put_in_a_child(spool: diskq.Spool) -> None:
+    spool.put(b"child %d" % os.getpid())
+    spool.drained(LONG)
+    os._exit(0)
+
+
+def test_a_child_of_a_fork_has_a_slot_of_its_own(tmp_path: Path) -> None:
+    def deliver(batch: diskq.Batch) -> None:
+        with (tmp_path / "got").open("ab") as file:
+            file.writelines(body + b"\n" for body in batch)
+
+    with diskq.Spool(tmp_path / "s", deliver, slots=True) as spool:
+        spool.put(b"parent")
+        context = multiprocessing.get_context("fork")
+        children = [context.Process(target=_put_in_a_child, args=(spool,)) for _ in range(3)]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(LONG)
+        spool.put(b"parent again")
+        assert spool.drained(LONG)
+    lines = (tmp_path / "got").read_bytes().splitlines()
+    assert sorted(lines) == sorted(
+        [b"parent", b"parent again", *(b"child %d" % (each.pid or 0) for each in children)]
+    )
+
+
+WORKER = """
+import sys, diskq
+def deliver(batch):
+    with open(sys.argv[2], "ab", buffering=0) as file:
+        file.write(b"".join(body + b"\\n" for body in batch))
+with diskq.Spool(sys.argv[1], deliver, slots=True, max_messages=1) as spool:
+    for number in range(100_000):
+        spool.put(b"%s-%d" % (sys.argv[3].encode(), number))
+        sys.stdout.write("%s-%d\\n" % (sys.argv[3], number))
+        sys.stdout.flush()
+"""
+
+
+@pytest.mark.slow
+def test_workers_that_are_killed_lose_nothing_and_repeat_one_message_each_at_most(tmp_path: Path) -> None:
+    chance, accepted, kills = random.Random(1), list[bytes](), 12
+    running: list[subprocess.Popen[bytes]] = []
+    outs: list[Path] = []
+    for _ in range(kills):
+        while len(running) < 4:
+            outs.append(tmp_path / f"out{len(outs)}")
+            command = [
+                sys.executable,
+                "-c",
+                WORKER,
+                str(tmp_path / "s"),
+                str(tmp_path / "got"),
+                f"w{len(outs)}",
+            ]
+            with outs[-1].open("wb") as file:
+                running.append(subprocess.Popen(command, stdout=file))
+        until(lambda: all(out.stat().st_size for out in outs))
+        time.sleep(chance.random() / 5)
+        victim = running.pop(chance.randrange(4))
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+    for worker in running:
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    for out in outs:
+        accepted += out.read_bytes().split(b"\n")[:-1]
+    for slot in slots_of(str(tmp_path / "s")):
+        rest: list[bytes] = []
+        with diskq.Spool(slot, rest.extend) as spool:
+            assert spool.drained(LONG)
+        with (tmp_path / "got").open("ab") as got:
+            got.writelines(body + b"\n" for body in rest)
+    found = Counter((tmp_path / "got").read_bytes().split())
+    assert not set(accepted) - set(found), "lost"
+    assert sum(found.values()) - len(found) <= kills + 3
