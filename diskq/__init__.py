@@ -331,5 +331,21 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+_ENGINES = (
+    "Journal",
+    "JournalReader",
+    "PriorityStore",
+    "Queue",
+    "QueueWork",
+    "Spool",
+    "Stream",
+    "StreamReader",
+)
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """What a program begins with: openers, engines, options and errors. `__all__` has all public names."""
+    shown = [name for name in __all__ if name.startswith("open_") or name.endswith(("Error", "Options"))]
+    return sorted(
+        [*shown, *_ENGINES, "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"]
+    )
