@@ -331,6 +331,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+_NOT_BY_THEIR_ENDING = ("EndOfChannel", "Permanent", "Retry", "WouldBlock")
 _ENGINES = (
     "Journal",
     "JournalReader",
@@ -346,6 +347,5 @@ _ENGINES = (
 def __dir__() -> list[str]:
     """What a program begins with: openers, engines, options and errors. `__all__` has all public names."""
     shown = [name for name in __all__ if name.startswith("open_") or name.endswith(("Error", "Options"))]
-    return sorted(
-        [*shown, *_ENGINES, "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"]
-    )
+    always = ("__all__", "__doc__", "__file__", "__name__", "__path__", "__version__")
+    return sorted([*shown, *_NOT_BY_THEIR_ENDING, *_ENGINES, *always])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+import diskq
 from diskq.engine.journal.journal import Journal
 from diskq.engine.priority.store import PriorityStore
 from diskq.engine.queue.fifo_queue import Queue
@@ -75,3 +76,15 @@ def test_an_open_one_shows_what_it_is_and_few_objects_of_its_inside(kind: type[C
     inside = {"guard"} if kind is StreamReader else INSIDE
     with OPENED[kind](fs) as opened:
         assert public(dir(opened)) - public(dir(kind)) == {*FACTS[kind].split(), *inside}
+
+
+def is_named_by_another(of: type) -> bool:
+    """True for errors and text, whose names are Python's."""
+    return issubclass(of, (BaseException, str))
+
+
+@pytest.mark.parametrize("name", diskq.__all__)
+def test_no_public_class_shows_more_names_than_one_can_remember(name: str) -> None:
+    of = getattr(diskq, name)
+    if isinstance(of, type) and not is_named_by_another(of):
+        assert len(public(dir(of)) - {"count", "index"}) <= MOST
