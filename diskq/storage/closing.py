@@ -16,7 +16,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from diskq.errors import ForkedError
 from diskq.storage.fs import FileSystem, holds_descriptors
@@ -67,6 +67,11 @@ class Closing(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close it. Idempotent."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} cannot be passed to another process: pass its path, and open it there"
+        )
 
     def __enter__(self) -> Self:
         return self

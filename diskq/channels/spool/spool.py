@@ -81,6 +81,10 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
         self._figures = SpoolFigures(self._engine, cursor, dead_letters, delivery.trial, delivery.pacing, fs)
         loop.on_empty = self._note_empty
 
+    def __repr__(self) -> str:
+        state = "closed" if self._is_over else "open"
+        return f"<SpoolChannel {self._cursor.path!r}: {self.depth} messages, {state}>"
+
     # --- sending ----------------------------------------------------------------------------------
     # No coroutines of their own: one layer between the user and the queue is enough.
 

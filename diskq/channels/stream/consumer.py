@@ -74,6 +74,11 @@ class StreamConsumer(CommittingReceiver[Message]):
     def _not_here(self, index: int) -> str:
         return f"partition {index} is not one that this member of the group has claimed"
 
+    def __repr__(self) -> str:
+        parts = ", ".join(map(str, sorted(self._tail.parts))) or "none"
+        state = "closed" if self._is_closed else "open"
+        return f"<StreamConsumer {self._subscription.stream.path!r}: partitions {parts}, {state}>"
+
     # --- the consumer as a whole ------------------------------------------------------------------
 
     @enable_ki_protection

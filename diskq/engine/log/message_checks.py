@@ -12,6 +12,8 @@ def as_body(body: object, what: str = "a message") -> bytes:
     """Return `body` as bytes. Raises TypeError if it is not bytes, bytearray or memoryview."""
     if not isinstance(body, (bytes, bytearray, memoryview)):
         hint = "; encode it first" if isinstance(body, str) else ""
+        if isinstance(body, int):
+            hint = "; several messages are a list: is this one, which a call for one message takes?"
         raise TypeError(f"{what} is bytes, not {type(body).__name__}{hint}")
     return bytes(body)
 
