@@ -591,8 +591,14 @@ class CommitLoop(ABC, Generic[E]):
                         self.task.ring(self)
                     else:
                         self.cadence = Cadence.LONE if len(woken) == 1 else Cadence.SHARED
-                if not sync.is_of_log:
-                    self._wake_syncing(number, sync, is_replaced)
+                if not sync.is_of_log and self._syncs_again(is_replaced):
+                    # The tasks that wait for everything wait for the next one.
+                    self._wants_barrier = self._wants_metadata = True
+                elif not sync.is_of_log:
+                    while self._syncing and self._syncing.first <= number:
+                        full = self._not_durable(sync, is_replaced)
+                        result = outcome.Error(type(full)(full.path, full.reason)) if full else NOTHING
+                        self._syncing.wake_first(result)
                 self._after()
                 if self._begin_syncs():
                     self._narrow_gates()
@@ -603,16 +609,6 @@ class CommitLoop(ABC, Generic[E]):
                 self._break(failure)
         if self.is_closing or self._failure is not None:
             self.task.ring(self)  # the loop is to end
-
-    def _wake_syncing(self, number: int, sync: Sync, is_replaced: bool) -> None:
-        """Wake the tasks that waited for everything, if the sync of the files covers everything."""
-        if self._syncs_again(is_replaced):
-            self._wants_barrier = self._wants_metadata = True  # these tasks wait for the next one
-            return
-        while self._syncing and self._syncing.first <= number:
-            full = self._not_durable(sync, is_replaced)
-            result = outcome.Error(type(full)(full.path, full.reason)) if full else NOTHING
-            self._syncing.wake_first(result)
 
     def _syncs_again(self, is_replaced: bool) -> bool:
         """True if another sync may succeed in what found no space in this one."""

@@ -80,11 +80,6 @@ class Line(OrderedDict[Task, Tag]):
         else:
             self._event_loop.wake(task, result)
 
-    def wake_until(self, most: Tag) -> None:
-        """Wake tasks from the front as long as their tags are at most `most`."""
-        while self and next(iter(self.values())) <= most:  # type: ignore[operator]
-            self._event_loop.wake(self.popitem(last=False)[0])
-
     def dismiss(self, tasks: Iterable[Task], why: str) -> None:
         """Wake those of `tasks` that are in line with ClosedResourceError: their handle was closed."""
         for task in tasks:

@@ -198,13 +198,10 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
                 return True
             queue.check_room(sending.count)
         if self.engine.obstacle(sending.size):
-            self._wait_for_sync()
+            self._waits_for_sync = True
+            self._ask_for_barrier()  # it frees space
             return True
         return False
-
-    def _wait_for_sync(self) -> None:
-        self._waits_for_sync = True
-        self._ask_for_barrier()  # it frees space
 
     def _accepted(self, sending: RecordSending) -> None:
         self._after_on(sending.lines)

@@ -130,16 +130,11 @@ class QueueLoop(AdmittingLoop[QueueSteps, Sending]):
             self._after()  # it writes them
         if self._receivers:
             return self._pass_on(bodies)
-        return len(bodies) == 1 and not self.engine.has_tier and self._stage(bodies[0])
-
-    def _stage(self, body: Any) -> bool:
-        """Stage a message on the write-ahead log: the fast path has written the first one of this slice.
-
-        The next ones are staged, too, and written together with it when the running task lets others run: the
-        loop, which was woken, is among them.
-        """
-        if not self.engine.tail.stage(body):
+        if len(bodies) != 1 or self.engine.has_tier or not self.engine.tail.stage(bodies[0]):
             return False
+        # The fast path has written the first message of this slice; this one waits on the write-ahead log, as
+        # the next ones will. All are written together when the running task lets others run, the loop among
+        # them.
         self._ask_for_flush()
         return True
 

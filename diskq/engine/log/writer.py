@@ -370,11 +370,8 @@ class LogWriter(Synced, Dropped):
     def flush(self) -> None:
         """Write everything accepted that is not yet written. Raises DiskFullError, OSError."""
         self.check_usable()
-        self._flush(self._format.flush)
-
-    def _flush(self, flush: Callable[[], None]) -> None:
         try:
-            flush()
+            self._format.flush()
         except OSError as failure:
             self.append_failed(failure)
 
