@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import trio
@@ -19,7 +18,7 @@ from diskq.testing import CrashFS
 from tests.docs.documents import ROOT, hex_block
 from tests.docs.test_format_nsq import castagnoli
 from tests.engine.queues import contents, disk
-from tests.reference import nsq_oracle
+from tests.reference import log_oracle, nsq_oracle
 
 DOCUMENT = ROOT / "docs/format/log.md"
 REDO = "/q/.diskq/events.redo"
@@ -46,31 +45,10 @@ def header_of(content: bytes) -> Header:
     return Header(*fields)
 
 
-class Entry(NamedTuple):
-    size: int
-    number: int
-    sequence: int
-    floor: int
-    parts: list[tuple[int, int, int, int, bytes]]
-
-
-def parts_of(content: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
-    at = 0
-    while len(content) - at >= 32:
-        group, kind, file, position, length, pad = struct.unpack_from("<IIqqII", content, at)
-        assert pad == 0
-        at += 32
-        end = len(content) if length == 0xFFFF_FFFF else at + length
-        yield group, kind, file, position, content[at:end]
-        at = end
-    assert not any(content[at:])
-
-
-def entry_of(content: bytes) -> Entry:
-    size, crc, number, sequence, floor, check = struct.unpack_from("<IIQQQQ", content)
-    assert check == castagnoli(content[8:32])
-    assert crc == castagnoli(content[8:32] + content[40:size])
-    return Entry(size, number, sequence, floor, list(parts_of(content[40:size])))
+def entry_of(content: bytes) -> log_oracle.Entry:
+    entry = log_oracle.entry_at(content)
+    assert entry is not None
+    return entry
 
 
 def synced() -> CrashFS:

@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
+from diskq._native.core.append_buffer import WAL_ENTRY
+from diskq._native.core.log_entry import encode_entry
 from diskq._native.hub import wire as hubwire
 from diskq._native.journal import codec as journal_codec
 from diskq._native.priority import codec as priority_codec
@@ -32,8 +34,12 @@ from diskq.engine.stream.transactions.transaction import Intent, PartitionShare
 from diskq.errors import CorruptionError, UnsupportedFormatError
 from diskq.storage.fs import Stamp
 from diskq.storage.lock import holder_of, read_holder
+from diskq.storage.log import format as log_format
+from diskq.storage.log.entries import LogHeader
 from diskq.storage.status_file import DiskBound, StatusNote
+from diskq.storage.write_ahead_log import holds_nothing, read_wal, rows_on
 from tests.engine.ram import RamFS
+from tests.reference import log_oracle
 from tests.torture import vouching
 
 __all__ = ["DECODERS", "Decoder"]
@@ -252,7 +258,50 @@ def times(data: bytes) -> None:
         timestamps.from_text(data.decode())
 
 
+def log_entries(data: bytes) -> None:
+    for number in (7, int.from_bytes(data[8:16], "little")):
+        head = log_format.head_at(number, data, 0)
+        entry = None if head is None else log_format.entry_of(head, data, 0)
+        judged = log_oracle.entry_at(data)
+        if judged is not None and judged.number == number:
+            assert entry is not None
+            assert entry == (judged.sequence, tuple(judged.parts))
+        else:
+            assert entry is None
+
+
+def redo_logs(data: bytes) -> None:
+    with contextlib.suppress(UnsupportedFormatError):
+        found = log_format.read_redo(RamFS({"/redo": data}), "/redo")
+        for entry in () if found is None else found.entries:
+            assert all(part.content in data for part in entry.parts)
+
+
+def write_ahead_logs(data: bytes) -> None:
+    with contextlib.suppress(UnsupportedFormatError):
+        fs = RamFS({"/wal": data})
+        waiting = read_wal(fs, "/wal")
+        assert waiting is None or waiting.content in data
+        assert waiting is None or not holds_nothing(fs, "/wal")
+        assert all(row.start < row.end for row in rows_on(fs, "/wal", 0))
+
+
 # --- what is right ----------------------------------------------------------------------------------
+
+
+def _redo_log() -> bytes:
+    header = log_format.encode_header(LogHeader(log_format.SYNCED, 7, b"", 4096, 2, 512))
+    entries = b"".join(encode_entry(7, number, 1, [(0, 0, 0, 8, b"message")]) for number in (1, 2, 3))
+    return header.ljust(4096 - 128, b"\0") + header + entries.ljust(2 * 512, b"\0")
+
+
+def _write_ahead_log(kib: int) -> bytes:
+    size = kib * 1024
+    boot = RamFS({}).identity().boot_id.encode()
+    areas = (1, size - WAL_ENTRY) if kib == 64 else (0, 0)
+    header = log_format.encode_header(LogHeader(log_format.WRITTEN, 7, boot, WAL_ENTRY, *areas))
+    entry = encode_entry(7, 1, 1, [(0, 0, 0, 8, b"message")]) if kib == 64 else b""
+    return (header.ljust(WAL_ENTRY - 128, b"\0") + header + entry).ljust(size, b"\0")
 
 
 def _journal() -> list[bytes]:
@@ -364,5 +413,11 @@ DECODERS: dict[str, Decoder] = {
         ],
         store_settings,
     ),
+    "log entries": Decoder(
+        [encode_entry(7, 1, 1, [(0, 0, 0, 8, b"message"), (0, 1, 0, 24, b"row")]), encode_entry(7, 2, 3, [])],
+        log_entries,
+    ),
+    "redo logs": Decoder([_redo_log()], redo_logs),
+    "write-ahead logs": Decoder([_write_ahead_log(4), _write_ahead_log(64)], write_ahead_logs),
     "times": Decoder([b"2013-07-04T10:00:00.000001Z", b"1700000000", b"-1h30m"], times),
 }

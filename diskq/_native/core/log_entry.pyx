@@ -87,7 +87,7 @@ def decode_parts(bytes content):
     cdef list parts = []
     while at <= size - PART:
         length = get_u32_le(data + at + 24)
-        end = size if length == <uint32_t> TO_THE_END else min(size, at + PART + <Py_ssize_t> length)
+        end = at + PART + <Py_ssize_t> length if length <= <size_t> (size - at - PART) else size
         parts.append(
             (
                 get_u32_le(data + at),
