@@ -12,11 +12,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from diskq.distribution import install_command
+from diskq.spark.versions import imports_explained
 
 if TYPE_CHECKING:
     from diskq.spark.errors import DiskqSparkError as DiskqSparkError, Fault as Fault, classify as classify
     from diskq.spark.java import JavaNotFoundError as JavaNotFoundError, ensure_java as ensure_java
+    from diskq.spark.lag import offsets_behind as offsets_behind
     from diskq.spark.reading import read as read
     from diskq.spark.sessions import session as session
     from diskq.spark.source import FORMAT as FORMAT, register as register
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "errors": ("DiskqSparkError", "Fault", "classify"),
     "java": ("JavaNotFoundError", "ensure_java"),
+    "lag": ("offsets_behind",),
     "reading": ("read",),
     "sessions": ("session",),
     "source": ("FORMAT", "register"),
@@ -37,13 +39,8 @@ __all__ = sorted(name for names in _HOMES.values() for name in names)
 def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
-            try:
+            with imports_explained():
                 found = importlib.import_module(f"{__name__}.{module}")
-            except ModuleNotFoundError as error:
-                if error.name not in ("pyspark", "pyarrow"):
-                    raise
-                sentence = f"diskq.spark needs {error.name}: `{install_command('spark')}`"
-                raise ModuleNotFoundError(sentence, name=error.name) from None
             return getattr(found, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -93,7 +93,10 @@ class DiskqDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from diskq.spark.options import ReadOptions
         from diskq.spark.schema import check_projection
-        from diskq.spark.streaming import DiskqStreamReader
+        from diskq.spark.versions import imports_explained
+
+        with imports_explained():
+            from diskq.spark.streaming import DiskqStreamReader
 
         options = ReadOptions.parse(self.options, is_streaming=True)
         check_projection(schema, _kinds_of(options))

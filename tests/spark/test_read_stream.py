@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from diskq.spark import classify
+from diskq.spark import classify, offsets_behind
 from diskq.spark.schema import SCHEMA
 from tests.spark.readers import numbers, write
 
@@ -46,6 +46,8 @@ def test_each_message_comes_once_over_runs_rates_and_new_partitions(spark, path)
     write(path, 60, partitions=2)
     progress = run(spark, path, maxOffsetsPerTrigger=40).recentProgress
     assert [each["numInputRows"] for each in progress if each["numInputRows"]] == [40, 20]
+    behind = [offsets_behind(each) for each in progress if each["numInputRows"]]
+    assert behind == [{("clicks", 0): 10, ("clicks", 1): 10}, {("clicks", 0): 0, ("clicks", 1): 0}]
     write(path, 90, start=60, partitions=3)
     moved = path.rename(path.parent / "taps")
     run(spark, moved, minPartitions=5)

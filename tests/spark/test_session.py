@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 
 import pytest
 
@@ -156,6 +157,21 @@ def test_without_pyspark_the_sentence_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
     told = "ModuleNotFoundError: diskq.spark needs pyspark: `pip install 'diskqueue[spark]'`"
     assert done.stderr.splitlines()[-1] == told
+
+
+TOO_OLD = """
+import sys
+import pyspark.sql.datasource as found
+del found.DataSourceStreamArrowWriter
+import diskq.spark
+diskq.spark.register
+"""
+
+
+def test_with_a_pyspark_that_is_too_old_the_sentence_says_which_one_is_needed():
+    done = subprocess.run([sys.executable, "-c", TOO_OLD], capture_output=True, text=True)
+    told = f"ImportError: diskq.spark needs PySpark 4.2 or newer, and {version('pyspark')} is installed: "
+    assert done.stderr.splitlines()[-1] == f"{told}`pip install 'diskqueue[spark]'`"
 
 
 def test_the_package_itself_imports_neither_spark_nor_arrow():

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+
+from diskq.spark.lag import offsets_behind
 
 __all__ = ["BatchTally", "PipelineProgress", "Progress", "Watch", "run_query", "watched"]
 
@@ -70,7 +71,8 @@ class BatchTally:
             rows = report["numInputRows"]
             self.messages += rows
             self.batches += rows > 0
-            self.lag = _lag(report["sources"])
+            behind = offsets_behind(report)
+            self.lag = None if behind is None else sum(behind.values())
             operators = report["stateOperators"]
             self.late += sum(state["numRowsDroppedByWatermark"] for state in operators)
             self.closed += sum(state["numRowsRemoved"] for state in operators)
@@ -98,25 +100,6 @@ def run_query(query: StreamingQuery, watch: Watch | None) -> BatchTally:
             query.stop()
     tally.add(query.recentProgress)
     return tally
-
-
-def _lag(sources: list[Any]) -> int | None:
-    """Return the number of messages after the end of the last batch."""
-    lag = 0
-    for source in sources:
-        done, latest = _places(source["endOffset"]), _places(source["latestOffset"])
-        if latest is None or done is None:
-            return None
-        lag += sum(max(0, offset - done.get(part, 0)) for part, offset in latest.items())
-    return lag
-
-
-def _places(text: Any) -> dict[tuple[str, str], int] | None:
-    try:
-        streams = (json.loads(text) if isinstance(text, str) else text)["streams"]
-        return {(topic, part): n for topic, at in streams.items() for part, n in at["partitions"].items()}
-    except (TypeError, ValueError, KeyError, AttributeError):
-        return None
 
 
 # --- batches --------------------------------------------------------------------------------------
