@@ -57,7 +57,7 @@ def test_it_is_read_as_the_text_says() -> None:
     assert known.tried == {(0, 14): Tried(1, 1_700_000_060.0, 60.0)}
     with diskq.Queue("/q", "jobs", fs=fs) as queue, diskq.QueueWork(queue) as work:
         assert [(lease.body, lease.attempts) for lease in work.get_many(9)] == [(b"one", 2), (b"four", 1)]
-        assert work.next_due() == 60.0
+        assert work._next_due() == 60.0
 
 
 def test_every_promise_names_its_proof() -> None:

@@ -124,7 +124,7 @@ class Work(SharedQueue):
         return [lease.body for lease in leases]
 
     def look(self) -> object:
-        return self.work.has_message()
+        return self.work._has_message()
 
 
 class Stream(Shared):

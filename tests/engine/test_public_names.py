@@ -88,3 +88,20 @@ def test_no_public_class_shows_more_names_than_one_can_remember(name: str) -> No
     of = getattr(diskq, name)
     if isinstance(of, type) and not is_named_by_another(of):
         assert len(public(dir(of)) - {"count", "index"}) <= MOST
+
+
+def test_one_act_of_the_work_on_a_queue_has_one_public_name() -> None:
+    calls = {
+        "get",
+        "get_many",
+        "get_nowait",
+        "ack",
+        "nack",
+        "release",
+        "task_done",
+        "join",
+        "statistics",
+        "close",
+    }
+    for_the_queue = {"head", "kept", "done", "give_up", "settle", "abandon"}
+    assert public(dir(diskq.QueueWork)) == calls | for_the_queue

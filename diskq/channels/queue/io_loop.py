@@ -235,7 +235,7 @@ class QueueLoop(AdmittingLoop[QueueSteps, Sending]):
 
     def _has_message(self) -> bool:
         if self.work is not None:
-            return self.work.has_message()
+            return self.work._has_message()
         has_message = self.engine.head.has_message()
         if not has_message and self.on_empty is not None:
             self.on_empty()
@@ -374,7 +374,7 @@ class QueueLoop(AdmittingLoop[QueueSteps, Sending]):
         if self._is_leased:
             engine.gate_out.left = 0
         if self.work is not None:
-            self._set_alarm(self.work.next_due() if self._receivers else math.inf)
+            self._set_alarm(self.work._next_due() if self._receivers else math.inf)
         if self.gathering.batch is not None:
             engine.gate_in.left = 0  # these go first
         if self._is_full and not self._writer.is_flushed:

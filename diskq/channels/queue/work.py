@@ -91,13 +91,13 @@ class QueueWorkChannel(LeasingHandle[Lease]):
         try:
             yield lease
         except BaseException as failure:
-            if self._engine.holds(lease):
+            if self._engine._holds(lease):
                 if _is_only(self._loop.event_loop.cancelled, failure):
                     self.release(lease)
                 else:
                     self.nack(lease)
             raise
-        if self._engine.holds(lease) or self._is_over:
+        if self._engine._holds(lease) or self._is_over:
             self.ack(lease)
 
     def _size_of(self, taken: Lease) -> int:
@@ -114,7 +114,7 @@ class QueueWorkChannel(LeasingHandle[Lease]):
         return self._waiting(self._loop.take(self._want(max_messages, max_bytes)))
 
     def _want(self, max_messages: int, max_bytes: int) -> Callable[[], list[Lease] | None]:
-        return lambda: self._engine.fetch(max_messages, max_bytes) or None
+        return lambda: self._engine._fetch(max_messages, max_bytes) or None
 
     # --- ending leases ----------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class QueueWorkChannel(LeasingHandle[Lease]):
         `sync()` waits for it). Raises LeaseError if one of the leases has ended, and nothing is done then;
         TypeError, trio.BrokenResourceError.
         """
-        self._loop.do_work(lambda: self._engine.acknowledge(leases))
+        self._loop.do_work(lambda: self._engine._acknowledge(leases))
 
     @enable_ki_protection
     def nack(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
@@ -137,7 +137,7 @@ class QueueWorkChannel(LeasingHandle[Lease]):
         come before all messages that were never handed out. Raises as `ack`; ValueError for a delay below 0
         or above 49 days; and the errors of `exhausted`, after which the messages are given back.
         """
-        self._loop.do_work(lambda: self._engine.give_back(leases, delay))
+        self._loop.do_work(lambda: self._engine._give_back(leases, delay))
 
     @enable_ki_protection
     def release(self, leases: Lease | Iterable[Lease]) -> None:

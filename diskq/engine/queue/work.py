@@ -258,7 +258,7 @@ class QueueWork(Closing):
             with self.guard:
                 if self.guard.depth > 1:
                     return None  # a call within a call: nobody could put meanwhile
-                due = self.next_due()
+                due = self._next_due()
                 until_due = max(0.0, due - self._queue.log.clock())
             left = min(until_due, max(0.0, end - now()))
             found = line.wait(partial(self._look, due), None if left == math.inf else left)
@@ -271,7 +271,7 @@ class QueueWork(Closing):
     def _look(self, due: float) -> Lease | float | None:
         """Return the next message, or when the next delayed one is due if that is before `due`."""
         lease = self._get_one()
-        if lease is None and (sooner := self.next_due()) < due:
+        if lease is None and (sooner := self._next_due()) < due:
             return sooner
         return lease
 
@@ -285,10 +285,10 @@ class QueueWork(Closing):
         """
         self._check()
         self._sync_if_due()
-        return self.fetch(max_messages, max_bytes)
+        return self._fetch(max_messages, max_bytes)
 
     @exclusive
-    def fetch(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
+    def _fetch(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
         """Return messages as `get_many`, leaving the sync policy to the caller."""
         self._check()
         self._wake_delayed()
@@ -328,7 +328,7 @@ class QueueWork(Closing):
         return leases
 
     @exclusive
-    def has_message(self) -> bool:
+    def _has_message(self) -> bool:
         """True if there may be a message to hand out. Reads ahead to find out. Raises as `get_many`."""
         self._check()
         self._wake_delayed()
@@ -336,7 +336,7 @@ class QueueWork(Closing):
             return False
         return bool(self._returned) or (self._left_ahead > 0 and self._head.has_message())
 
-    def next_due(self) -> float:
+    def _next_due(self) -> float:
         """Return when the next delayed message is due, on the queue's clock; infinity if there is none."""
         return self._delayed[0][0] if self._delayed else math.inf
 
@@ -445,7 +445,7 @@ class QueueWork(Closing):
         sync on. Raises LeaseError if one of the leases has ended, and nothing is done then; TypeError;
         StorageFailedError.
         """
-        self.acknowledge(leases)
+        self._acknowledge(leases)
         self._sync_if_due()
 
     def task_done(self, lease: Lease) -> None:
@@ -468,7 +468,7 @@ class QueueWork(Closing):
         before all that was not handed out yet. Raises as `ack`, and what `exhausted` raises: the messages
         are given back then. ValueError for a delay below 0 or beyond 49 days.
         """
-        self.give_back(leases, delay)
+        self._give_back(leases, delay)
         self._sync_if_due()
 
     @exclusive
@@ -481,12 +481,12 @@ class QueueWork(Closing):
         self._write(rows)
         self._note_returned(len(ended))
 
-    def holds(self, lease: Lease) -> bool:
+    def _holds(self, lease: Lease) -> bool:
         """True if the lease has not ended."""
         return self._in_flight.get(lease._number) is lease
 
     @exclusive
-    def acknowledge(self, leases: Lease | Iterable[Lease]) -> None:
+    def _acknowledge(self, leases: Lease | Iterable[Lease]) -> None:
         """Acknowledge as `ack`, leaving the sync policy to the caller."""
         ended = self._ended(leases, processed=True)
         for lease in ended:
@@ -504,7 +504,7 @@ class QueueWork(Closing):
                 self._pass_known()
 
     @exclusive
-    def give_back(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
+    def _give_back(self, leases: Lease | Iterable[Lease], delay: float = 0.0) -> None:
         """Give back as `nack`, leaving the sync policy to the caller."""
         if not 0 <= delay <= LONGEST_DELAY:
             raise ValueError(f"a delay is 0 to {LONGEST_DELAY} seconds, got {delay}")
@@ -564,7 +564,7 @@ class QueueWork(Closing):
             if not isinstance(lease, Lease):
                 self._lease_again(ended)
                 raise TypeError(f"expected a lease, got {type(lease).__name__}")
-            if not self.holds(lease):
+            if not self._holds(lease):
                 self._lease_again(ended)
                 raise LeaseError(self._queue.name, lease.id)
             del self._in_flight[lease._number]

@@ -623,8 +623,8 @@ class Run:
         with diskq.Queue("/q", "events", fs=shadow) as queue, diskq.QueueWork(queue) as work:
             leases = work.get_many(1000)
             delayed: dict[int, tuple[int, float]] = {}
-            while work.next_due() < math.inf:
-                rest = work.next_due() - shadow.clock
+            while work._next_due() < math.inf:
+                rest = work._next_due() - shadow.clock
                 assert 0 < rest <= DELAY
                 now += rest
                 shadow.clock += rest

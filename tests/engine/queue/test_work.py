@@ -151,7 +151,7 @@ def test_no_more_than_max_in_flight_are_in_flight():
     with opened(filled(10)) as queue, worked(queue, max_in_flight=3) as work:
         leases = work.get_many(10)
         assert numbers(leases) == [0, 1, 2]
-        assert not work.has_message()
+        assert not work._has_message()
         assert leased(work) is None
         work.ack(leases[1])
         assert numbers(work.get_many(10)) == [3]
@@ -162,7 +162,7 @@ def test_reading_goes_no_further_ahead_than_max_ahead_messages():
         leases = work.get_many(10)
         work.ack(leases[1:])
         assert leased(work) is None
-        assert not work.has_message()
+        assert not work._has_message()
         work.ack(leases[0])
         assert numbers(work.get_many(10)) == [4, 5, 6, 7]
 
@@ -224,13 +224,13 @@ def test_a_delayed_one_comes_when_its_time_has_come():
         leases = work.get_many(3)
         work.nack(leases[0], delay=5.0)
         work.nack(leases[1], delay=2.0)
-        assert work.next_due() == 2.0
+        assert work._next_due() == 2.0
         assert leased(work) is None
         fs.clock = 2.0
         assert attempts(work.get_many(3)) == {1: 2}
         fs.clock = 5.0
         assert attempts(work.get_many(3)) == {0: 2}
-        assert work.next_due() == math.inf
+        assert work._next_due() == math.inf
 
 
 @pytest.mark.parametrize("delay", [-1.0, math.nan, math.inf, 5_000_000.0])
@@ -409,8 +409,8 @@ def rest_after_restart(step: float, **passed: float) -> float:
     fs.epoch += step
     with opened(fs) as queue, QueueWork(queue) as work:
         found = attempts(work.get_many(9))
-        assert found == {1: 2} or (found == {0: 2, 1: 2} and work.next_due() == math.inf)
-        return 0.0 if 0 in found else work.next_due() - fs.clock
+        assert found == {1: 2} or (found == {0: 2, 1: 2} and work._next_due() == math.inf)
+        return 0.0 if 0 in found else work._next_due() - fs.clock
 
 
 def test_a_delay_goes_on_after_a_restart():
