@@ -532,8 +532,8 @@ MUTATIONS = [
     Mutation(RECOVERY, "        self.bases.append(offset)\n", "        pass\n"),
     Mutation(
         SEGMENTS,
-        "Barrier(removals=tuple(files.orphans(found.bases))).execute(self._fs)",
-        "self._repairs.pending_syncs.removals += files.orphans(found.bases)",
+        "Barrier(removals=tuple(orphans)).execute(self._fs)",
+        "self._repairs.pending_syncs.removals += orphans",
     ),
     Mutation(
         FORMAT,
