@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import sys
 import threading
 import types
 from asyncio import CancelledError, Future, Handle, current_task
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import outcome
@@ -21,13 +23,13 @@ __all__ = ["AsyncioLoop"]
 T = TypeVar("T")
 
 _Steps = Generator[Any, Any, Any]
+_Call = Callable[..., object] | None
 
 
 class AsyncioLoop:
     """One asyncio event loop, of the standard library or any other."""
 
     cancelled = CancelledError
-    current_task = staticmethod(current_task)
     sleep_for = staticmethod(asyncio.sleep)
     event = staticmethod(asyncio.Event)
     lock = staticmethod(asyncio.Lock)
@@ -38,10 +40,14 @@ class AsyncioLoop:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.local: dict[str, Any] = {}
         self.clock = loop.time
-        self.sleep: Awaitable[Any] = _Awaited(self.asleep)
         self.loop = loop
-        self._asleep: dict[Any, Future[Any]] = {}
-        self._woken_late: dict[Any, outcome.Outcome[Any] | None] = {}  # they had been cancelled by then
+        self.current_task: Callable[[], Any] = current_task
+        if sys.version_info < (3, 12):  # where asyncio's is Python
+            self.current_task = partial(asyncio.tasks._current_tasks.get, loop)  # type: ignore[attr-defined]
+        self.new_future: Callable[[], Future[Any]] = partial(Future, loop=loop)
+        self.sleep: Awaitable[Any] = _Sleep(self)
+        self.asleep: dict[Any, Future[Any]] = {}
+        self.woken_late: dict[Any, outcome.Outcome[Any] | None] = {}  # they had been cancelled by then
         self.to_cancel: dict[Any, tuple[Any, ...]] = {}  # their number, and the last one's words
         self._asked: set[Callable[..., object]] = set()
 
@@ -52,53 +58,16 @@ class AsyncioLoop:
             loop._diskq = cls(loop)  # type: ignore[attr-defined]  # it goes with the loop
         return loop._diskq  # type: ignore[attr-defined,no-any-return]
 
-    # --- tasks that sleep -------------------------------------------------------------------------
-
-    def asleep(
-        self,
-        leave: Callable[[None], object] | None = None,
-        on_wake: Callable[[], object] | None = None,
-        on_cancel: Callable[[], object] | None = None,
-    ) -> _Steps:
-        """Sleep until `wake`. Without a `leave`, a cancellation calls `on_cancel`, and it sleeps on."""
-        task = current_task()
-        cancelled: CancelledError | None = None
-        while True:
-            future = self._asleep[task] = self.loop.create_future()
-            try:
-                woken = yield from future
-                break
-            except CancelledError as error:
-                cancelled = error
-                if self._asleep.get(task) is not future:
-                    woken = self._woken_late.pop(task) if future.cancelled() else future.result()
-                    break
-                if leave is not None:
-                    del self._asleep[task]
-                    leave(None)
-                    raise
-                if on_cancel is not None:
-                    on_cancel()
-            except BaseException:  # it is thrown away, with its loop
-                if self._asleep.pop(task, None) is not None and leave is not None:
-                    leave(None)
-                raise
-        if cancelled is not None:
-            self._cancel_later(task, cancelled)
-        if on_wake is not None:
-            on_wake()
-        return None if woken is None else woken.unwrap()
-
     def wait(self, leave: Callable[[Any], object], /) -> Awaitable[Any]:
-        return _Awaited(self.asleep, leave)
+        return _Sleep(self, leave)
 
     def sleep_and(self, on_wake: Callable[[], object], /) -> Awaitable[Any]:
-        return _Awaited(self.asleep, None, on_wake)
+        return _Sleep(self, None, on_wake)
 
     def wake(self, task: Any, result: outcome.Outcome[Any] | None = None, /) -> None:
-        future = self._asleep.pop(task)
+        future = self.asleep.pop(task)
         if future.done():
-            self._woken_late[task] = result
+            self.woken_late[task] = result
         else:
             future.set_result(result)
 
@@ -106,7 +75,7 @@ class AsyncioLoop:
         for task in tasks:
             self.wake(task)
 
-    def _cancel_later(self, task: Any, cancelled: CancelledError) -> None:
+    def cancel_later(self, task: Any, cancelled: CancelledError) -> None:
         if task not in self.to_cancel:
             self.loop.call_soon(self._cancel_again, task)
         self.to_cancel[task] = task.cancelling(), *cancelled.args
@@ -134,7 +103,7 @@ class AsyncioLoop:
         try:
             yield
         except CancelledError as cancelled:
-            self._cancel_later(current_task(), cancelled)
+            self.cancel_later(current_task(), cancelled)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -240,17 +209,48 @@ def _hears_already(task: Any) -> bool:
     return task.done() or task._must_cancel or (waits_for is not None and waits_for.cancelled())
 
 
-class _Awaited:
-    """Awaits `steps(*args)`, each time anew."""
+class _Sleep:
+    """A sleep until `wake`, each time it is awaited. Without a `leave` it goes on after a cancellation."""
 
-    __slots__ = ("_args", "_steps")
+    __slots__ = ("_event_loop", "_leave", "_on_cancel", "_on_wake")
 
-    def __init__(self, steps: Callable[..., _Steps], *args: Any) -> None:
-        self._steps = steps
-        self._args = args
+    def __init__(
+        self, event_loop: AsyncioLoop, leave: _Call = None, on_wake: _Call = None, on_cancel: _Call = None
+    ) -> None:
+        self._event_loop = event_loop
+        self._leave, self._on_wake, self._on_cancel = leave, on_wake, on_cancel
 
     def __await__(self) -> _Steps:
-        return self._steps(*self._args)
+        event_loop = self._event_loop
+        task = event_loop.current_task()
+        cancelled: CancelledError | None = None
+        while True:
+            future = event_loop.asleep[task] = event_loop.new_future()
+            future._asyncio_future_blocking = True
+            try:
+                yield future
+                woken = future.result()
+                break
+            except CancelledError as error:
+                cancelled = error
+                if event_loop.asleep.get(task) is not future:
+                    woken = event_loop.woken_late.pop(task) if future.cancelled() else future.result()
+                    break
+                if self._leave is not None:
+                    del event_loop.asleep[task]
+                    self._leave(None)
+                    raise
+                if self._on_cancel is not None:
+                    self._on_cancel()
+            except BaseException:  # it is thrown away, with its loop
+                if event_loop.asleep.pop(task, None) is not None and self._leave is not None:
+                    self._leave(None)
+                raise
+        if cancelled is not None:
+            event_loop.cancel_later(task, cancelled)
+        if self._on_wake is not None:
+            self._on_wake()
+        return None if woken is None else woken.unwrap()
 
 
 class _Scope:
@@ -370,7 +370,7 @@ class _Nursery:
             self.cancel()
         if self._tasks:
             self._waiting = current_task()
-            await _Awaited(self._event_loop.asleep, None, None, self._cancel_callers)
+            await _Sleep(self._event_loop, None, None, self._cancel_callers)
         if self._failures:
             if value is not None and not isinstance(value, CancelledError):
                 self._failures.insert(0, value)
