@@ -17,6 +17,7 @@ from benchmarks import (
     bench_fsync,
     bench_hub,
     bench_journal,
+    bench_loops,
     bench_priority,
     bench_queue,
     bench_spark,
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "spark": bench_spark,
     "durable": bench_durable,
     "fsync": bench_fsync,
+    "loops": bench_loops,
     "threads": bench_threads,
     "top": bench_top,
 }

@@ -15,6 +15,7 @@ __all__ = [
     "FSYNC",
     "HUB",
     "JOURNAL",
+    "LOOPS",
     "PRIORITY",
     "QUEUE",
     "RAW",
@@ -348,6 +349,26 @@ FSYNC = (
             ),
         ),
     ),
+)
+
+LOOPS = tuple(
+    Section(
+        f"One queue on {loop}, beside Trio: 100 B",
+        (
+            Row("send, one task", f"{loop}: send", f"{loop}: trio, send", at_least=0.8),
+            Row("receive, one task", f"{loop}: receive", f"{loop}: trio, receive", at_least=0.8),
+            Row(
+                "hand-over to a task that waits, p50",
+                f"{loop}: hand-over",
+                f"{loop}: trio, hand-over",
+                figure="p50_us",
+                at_least=round(1 / 1.2, 2),
+            ),
+            Row("send, synced, p50", f"{loop}: alone", f"{loop}: trio, alone", figure="p50_us"),
+            Row("send, synced, 256 tasks", f"{loop}: at once", f"{loop}: trio, at once", at_least=0.6),
+        ),
+    )
+    for loop in ("asyncio", "uvloop")
 )
 
 THREADS = tuple(
@@ -891,6 +912,7 @@ _TABLES = (
     QUEUE,
     DURABLE,
     FSYNC,
+    LOOPS,
     THREADS,
     STREAM,
     JOURNAL,

@@ -17,6 +17,7 @@ from benchmarks import (
     bench_fsync,
     bench_hub,
     bench_journal,
+    bench_loops,
     bench_priority,
     bench_queue,
     bench_spool,
@@ -35,6 +36,7 @@ from benchmarks.floors import (
     FSYNC,
     HUB,
     JOURNAL,
+    LOOPS,
     PRIORITY,
     QUEUE,
     SPOOL,
@@ -63,10 +65,26 @@ BENCHMARKS = (
     bench_durable,
     bench_fsync,
     bench_table,
+    bench_loops,
     bench_threads,
     bench_top,
 )
-TABLES = (QUEUE, STREAM, JOURNAL, SPOOL, PRIORITY, HUB, CONVERT, VERIFY, DURABLE, FSYNC, TABLE, THREADS, TOP)
+TABLES = (
+    QUEUE,
+    STREAM,
+    JOURNAL,
+    SPOOL,
+    PRIORITY,
+    HUB,
+    CONVERT,
+    VERIFY,
+    DURABLE,
+    FSYNC,
+    TABLE,
+    LOOPS,
+    THREADS,
+    TOP,
+)
 # What next to nothing of it may not be seen of.
 UNCERTAIN = ("rss_mib", "record_bytes", "cpu_ms", "core_percent")
 ROWS = [row for table in TABLES for section in table for row in section.rows]
