@@ -44,7 +44,7 @@ def letters(path: Path, *reasons: str) -> list[DeadLetter]:
         for number, reason in enumerate(reasons)
     ]
     with DeadLetters(path) as found:
-        found.add(added)
+        found._add(added)
     return added
 
 
@@ -382,7 +382,7 @@ def test_dead_letters_for_programs(run, path):
 def test_dead_letters_are_shown_while_a_process_has_the_spool(run, path):
     letters(path, "why")
     with Queue(path, SPOOL), DeadLetters(path) as held:
-        held.add([DeadLetter("b-0", "later", TIME + 9, 1, b"")])
+        held._add([DeadLetter("b-0", "later", TIME + 9, 1, b"")])
         done = run("spool", "dead", "list", path, "--json")
     assert [json.loads(line)["id"] for line in done.out.splitlines()] == ["a-0", "b-0"]
 

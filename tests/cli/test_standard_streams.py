@@ -211,7 +211,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "spool").mkdir()
     fill(root / "spool", *BODIES, name=SPOOL)
     with DeadLetters(root / "spool") as found:
-        found.add([DeadLetter(f"a-{n}", "too long", 10**18, 1, body) for n, body in enumerate(BODIES)])
+        found._add([DeadLetter(f"a-{n}", "too long", 10**18, 1, body) for n, body in enumerate(BODIES)])
     for kind in ("queue", "stream", "journal", "priority", "spool"):
         copy_damaged(root / kind)
     return root
@@ -485,7 +485,7 @@ def test_what_is_printed_has_left_and_what_is_counted_is_true(
 def test_text_that_the_encoding_lacks_is_escaped(forks: Forks, tmp_path: Path, is_terminal: bool):
     fill(tmp_path, b"one", name=SPOOL)
     with DeadLetters(tmp_path) as found:
-        found.add([DeadLetter("a-0", "trop élevé", 10**18, 1, b"one")])
+        found._add([DeadLetter("a-0", "trop élevé", 10**18, 1, b"one")])
     out = bytearray()
     words = ["spool", "dead", "list", str(tmp_path)]
     with Terminal() as terminal, open(os.devnull, "r+b") as nothing:

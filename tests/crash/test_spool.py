@@ -103,7 +103,7 @@ class Session:
         if (batch := self.batch()) is None:
             return
         items = sorted(rng.sample(range(len(batch)), rng.randrange(1, len(batch) + 1)))
-        self.letters.add(self.cursor.dead_letters(batch, items, "no"))
+        self.letters._add(self.cursor.dead_letters(batch, items, "no"))
         self.promises.dead |= {number(batch[item]) for item in items}
         self.cursor.bury(items)
         self.cursor.do_not_count_failed_try()
@@ -136,7 +136,7 @@ class Session:
         self.queue.put_many([letter.body for letter in chosen], durability="synced")
         self.promises.synced = self.promises.accepted
         self.promises.dead -= self.promises.again
-        self.letters.remove([letter.id for letter in chosen])
+        self.letters._remove([letter.id for letter in chosen])
 
     def purge(self, rng: random.Random) -> None:
         letters = self.letters.list()
@@ -317,8 +317,8 @@ MUTATIONS = [
     # A letter leaves before what becomes of it is durable; or was not durable when its message left.
     Mutation(
         LETTERS,
-        '[letter.pack() for letter in dead_letters], durability="synced"',
-        "[letter.pack() for letter in dead_letters]",
+        '[letter._pack() for letter in dead_letters], durability="synced"',
+        "[letter._pack() for letter in dead_letters]",
     ),
     Mutation(LETTERS, '        queue.put_many(stay.values(), durability="synced")\n', ""),
     Mutation(

@@ -75,8 +75,8 @@ def test_the_state_says_what_the_text_says() -> None:
 
 def test_the_letter_is_what_diskq_writes_and_reads() -> None:
     letter = DeadLetter("00000000075bcd15:0:14", "HTTP 400", 1795297689500000000, 1, b"b123456789")
-    assert letter.pack() + b"\n" == text("letter")
-    assert DeadLetter.unpack(letter.pack(), "0:0") == letter
-    head, body = letter.pack().split(b"\n")
+    assert letter._pack() + b"\n" == text("letter")
+    assert DeadLetter._unpack(letter._pack(), "0:0") == letter
+    head, body = letter._pack().split(b"\n")
     assert list(json.loads(head)) == keys_told("## Dead letters")
     assert body == letter.body

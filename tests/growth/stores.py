@@ -96,7 +96,7 @@ def _dead_letters(fs: FileSystem, path: str, count: int) -> None:
         queue.put(b"x")
     fs.close(fs.open(SpoolFiles(path).state, write=True, create=True))
     with DeadLetters(path, fs=fs) as letters:
-        letters.add(DeadLetter(f"0:{number}", "no reason", number, 1, b"x") for number in range(count))
+        letters._add(DeadLetter(f"0:{number}", "no reason", number, 1, b"x") for number in range(count))
 
 
 MAKERS = MappingProxyType[str, Callable[[FileSystem, str, int], None]](

@@ -227,10 +227,10 @@ def spool_state(data: bytes) -> None:
 
 
 def dead_letters(data: bytes) -> None:
-    found = DeadLetter.unpack(data, "place")
+    found = DeadLetter._unpack(data, "place")
     assert found.body in data
     if found.id != "place":
-        assert DeadLetter.unpack(found.pack(), "again").body == found.body
+        assert DeadLetter._unpack(found._pack(), "again").body == found.body
 
 
 def small_rows(data: bytes) -> None:
@@ -393,7 +393,7 @@ DECODERS: dict[str, Decoder] = {
     "hub requests": Decoder(_requests(), hub_requests),
     "spool state": Decoder([SpoolState(is_open=True, tail=QueuePosition(0, 8)).render()], spool_state),
     "dead letters": Decoder(
-        [_LETTER.pack(), b"a body of somebody else's", b'{"version": 2, "id": [1, {}]}\nbody'], dead_letters
+        [_LETTER._pack(), b"a body of somebody else's", b'{"version": 2, "id": [1, {}]}\nbody'], dead_letters
     ),
     "small rows": Decoder(
         [

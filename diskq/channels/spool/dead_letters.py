@@ -54,7 +54,7 @@ class SpoolDeadLetters:
         `Cancelled` or a crash in between leaves both. Raises KeyError for an unknown id, and as `send_many`.
         """
         async with self._lock:
-            dead_letters = await self._run(self._engine.select, ids)
+            dead_letters = await self._run(self._engine._select, ids)
         # Without the lock: a full spool frees space by delivering, which may add dead letters.
         await self._put_back([each.body for each in dead_letters])
         return await self._remove(dead_letters)
@@ -65,13 +65,13 @@ class SpoolDeadLetters:
         `Cancelled` means: none was removed.
         """
         async with self._lock:
-            dead_letters = await self._run(self._engine.select, ids)
+            dead_letters = await self._run(self._engine._select, ids)
         return await self._remove(dead_letters)
 
     async def _remove(self, dead_letters: Iterable[DeadLetter]) -> int:
         ids = [each.id for each in dead_letters]
         async with self._lock:
-            await self._run(self._engine.remove, ids)
+            await self._run(self._engine._remove, ids)
         return len(ids)
 
     async def add(self, dead_letters: Collection[DeadLetter]) -> None:
@@ -80,7 +80,7 @@ class SpoolDeadLetters:
         `Cancelled` means: none was added.
         """
         async with self._lock:
-            await self._run(self._engine.add, dead_letters)
+            await self._run(self._engine._add, dead_letters)
 
     async def _run(self, call: Callable[[Unpack[Args]], T], *args: *Args) -> T:
         try:

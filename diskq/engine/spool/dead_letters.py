@@ -49,7 +49,7 @@ class DeadLetter:
     """How often its delivery was tried."""
     body: bytes
 
-    def pack(self) -> bytes:
+    def _pack(self) -> bytes:
         head = {
             "version": VERSION,
             "id": self.id,
@@ -60,7 +60,7 @@ class DeadLetter:
         return json.dumps(head, ensure_ascii=True).encode() + b"\n" + self.body
 
     @classmethod
-    def unpack(cls, envelope: bytes, place: str) -> DeadLetter:
+    def _unpack(cls, envelope: bytes, place: str) -> DeadLetter:
         """Parse a dead letter. One from another program has only a body, and `place` for its id."""
         line, _, body = envelope.partition(b"\n")
         try:
@@ -123,25 +123,25 @@ class DeadLetters(Closing):
         removed: a crash in between leaves both. Raises LockedError, KeyError for an unknown id,
         DiskFullError: all the dead letters are still there then.
         """
-        dead_letters = self.select(ids)
+        dead_letters = self._select(ids)
         with Queue(self._path, SPOOL, options=_OPTIONS, fs=self._fs) as spool:
             spool.put_many([letter.body for letter in dead_letters], durability="synced")
-        self.remove([letter.id for letter in dead_letters])
+        self._remove([letter.id for letter in dead_letters])
         return len(dead_letters)
 
     def purge(self, ids: Collection[str] | None = None) -> int:
         """Remove these dead letters, or all, for good. Returns how many. Raises as `replay`."""
-        dead_letters = self.select(ids)
-        self.remove([letter.id for letter in dead_letters])
+        dead_letters = self._select(ids)
+        self._remove([letter.id for letter in dead_letters])
         return len(dead_letters)
 
     # --- the steps, for a process that has the spool open -----------------------------------------
 
-    def add(self, dead_letters: Iterable[DeadLetter]) -> None:
+    def _add(self, dead_letters: Iterable[DeadLetter]) -> None:
         """Add dead letters, durably. Raises DiskFullError: some of them may be stored all the same."""
-        self._queue.put_many([letter.pack() for letter in dead_letters], durability="synced")
+        self._queue.put_many([letter._pack() for letter in dead_letters], durability="synced")
 
-    def select(self, ids: Collection[str] | None) -> DeadLetterList:
+    def _select(self, ids: Collection[str] | None) -> DeadLetterList:
         """Return these dead letters, or all, in order. Raises KeyError for an unknown id."""
         dead_letters = self.list()
         if ids is None:
@@ -151,7 +151,7 @@ class DeadLetters(Closing):
             raise KeyError(f"no such dead letter: {', '.join(sorted(missing))}")
         return [letter for letter in dead_letters if letter.id in wanted]
 
-    def remove(self, ids: Collection[str]) -> None:
+    def _remove(self, ids: Collection[str]) -> None:
         """Remove dead letters, durably. Raises DiskFullError if the others do not fit again: all stay."""
         if not ids:
             return
@@ -174,7 +174,7 @@ class DeadLetters(Closing):
             wanted *= 2
         ends = queue.steps.head.peeked_ends(len(envelopes))
         return [
-            (DeadLetter.unpack(envelope, f"{end.file}:{end.byte}"), envelope)
+            (DeadLetter._unpack(envelope, f"{end.file}:{end.byte}"), envelope)
             for envelope, end in zip(envelopes, ends, strict=True)
         ]
 
@@ -231,5 +231,5 @@ def _dead_letters_of(
             ends = struct.iter_unpack("=i" if columns.offset_width == 4 else "=q", columns.value_offsets)
             for (start,), (stop,) in itertools.pairwise(ends):
                 end += _OVERHEAD + stop - start
-                yield DeadLetter.unpack(columns.values[start:stop], f"{part.file}:{end}")
+                yield DeadLetter._unpack(columns.values[start:stop], f"{part.file}:{end}")
         losses += reader.losses

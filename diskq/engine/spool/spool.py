@@ -581,7 +581,7 @@ class ThreadedDeadLetters:
         crash in between leaves both. Raises KeyError for an unknown id, and as `Queue.put_many`.
         """
         with self._lock:
-            letters = self._engine.select(ids)
+            letters = self._engine._select(ids)
         # Without the lock: a full spool frees space by delivering, which may add dead letters.
         self._queue.put_many([letter.body for letter in letters], durability="synced")
         return self._remove(letters)
@@ -589,16 +589,16 @@ class ThreadedDeadLetters:
     def purge(self, ids: Collection[str] | None = None) -> int:
         """Remove these dead letters, or all, for good. Returns how many. Raises KeyError, DiskFullError."""
         with self._lock:
-            letters = self._engine.select(ids)
+            letters = self._engine._select(ids)
         return self._remove(letters)
 
     def _remove(self, letters: Iterable[DeadLetter]) -> int:
         ids = [letter.id for letter in letters]
         with self._lock:
-            self._engine.remove(ids)
+            self._engine._remove(ids)
         return len(ids)
 
     def add(self, letters: Collection[DeadLetter]) -> None:
         """Add dead letters. Durable when this returns. Raises DiskFullError: some of them may be in then."""
         with self._lock:
-            self._engine.add(letters)
+            self._engine._add(letters)

@@ -46,19 +46,19 @@ def spooled(fs: CrashFS) -> list[bytes]:
 def test_a_dead_letter_is_read_as_it_was_written(disk, reason):
     written = letter(1, reason=reason)
     with opened(disk) as letters:
-        letters.add([written])
+        letters._add([written])
     with opened(disk) as letters:
         assert letters.list() == [written]
         assert len(letters) == 1
 
 
 def test_a_reason_is_cut_before_it_is_longer_than_a_message():
-    assert len(DeadLetter.unpack(letter(1, reason="x" * 100_000).pack(), "").reason) == 4000
+    assert len(DeadLetter._unpack(letter(1, reason="x" * 100_000)._pack(), "").reason) == 4000
 
 
 def test_dead_letters_are_durable_when_they_were_added(disk):
     with opened(disk) as letters:
-        letters.add([letter(1), letter(2)])
+        letters._add([letter(1), letter(2)])
         after = disk.crash()
     with opened(after) as letters:
         assert letters.list() == [letter(1), letter(2)]
@@ -66,8 +66,8 @@ def test_dead_letters_are_durable_when_they_were_added(disk):
 
 def test_a_dead_letter_that_was_written_twice_is_listed_once(disk):
     with opened(disk) as letters:
-        letters.add([letter(1), letter(3)])
-        letters.add([letter(1, time=5_000, attempts=4), letter(2)])
+        letters._add([letter(1), letter(3)])
+        letters._add([letter(1, time=5_000, attempts=4), letter(2)])
         assert letters.list() == [letter(1), letter(2), letter(3)]
         assert letters.purge([letter(3).id]) == 1
         assert letters.list() == [letter(1), letter(2)]
@@ -77,7 +77,7 @@ def test_a_dead_letter_that_was_written_twice_is_listed_once(disk):
 
 def test_dead_letters_are_removed_from_anywhere_and_the_others_stay_in_order(disk):
     with opened(disk) as letters:
-        letters.add(map(letter, range(7)))
+        letters._add(map(letter, range(7)))
         assert letters.purge([letter(3).id, letter(0).id]) == 2
         assert letters.list() == list(map(letter, (1, 2, 4, 5, 6)))
         assert letters.purge([letter(6).id]) == 1
@@ -91,7 +91,7 @@ def test_dead_letters_are_removed_from_anywhere_and_the_others_stay_in_order(dis
 
 def test_more_dead_letters_than_one_read_returns(disk):
     with opened(disk) as letters:
-        letters.add(map(letter, range(2_500)))
+        letters._add(map(letter, range(2_500)))
         assert [found.time for found in letters.list()] == list(range(1_000, 3_500))
 
 
@@ -99,7 +99,7 @@ def test_a_message_that_is_sent_again_is_at_the_tail_of_the_spool(disk):
     with diskq.Queue(PATH, "spool", fs=disk) as queue:
         queue.put(b"there already")
     with opened(disk) as letters:
-        letters.add(map(letter, range(3)))
+        letters._add(map(letter, range(3)))
         assert letters.replay([letter(1).id]) == 1
         assert letters.list() == [letter(0), letter(2)]
         assert spooled(disk.crash()) == [b"there already", letter(1).body]
@@ -110,7 +110,7 @@ def test_a_message_that_is_sent_again_is_at_the_tail_of_the_spool(disk):
 
 def test_an_id_that_is_not_there_is_an_error_and_nothing_happens(disk):
     with opened(disk) as letters:
-        letters.add([letter(1)])
+        letters._add([letter(1)])
         with pytest.raises(KeyError, match="no such dead letter: unknown"):
             letters.purge([letter(1).id, "unknown"])
         with pytest.raises(KeyError, match="unknown"):
@@ -121,7 +121,7 @@ def test_an_id_that_is_not_there_is_an_error_and_nothing_happens(disk):
 
 def test_an_empty_list_of_ids_selects_none(disk):
     with opened(disk) as letters:
-        letters.add([letter(1)])
+        letters._add([letter(1)])
         assert letters.purge([]) == letters.replay([]) == 0
         assert letters.list() == [letter(1)]
 
@@ -131,7 +131,7 @@ def test_what_no_spool_wrote_can_be_listed_and_removed(disk):
     with diskq.Queue(PATH, "dead", fs=disk) as queue:
         queue.put_many([b"no letter", b'{"version": 1}\nbody', later])
     with opened(disk) as letters:
-        letters.add([letter(1)])
+        letters._add([letter(1)])
         found = letters.list()
         assert [(one.body, one.attempts) for one in found[:3]] == [
             (b"no letter", 0),
@@ -151,7 +151,7 @@ def test_another_process_that_has_the_spool_is_named(disk):
 
 def test_a_spool_in_use_takes_nothing_back(disk):
     with opened(disk) as letters, diskq.Queue(PATH, "spool", fs=disk):
-        letters.add([letter(1)])
+        letters._add([letter(1)])
         with pytest.raises(diskq.LockedError, match="in use by process"):
             letters.replay()
         assert letters.list() == [letter(1)]
@@ -160,7 +160,7 @@ def test_a_spool_in_use_takes_nothing_back(disk):
 def test_on_a_full_disk_dead_letters_stay_where_they_are(disk):
     fs = FaultFS(disk)
     with opened(fs) as letters:
-        letters.add(map(letter, range(3)))
+        letters._add(map(letter, range(3)))
         fs.fail("pwrite", error=errno.ENOSPC, path="*/dead.diskqueue.*")
         with pytest.raises(diskq.DiskFullError):
             letters.purge([letter(1).id])
@@ -171,7 +171,7 @@ def test_on_a_full_disk_dead_letters_stay_where_they_are(disk):
 
 def test_rot_among_the_dead_letters_is_reported_once(disk):
     with opened(disk) as letters:
-        letters.add(map(letter, range(3)))
+        letters._add(map(letter, range(3)))
         assert letters.repairs == ()
     path = f"{PATH}/dead.diskqueue.000000.dat"
     handle = disk.open(path, write=True)
@@ -181,7 +181,7 @@ def test_rot_among_the_dead_letters_is_reported_once(disk):
         assert letters.list() == letters.list() == []
         (repair,) = letters.repairs
         assert (repair.path, repair.kept, repair.records) == (path, 0, 3)
-        letters.remove(["none that is there"])
+        letters._remove(["none that is there"])
         assert [each.path for each in letters.repairs] == [path]
 
 
@@ -195,7 +195,7 @@ def test_rot_among_the_dead_letters_is_reported_once(disk):
     ids=["nested-deeply", "time-infinite", "without-attempts"],
 )
 def test_what_a_spool_did_not_write_is_a_dead_letter_of_its_place_and_its_body(envelope: bytes) -> None:
-    assert DeadLetter.unpack(envelope, "place") == DeadLetter(
+    assert DeadLetter._unpack(envelope, "place") == DeadLetter(
         "place", "not written by a spool", 0, 0, envelope
     )
 
@@ -204,7 +204,7 @@ def test_what_a_spool_did_not_write_is_a_dead_letter_of_its_place_and_its_body(e
 def test_zeros_after_the_last_dead_letter_of_a_killed_spool_are_not_dead_letters(
     disk: CrashFS, size: int
 ) -> None:
-    opened(disk).add([letter(1), letter(2)])
+    opened(disk)._add([letter(1), letter(2)])
     fs = disk.kill()
     path = f"{PATH}/dead.diskqueue.000000.dat"
     fs.write_durably(path, fs.files()[path] + bytes(size))

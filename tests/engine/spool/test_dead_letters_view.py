@@ -24,10 +24,10 @@ def letter(number: int, body: bytes = b"body") -> DeadLetter:
 def test_what_is_seen_is_what_is_listed():
     fs = disk()
     with DeadLetters(PATH, fs=fs) as letters:
-        letters.add([letter(3), letter(1), letter(2, b"x" * 100_000)])
+        letters._add([letter(3), letter(1), letter(2, b"x" * 100_000)])
     with Queue(PATH, DEAD, fs=fs) as queue:
-        queue.put_many([b"another program's", letter(1, b"again, after a crash").pack(), b""])
-        queue.put_many([letter(number).pack() for number in range(10, 2000)])
+        queue.put_many([b"another program's", letter(1, b"again, after a crash")._pack(), b""])
+        queue.put_many([letter(number)._pack() for number in range(10, 2000)])
     with DeadLetters(PATH, fs=fs) as letters:
         listed = letters.list()
     assert len(listed) == 3 + 2 + 1990
@@ -37,7 +37,7 @@ def test_what_is_seen_is_what_is_listed():
 def test_they_are_seen_while_another_process_has_them():
     fs = disk()
     with DeadLetters(PATH, fs=fs) as letters:
-        letters.add([letter(1), letter(2), letter(3)])
+        letters._add([letter(1), letter(2), letter(3)])
         letters.purge(["00ff:0:2"])
         assert view_dead_letters(PATH, fs=fs) == [letter(1), letter(3)]
         letters.purge()
