@@ -30,6 +30,7 @@ Code = Literal[
     "DISKQ_STAGED",
     "DISKQ_STORAGE_FAILED",
     "DISKQ_STREAM_CHANGED",
+    "DISKQ_WORKER_LATE",
 ]
 CODES: tuple[Code, ...] = get_args(Code)
 
@@ -103,6 +104,9 @@ _REPORTED = re.compile(rf"DiskqSparkError: ({'|'.join(CODES)}): ([^\r\n]*)")
 # A worker without compiled modules cannot import this module; diskq/_native/__init__.py raises this instead.
 _NOT_COMPILED = re.compile(r"ImportError: (diskq is (?:not compiled|compiled)\b[^\r\n]*)")
 
+# Spark's own error: it waits 10 s for a new worker, which is a constant of its.
+_LATE = re.compile(r"Python worker failed to connect back[^\r\n]*")
+
 
 def classify(error: BaseException) -> SparkFault | None:
     """Return the code of diskq's, and its sentence, in an exception of Spark's; None if there is none."""
@@ -112,5 +116,7 @@ def classify(error: BaseException) -> SparkFault | None:
         return SparkFault(code, sentence)
     if found := _NOT_COMPILED.search(str(error)):
         return SparkFault("DISKQ_NOT_COMPILED", found[1])
+    if found := _LATE.search(str(error)):
+        return SparkFault("DISKQ_WORKER_LATE", found[0])
     cause = error.__cause__ or error.__context__
     return None if cause is None else classify(cause)

@@ -39,6 +39,13 @@ _OF_KAFKA = (
     re.compile(r"groupidprefix"),
 )
 
+# What CREATE TABLE passes, instead of the options that it was given.
+_OF_A_CATALOG = "owner"
+NO_CATALOG = (
+    "CREATE TABLE keeps no options of a source in Python: use CREATE TEMPORARY VIEW ... USING diskq OPTIONS "
+    "(path '...'), or USING parquet with the files of a table (diskq stream table)"
+)
+
 # --- names ----------------------------------------------------------------------------------------
 
 
@@ -58,6 +65,8 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], *, warns: 
             if warns:
                 logger.warning("option %s is a Kafka client's, and does nothing here", name)
             continue
+        if lower == _OF_A_CATALOG:
+            raise DiskqSparkError("DISKQ_OPTION", NO_CATALOG)
         raise DiskqSparkError("DISKQ_OPTION", f"there is no option {name!r}: {nearest(name, known)}")
 
 
@@ -242,7 +251,7 @@ def _selection(given: Given) -> StreamSelection:
         return StreamSelection(streams=_by_name(given, _listed(given)))
     if not given.has("path") or not given.text("path"):
         what = "the directory that holds the streams" if ways else "the stream's directory"
-        raise DiskqSparkError("DISKQ_OPTION", f"path is not given: .load(path), {what}")
+        raise DiskqSparkError("DISKQ_OPTION", f"path is not given: .load(path), {what}. {NO_CATALOG}")
     root = given.text("path")
     if not ways:
         return StreamSelection(streams={given.text("topic") if given.has("topic") else name_of(root): root})

@@ -161,6 +161,8 @@ def test_an_error_is_known_by_its_code_in_a_text():
     )
     assert classify(RuntimeError(text)) == ("DISKQ_DATA_LOSS", "clicks[0]: offsets 1 to 2 are gone")
     assert classify(RuntimeError("something else")) is None
+    late = "org.apache.spark.SparkException: Python worker failed to connect back.\n\tat org.apache.spark"
+    assert classify(RuntimeError(late)) == ("DISKQ_WORKER_LATE", "Python worker failed to connect back.")
 
 
 def test_an_error_is_known_by_its_cause():

@@ -133,6 +133,17 @@ def test_what_is_wrong_is_said_with_its_code(spark, path, options):
     assert found.code == ("DISKQ_NOT_FOUND" if "path" in options else "DISKQ_OPTION")
 
 
+@pytest.mark.parametrize("columns", ["", "(value binary)"])
+def test_create_table_is_an_error_that_says_what_to_use(spark, path, columns):
+    def create_and_read() -> None:
+        spark.sql(f"CREATE TABLE kept {columns} USING diskq OPTIONS (path '{path}')")
+        spark.sql("SELECT * FROM kept").collect()
+
+    with pytest.raises(AnalysisException, match=r"DISKQ_OPTION: .*CREATE TEMPORARY VIEW"):
+        create_and_read()
+    spark.sql("DROP TABLE IF EXISTS kept")
+
+
 def test_that_nothing_is_there_is_said_when_it_is_loaded(spark, tmp_path):
     for reader in (spark.read, spark.readStream):
         with pytest.raises(AnalysisException, match="DISKQ_NOT_FOUND"):
