@@ -1,15 +1,14 @@
 # One writer. Law: the lock decides, its content only informs.
 #
 # The lock is flock(2) on a file that is never removed: it ends with the process, however that
-# ends, and the next writer takes over the file. Its content names the owner for people, and lets recovery
-# see whether the machine was restarted since.
+# ends, and the next writer takes over the file. Its content names the owner for people. What recovery needs
+# to know of the last writer is in another file: state.py.
 #
 # A peer may remove its lock file when it closes (sej does). A lock on a file that has lost its name protects
 # nothing: others lock the new file of that name. So the name is checked after locking.
 #
 # Some file systems write in other places (btrfs, ZFS), and need space to write over the file. If there is
-# none, it stays as the previous holder left it, and `is_behind` is True. The next open would judge by that
-# holder's boot and end: so no message may be written before the file is. Others may be read and removed.
+# none, it stays as the previous holder left it, and `is_behind` is True.
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from weakref import ref
@@ -28,21 +27,8 @@ from diskq.storage.checksums import checksum
 from diskq.storage.closing import let_go, read_small
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Identity
 
-__all__ = [
-    "Holder",
-    "Lock",
-    "as_bits",
-    "bits_in",
-    "checked_wait",
-    "holder_of",
-    "may_be_open",
-    "parse_holder",
-    "read_holder",
-    "redo_named_by",
-]
+__all__ = ["Holder", "Lock", "checked_wait", "holder_of", "may_be_open", "parse_holder", "read_holder"]
 
-# The most write-ahead logs of a stream: their numbers must fit into the sector.
-_MOST_STAGED = 64
 _OWN = "this process has it open already: close it first; dropped unclosed, it is open until gc.collect()"
 
 _LARGEST_LOCK = 4096
@@ -64,30 +50,12 @@ class Holder:
     host: str = ""
     since: str = ""
     boot_id: str = ""
-    staged: tuple[int, ...] = ()
-    """The numbers of its write-ahead logs in use: after a kill they should exist."""
-    recovering_since: int = 0
-    """The Unix time at which it began a recovery after a kill that is not finished; 0: none."""
-    has_restarted: bool = False
-    """True if that recovery came after a restart of the machine, so that files may be missing."""
-    newest: int = -1
-    """For a priority store: the number of the segment of its log that was written to last; -1: unknown."""
-    never_empty: bool = False
-    """For a queue: True if it has no empty messages, so that zeros after the last one are not messages."""
     is_closed: bool = False
     """True if it closed after everything it wrote was durable."""
-    redo: int = 0
-    """The number of its redo log; 0: it has none, or nothing in it is needed."""
-    is_displaced: bool = False
-    """True if another program may have written where the records of the redo log belong."""
     pid_namespace: int = 0
     """The kernel's number of the namespace of `pid`; 0: that of the whole machine, or unknown."""
     started: int = 0
     """The Unix time at which the process started; 0: unknown."""
-    is_unlogged: bool = False
-    """True if it had no space for a write-ahead log: after a kill the last messages have no checksums."""
-    has_foreign: bool = False
-    """For a queue: True if it has messages of another program that no spool has taken up since."""
 
     def is_of_this_boot(self, fs: FileSystem) -> bool:
         """True if this holder's boot id is the machine's: it has not been restarted since."""
@@ -121,6 +89,8 @@ class Lock:
         self.path = path
         self.guarded = guarded
         self.handle = -1
+        self.found = b""
+        """The content that the file had."""
         self._holder = Holder()
         self.is_behind = False
         """True if there was no space to write what the file is to say: `write` it before any message."""
@@ -146,7 +116,8 @@ class Lock:
         while True:
             handle = fs.open(self.path, write=True, create=True)
             try:
-                previous = parse_holder(fs.pread(handle, _SIZE, 0))
+                content = fs.pread(handle, _SIZE, 0)
+                previous = parse_holder(content)
                 if not fs.try_lock(handle):
                     holder = str(previous or Holder())
                     raise LockedError(self.guarded, holder, *([_OWN] if self._is_held_here() else []))
@@ -155,6 +126,7 @@ class Lock:
                 fs.close(handle)
                 raise
             if has_name:
+                self.found = content
                 old, self.handle = self.handle, handle
                 let_go(fs, old)
                 self._pid = fs.identity().pid
@@ -193,7 +165,7 @@ class Lock:
         return True
 
     def sign(self, *, can_wait: bool = False) -> None:
-        """Write the current holder. Only after recovery, which needs the previous one. Raises OSError.
+        """Write the current holder. Raises OSError.
 
         `can_wait`: on a full disk the file is left behind instead.
         """
@@ -223,101 +195,10 @@ class Lock:
                 raise
             self.is_behind = True
 
-    @property
-    def staged(self) -> tuple[int, ...] | None:
-        """The write-ahead logs that the file names; None if a peer has emptied it, or it is unreadable."""
-        return None if self.previous is None or not self.previous.pid else self._holder.staged
-
-    @property
-    def recovering_since(self) -> int:
-        """The Unix time at which an unfinished recovery after a kill began; 0: none."""
-        return self._holder.recovering_since
-
-    def note_staged(self, staged: Sequence[int]) -> None:
-        """Record the write-ahead logs in use from now on, and change nothing else. Raises OSError."""
-        self._note(replace(self._holder, staged=tuple(staged)))
-
-    @property
-    def has_restarted(self) -> bool:
-        """True if an unfinished recovery came after a restart of the machine."""
-        return self._holder.has_restarted
-
-    def note_recovering(self, *, has_restarted: bool) -> None:
-        """Record that a recovery after a kill begins; or `has_restarted` after a restart. Raises OSError.
-
-        On a full disk it is left to `sign`: what this recovery sets aside, which needs space, may then be
-        reported by it alone.
-        """
-        its = self._holder
-        since = its.recovering_since or int(self._fs.wall_clock())
-        has_restarted |= its.has_restarted
-        self._note(replace(its, recovering_since=since, has_restarted=has_restarted), can_wait=True)
-
-    def note_ready(self, staged: Sequence[int], *, is_unlogged: bool = False, can_wait: bool = False) -> None:
-        """Record that recovery is over, and the write-ahead logs in use. Raises OSError, as `sign`.
-
-        `is_unlogged`: there was no space for one.
-        """
-        its = replace(self._holder, staged=tuple(staged), recovering_since=0, has_restarted=False)
-        self._note(replace(its, is_unlogged=is_unlogged), can_wait=can_wait)
-
-    def plan_never_empty(self) -> None:
-        """Let the next `sign` record that no message of the queue is empty."""
-        self._holder = replace(self._holder, never_empty=True)
-
-    @property
-    def has_foreign(self) -> bool:
-        """True if the queue has messages of another program that no spool has taken up since."""
-        return self._holder.has_foreign
-
-    def plan_foreign(self) -> None:
-        """Let the next `sign` record that the queue has messages of another program."""
-        self._holder = replace(self._holder, has_foreign=True)
-
-    def note_taken_up(self) -> None:
-        """Record that a spool has taken up the messages of another program. Raises OSError."""
-        self._note(replace(self._holder, has_foreign=False), can_wait=True)
-
-    def note_newest(self, number: int, *, can_wait: bool = False) -> None:
-        """Record the segment of a log that is written to from now on. Raises OSError, as `sign`."""
-        self._note(replace(self._holder, newest=number), can_wait=can_wait)
-
-    @property
-    def redo(self) -> int:
-        """The number of the redo log that the file names; 0: none; -1: a peer has emptied the file."""
-        return redo_named_by(self.previous)
-
-    @property
-    def names_redo(self) -> bool:
-        """True if the file names a redo log now, or will with the next `sign`."""
-        return self._holder.redo != 0
-
-    @property
-    def is_displaced(self) -> bool:
-        """True if records of the redo log may be displaced, as an earlier open has found."""
-        return self._holder.is_displaced
-
-    def note_redo(self, number: int) -> None:
-        """Record the number of the redo log from now on; 0: none. Raises OSError."""
-        self._note(replace(self._holder, redo=number, is_displaced=False))
-
-    def plan_redo(self, number: int, *, is_displaced: bool) -> None:
-        """Let the next `sign` name the redo log of the previous holder, until it is cleared."""
-        self._holder = replace(self._holder, redo=number, is_displaced=is_displaced)
-
     def note_closed(self) -> None:
         """Record that everything written is durable, and no more will follow. Raises OSError."""
-        self._note(replace(self._holder, is_closed=True))
-
-    def _note(self, holder: Holder, *, can_wait: bool = False) -> None:
-        if holder != self._holder:
-            before, self._holder = self._holder, holder
-            try:
-                with self._waiting() if can_wait else contextlib.nullcontext():
-                    self.write()
-            except OSError:
-                self._holder = before
-                raise
+        self._holder = replace(self._holder, is_closed=True)
+        self.write()
 
     def write(self) -> None:
         """Write what the file is to say. Raises OSError."""
@@ -327,26 +208,9 @@ class Lock:
         if its.pid_namespace:
             content["pid_namespace"] = its.pid_namespace
             content["started"] = its.started
-        if its.staged:
-            content["staged"] = as_bits(its.staged)
-        if its.recovering_since:
-            content["recovering_since"] = its.recovering_since
-        if its.has_restarted:
-            content["has_restarted"] = 1
-        if its.newest >= 0:
-            content["newest"] = its.newest
-        if its.never_empty:
-            content["never_empty"] = 1
         if its.is_closed:
             content["is_closed"] = 1
-        if its.redo:
-            content["redo"] = its.redo
-        if its.is_displaced:
-            content["is_displaced"] = 1
-        if its.is_unlogged:
-            content["is_unlogged"] = 1
-        if its.has_foreign:
-            content["has_foreign"] = 1
+        content["has_state"] = 1  # earlier versions had more here: old_state.py
         rest = json.dumps(content).encode()[1:]
         text = b'{"check": "%08x", %s' % (checksum(rest), rest)
         write_all(self._fs, self.handle, text.ljust(_SIZE - 1) + b"\n", 0)
@@ -365,11 +229,6 @@ def checked_wait(wait: float) -> float:
     if not wait >= 0:
         raise ValueError(f"wait is 0 or more seconds, got {wait}")
     return wait
-
-
-def redo_named_by(holder: Holder | None) -> int:
-    """Return the number of the redo log that a lock file with this holder names; 0: none; -1: not known."""
-    return -1 if holder is None or not holder.pid else holder.redo
 
 
 def read_holder(fs: FileSystem, path: str) -> Holder | None:
@@ -397,33 +256,12 @@ def parse_holder(data: bytes) -> Holder | None:
             str(content["host"]),
             str(content["since"]),
             str(content["boot_id"]),
-            bits_in(content.get("staged", 0)),
-            int(content.get("recovering_since", 0)),
-            bool(content.get("has_restarted", 0)),
-            int(content.get("newest", -1)),
-            bool(content.get("never_empty", 0)),
             bool(content.get("is_closed", 0)),
-            int(content.get("redo", 0)),
-            bool(content.get("is_displaced", 0)),
             int(content.get("pid_namespace", 0)),
             int(content.get("started", 0)),
-            bool(content.get("is_unlogged", 0)),
-            bool(content.get("has_foreign", 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return Holder()
-
-
-def as_bits(numbers: Iterable[int]) -> int:
-    """Return a number in which the bits with these numbers are set."""
-    return sum(1 << number for number in numbers)
-
-
-def bits_in(mask: object) -> tuple[int, ...]:
-    """Return the numbers of the bits that are set; none if `mask` is not such a number."""
-    if not isinstance(mask, int) or not 0 <= mask < 1 << _MOST_STAGED:
-        return ()
-    return tuple(number for number in range(mask.bit_length()) if mask >> number & 1)
 
 
 def may_be_open(fs: FileSystem, path: str) -> bool:

@@ -15,10 +15,11 @@ from typing import Protocol
 from diskq.storage.closing import let_go
 from diskq.storage.file_watch import FileWatch
 from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
-from diskq.storage.lock import Holder, may_be_open, read_holder, redo_named_by
+from diskq.storage.lock import Holder, may_be_open, read_holder
 from diskq.storage.log.replay import Redone, RedoSource, is_part_of, replay_redo
 from diskq.storage.numbered_files import names_in
 from diskq.storage.overlay import OverlayFS
+from diskq.storage.state import StateFiles, read_state, redo_named_by
 
 __all__ = [
     "Complete",
@@ -35,11 +36,8 @@ __all__ = [
 _FIRST_HANDLE = 1 << 30
 
 
-class LoggedFiles(Protocol):
+class LoggedFiles(StateFiles, Protocol):
     """The paths of a store with a redo log."""
-
-    @property
-    def lock(self) -> str: ...
 
     @property
     def redo(self) -> str: ...
@@ -111,14 +109,14 @@ def look_at_redo(
 
     Raises as `as_replayed`.
     """
-    holder = read_holder(fs, files.lock)
-    named = redo_named_by(holder)
+    left = read_state(fs, files)
+    named = redo_named_by(left)
     if not named or (named < 0 and not fs.size_of(files.redo)) or _shows(fs, files.redo):
         return None
     if may_be_open(fs, files.lock):
         return None
-    its = source(holder)
-    was_displaced = holder is not None and holder.is_displaced
+    its = source(read_holder(fs, files.lock))
+    was_displaced = left is not None and left.is_displaced
     with OverlayFS(fs) as overlay:
         redone = replay_redo(overlay, files.redo, its, named=named, was_displaced=was_displaced)
         restored = tuple(_restored(fs, redone))

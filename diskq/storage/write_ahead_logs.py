@@ -1,4 +1,4 @@
-# The write-ahead logs of one writer, and what its lock file says about them. Law: the lock file names a
+# The write-ahead logs of one writer, and what its state says about them. Law: the state names a
 # write-ahead log after it is created, and stops naming it before it is removed; so a missing one is noticed
 # after a kill. It does not name those for checksums alone: if one of them is missing, no message is.
 
@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 from diskq._native.core.append_buffer import AppendBuffer
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
-from diskq.storage.lock import Holder, Lock
 from diskq.storage.log.entries import Displaced, Part, Staging
 from diskq.storage.repairs import Repair
+from diskq.storage.state import LastWriter, StoreState
 from diskq.storage.write_ahead_log import (
     RESERVE,
     WriteAheadLog,
@@ -30,10 +30,10 @@ from diskq.storage.write_ahead_log import (
 __all__ = ["WriteAheadLogs", "was_restarted"]
 
 
-def was_restarted(fs: FileSystem, previous: Holder | None, wals: Iterable[str] = ()) -> bool | None:
+def was_restarted(fs: FileSystem, previous: LastWriter | None, wals: Iterable[str] = ()) -> bool | None:
     """Return True if the machine was restarted since a diskq process last wrote; None if no file shows it.
 
-    `previous` is what the lock file says; None: it was never signed, or a peer has emptied it. An unreadable
+    `previous` is what the state says; None: diskq never wrote to the store. An unreadable
     one counts as written before a restart, unless one of the `wals` was made in this boot. Raises OSError.
     """
     if previous is not None and previous.is_of_this_boot(fs):
@@ -46,14 +46,11 @@ def was_restarted(fs: FileSystem, previous: Holder | None, wals: Iterable[str] =
 class WriteAheadLogs:
     """A writer's write-ahead logs by number: a queue or journal has number 0, a stream one per partition."""
 
-    def __init__(
-        self, fs: FileSystem, lock: Lock, stagings: Mapping[int, Staging], staged: Sequence[int] = ()
-    ) -> None:
-        """`staged`: the numbers of those in use by another file, in case a peer has emptied the lock's."""
+    def __init__(self, fs: FileSystem, state: StoreState, stagings: Mapping[int, Staging]) -> None:
         self._fs = fs
-        self._lock = lock
+        self._state = state
         self._stagings = stagings
-        self._staged = staged if lock.staged is None else lock.staged
+        self._staged: Sequence[int] = state.staged
         self._in_use: dict[int, WriteAheadLog] = {}
         self._kept: list[int] = []  # empty ones that the disk was too full to give up
         self.displaced: list[Displaced] = []
@@ -69,9 +66,9 @@ class WriteAheadLogs:
         """True if a write-ahead log was in use when its process ended, or a later recovery was killed."""
         self.is_resumed = False
         """True if it was a recovery after a restart of the machine that was killed: files may be missing."""
-        self.was_unlogged = lock.previous is not None and lock.previous.is_unlogged
+        self.was_unlogged = state.previous is not None and state.previous.is_unlogged
         """True if there was no space for one of them."""
-        self._was_restarted = was_restarted(fs, lock.previous, (its.path for its in stagings.values()))
+        self._was_restarted = was_restarted(fs, state.previous, (its.path for its in stagings.values()))
         self.was_restarted = self._was_restarted is True
         """True if the machine was restarted, as `was_restarted` decides."""
         self.has_run_on = self._was_restarted is False
@@ -98,17 +95,17 @@ class WriteAheadLogs:
         `voided`: by number and file, the byte from which on their checksums are of bytes that are gone. A
         second call changes nothing. Write-ahead logs with displaced records stay.
         """
-        previous = self._lock.previous
+        previous = self._state.previous
         staged = self._staged
-        self.was_killed = self._lock.recovering_since > 0 or any(
+        self.was_killed = self._state.recovering_since > 0 or any(
             number in staged or not holds_nothing(self._fs, its.path)
             for number, its in self._stagings.items()
         )
-        if (since := self._lock.recovering_since) and not self.was_restarted:
+        if (since := self._state.recovering_since) and not self.was_restarted:
             self.unreported = kept_aside_since(self._fs, since, self._stagings.values())
-        self.is_resumed = self._lock.has_restarted and not self.was_restarted
+        self.is_resumed = self._state.has_restarted and not self.was_restarted
         if self.was_killed and previous is not None:
-            self._lock.note_recovering(has_restarted=self.was_restarted)
+            self._state.note_recovering(has_restarted=self.was_restarted)
         # The one with the reserve comes first: each frees space for the next.
         sizes = {number: self._fs.size_of(its.path) or 0 for number, its in self._stagings.items()}
         for number in sorted(sizes, key=sizes.__getitem__, reverse=True):
@@ -147,15 +144,15 @@ class WriteAheadLogs:
 
     def _clear(self, number: int) -> None:
         path = self._stagings[number].path
-        previous = self._lock.previous
+        previous = self._state.previous
         if previous is not None:
             others = [other for other in self._staged if other != number]
             try:
-                self._lock.note_staged(others)
+                self._state.note_staged(others)
             except OSError as failure:
                 if failure.errno not in FULL_DISK_ERRNOS or not holds_nothing(self._fs, path):
                     raise
-                self._kept.append(number)  # the lock file names it still
+                self._kept.append(number)  # the state names it still
                 return
             self._staged = others
         clear_wal(self._fs, path)
@@ -170,11 +167,11 @@ class WriteAheadLogs:
         """Create new ones for these buffers; the first has the reserve. Raises OSError.
 
         With `is_for_rows` no message waits in them. `stagings` are the files of all numbers. There are none
-        while the lock file cannot name them.
+        while the state cannot name them.
         """
         assert not self.displaced
         self._stagings = stagings
-        for number, buffer in buffers.items() if not self._lock.is_behind else ():
+        for number, buffer in buffers.items() if not self._state.is_pending else ():
             reserve = 0 if self._in_use else RESERVE
             path = self._stagings[number].path
             wal = open_wal(self._fs, path, buffer, reserve, is_for_rows=is_for_rows)
@@ -182,10 +179,10 @@ class WriteAheadLogs:
                 self._in_use[number] = wal
         with full_disk_ignored():
             staged = sorted({*self._staging, *self._kept})
-            self._lock.note_ready(staged, is_unlogged=len(self._in_use) < len(buffers))
+            self._state.note_ready(staged, is_unlogged=len(self._in_use) < len(buffers))
             return
         self._discard()
-        self._lock.note_ready(self._kept, is_unlogged=True, can_wait=True)
+        self._state.note_ready(self._kept, is_unlogged=True, can_wait=True)
 
     def flush_to_the_end(self, flush: Callable[[], None]) -> None:
         """Call `write_ahead_log.flush_to_the_end`; what cannot be written stays where it is."""
@@ -194,7 +191,7 @@ class WriteAheadLogs:
 
     def give_up(self) -> None:
         """Discard them with their content, and free their space. Raises OSError."""
-        self._lock.note_staged(())
+        self._state.note_staged(())
         self._discard()
 
     def _discard(self) -> None:
@@ -205,7 +202,7 @@ class WriteAheadLogs:
     def retire(self) -> None:
         """Retire them at a clean close: what they do not hold any more is written and synced."""
         with contextlib.suppress(OSError):
-            self._lock.note_staged([number for number, wal in self._in_use.items() if wal.has_records])
+            self._state.note_staged([number for number, wal in self._in_use.items() if wal.has_records])
             for wal in self._in_use.values():
                 if wal.is_for_rows:
                     wal.give_up()

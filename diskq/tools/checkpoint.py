@@ -23,8 +23,8 @@ from diskq.engine.stream.owner import owner_state
 from diskq.engine.stream.stream import Stream
 from diskq.options import JournalOptions, QueueOptions, StreamOptions
 from diskq.storage.fs import FileSystem, OsFileSystem
-from diskq.storage.lock import read_holder
 from diskq.storage.repairs import Repair
+from diskq.storage.state import read_state
 from diskq.storage.write_ahead_log import holds_nothing
 from diskq.tools.redo_logs import RedoLogs, is_log_empty
 from diskq.tools.stores import Store
@@ -112,6 +112,6 @@ def _was_closed(fs: FileSystem, store: Store) -> bool:
 
 
 def _was_queue_closed(fs: FileSystem, files: QueueFiles) -> bool:
-    holder = read_holder(fs, files.lock)
-    is_left = holder is not None and not holder.is_closed
+    left = read_state(fs, files)
+    is_left = left is not None and not left.is_closed
     return not is_left and holds_nothing(fs, files.wal) and is_log_empty(fs, files)

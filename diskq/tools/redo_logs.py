@@ -15,9 +15,9 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.replayed import look_at_stream
 from diskq.errors import DiskFullError
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import read_holder, redo_named_by
 from diskq.storage.redo_view import LoggedFiles, RedoLook
 from diskq.storage.repairs import Repair
+from diskq.storage.state import read_state, redo_named_by
 from diskq.tools.stores import Store
 
 __all__ = ["RedoLogInfo", "RedoLogs", "check_log_empty", "is_log_empty"]
@@ -76,7 +76,7 @@ class RedoLogs:
 
 def is_log_empty(fs: FileSystem, files: LoggedFiles) -> bool:
     """True if no redo log is left that the next open would replay. Raises OSError."""
-    named = redo_named_by(read_holder(fs, files.lock))
+    named = redo_named_by(read_state(fs, files))
     return not named or (named < 0 and not fs.size_of(files.redo))
 
 

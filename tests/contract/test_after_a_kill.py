@@ -77,12 +77,14 @@ def verified_engine(kind: Kind, fs: CrashFS) -> Verification:
 
 
 def files(kind: ChannelKind, fs: CrashFS) -> dict[str, str]:
-    """The paths of what is there: the data, its checksums, the write-ahead log, the lock."""
+    """The paths of what is there: the data, its checksums, the write-ahead log, the lock, the state."""
     names = kind.engine.names(PATH)
     wal = names.wals[0]
     data = next(path for path in sorted(fs.files()) if Path(path).match(names.data))
     sums = next(path for path in sorted(fs.files()) if path.endswith(f"{Path(data).name}.sums"))
-    return {"data": data, "sums": sums, "wal": wal, "lock": names.lock}
+    ends = (".diskq/state", ".queue.state")
+    (state,) = (path for path in fs.files() if path.endswith(ends) and "/dead." not in path)
+    return {"data": data, "sums": sums, "wal": wal, "lock": names.lock, "state": state}
 
 
 def verified(kind: ChannelKind, fs: CrashFS) -> Verification:
@@ -286,7 +288,7 @@ def test_an_open_that_is_killed_has_reported_its_findings_or_the_next_one_does(
 
 @kinds
 @pytest.mark.parametrize("damage", ["removed", "emptied"])
-@pytest.mark.parametrize("which", ["lock", "sums"])
+@pytest.mark.parametrize("which", ["lock", "state", "sums"])
 def test_a_small_file_that_goes_takes_no_message_with_it(kind: ChannelKind, which: str, damage: str) -> None:
     fs, sent = killed(kind)
     path = files(kind, fs)[which]

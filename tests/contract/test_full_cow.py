@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from diskq import DiskFullError
-from diskq.storage.lock import read_holder
+from diskq.storage.state import HEAD_SIZE, LastWriter
 from diskq.testing import CrashFS, FaultFS
 from tests.contract.kinds import Kind, Opened, bodies, engines
 from tests.contract.lives import PATH, disk
@@ -32,7 +32,7 @@ SENT = bodies(20, size=100)
 MORE = bodies(6, start=100, size=300)
 DRAINED = ("queue", "leases", "spool")
 """Those whose messages leave without a command in the log."""
-LOCKS = ("*.lock", "*.lck", "*/lock")
+LOCKS = ("*.lock", "*.lck", "*/lock", "*state*")
 
 
 def left(kind: Kind, end: str) -> FaultFS[CrashFS]:
@@ -50,6 +50,15 @@ def left(kind: Kind, end: str) -> FaultFS[CrashFS]:
 def lock_of(disk: CrashFS) -> str:
     (path,) = (
         path for path in disk.files() if path.endswith((".lock", ".lck", "/lock")) and "/dead." not in path
+    )
+    return path
+
+
+def state_of(disk: CrashFS) -> str:
+    (path,) = (
+        path
+        for path in disk.files()
+        if path.endswith((".diskq/state", ".queue.state")) and "/dead." not in path
     )
     return path
 
@@ -109,16 +118,16 @@ def test_what_is_in_it_is_received_and_stays_received(kind: Kind, end: str) -> N
 
 @each_kind
 @each_end
-def test_the_lock_is_durable_before_the_first_message_is_written(kind: Kind, end: str) -> None:
+def test_the_state_is_durable_before_the_first_message_is_written(kind: Kind, end: str) -> None:
     """After a power cut it would say that all which is in the files was closed, or is of another boot."""
     fs = left(kind, end)
     store = opened(kind, fs, errno.ENOSPC)
     fs.heal()
     store.put(MORE[0], "written")
-    holder = read_holder(fs.inner.crash(), lock_of(fs.inner))
-    assert holder is not None
-    assert holder.is_of_this_boot(fs.inner)
-    assert not holder.is_closed
+    state = LastWriter.parse(fs.inner.crash().files()[state_of(fs.inner)][:HEAD_SIZE])
+    assert state is not None
+    assert state.is_of_this_boot(fs.inner)
+    assert not state.is_closed
     for one in MORE[1:]:
         store.put(one, "written")
     for seed in range(12):

@@ -96,13 +96,13 @@ REPLAY, APPENDFILE = replay.__name__, append_file.__name__
 
 # What only the log itself can get wrong is in test_redo_log.py.
 MUTATIONS = [
-    # A sync left out: of the log, of the lock that names it, of what replay writes, of a new log.
+    # A sync left out: of the log, of the state that names it, of what replay writes, of a new log.
     Mutation(WRITER, "barrier=Barrier(files=handles)", "barrier=Barrier()"),
-    Mutation(REDO, "return (self._lock.handle, log.handle)", "return (log.handle,)"),
+    Mutation(REDO, "return (self._state.opened(), log.handle)", "return (log.handle,)"),
     Mutation(REPLAY, "Barrier(files=tuple(self._handles.values())).execute(self._fs)", "pass"),
     Mutation(REPLAY, "            if self._are_synced:", "            if False:", by=("queue", 126)),
     Mutation(REDO, "        pending.files.append(new.handle)\n", ""),
-    # The order of clearing it: the lock forgets it first, durably.
+    # The order of clearing it: the state forgets it first, durably.
     Mutation(
         REDO,
         "self._forget()\n                self._empty(self._current.handle)",
@@ -110,7 +110,7 @@ MUTATIONS = [
     ),
     Mutation(
         REDO,
-        "            if self._lock.names_redo:\n"
+        "            if self._state.names_redo:\n"
         "                self._forget()\n"
         "            if self._fs.size_of(self.path):\n"
         "                with opened(self._fs, self.path, write=True) as handle:\n"
@@ -118,14 +118,14 @@ MUTATIONS = [
         "            if self._fs.size_of(self.path):\n"
         "                with opened(self._fs, self.path, write=True) as handle:\n"
         "                    self._empty(handle)\n"
-        "            if self._lock.names_redo:\n"
+        "            if self._state.names_redo:\n"
         "                self._forget()\n",
         by=("queue", 2),
     ),
     Mutation(
         REDO,
-        "self._lock.note_redo(0)\n        Barrier(files=(self._lock.handle,)).execute(self._fs)",
-        "self._lock.note_redo(0)",
+        "self._state.note_redo(0)\n        self._state.sync()",
+        "self._state.note_redo(0)",
     ),
     # Its space is free before the files are durable.
     Mutation(

@@ -516,7 +516,6 @@ MUTATIONS = [
         "base < bases[0]",
         by=retained_before_the_points_are_told,
     ),
-    Mutation(WRITER, "self.pending.files.append(self.lock.handle)", "pass"),
     Mutation(
         logsegment.__name__,
         "self.buffer.flushed, self.buffer.written_offset)",

@@ -89,5 +89,6 @@ def test_the_lock_file_is_what_the_document_shows(tmp_path: Path) -> None:
     padded = block.text.rstrip("\n").ljust(511).encode() + b"\n"
     rest = block.text.rstrip("\n").encode()[len('{"check": "........", ') :]
     assert int(shown.pop("check"), 16) == castagnoli(rest)
+    del shown["has_state"]
     assert parse_holder(padded) == Holder(**shown)
     assert parse_holder(b"nobody can read this") == Holder()

@@ -97,7 +97,7 @@ def test_the_example_is_what_diskq_writes() -> None:
 def test_our_reader_reads_the_example() -> None:
     found = read_redo(synced(), REDO)
     assert found is not None
-    assert (found.number, found.unreadable) == (3, 0)
+    assert (found.number, found.unreadable) == (4, 0)
     assert [entry.sequence for entry in found.entries] == [1, 2]
     assert [entry.parts[0] for entry in found.entries] == [
         Part(0, 0, 0, 8, b"\0\0\0\3one"),
@@ -107,7 +107,7 @@ def test_our_reader_reads_the_example() -> None:
 
 def test_struct_alone_reads_the_example() -> None:
     header = header_of(hex_block(DOCUMENT, "hex events.redo"))
-    assert header == (b"diskqlog", 1, 2, 3, bytes(64), 4096, 2, AREA)
+    assert header == (b"diskqlog", 1, 2, 4, bytes(64), 4096, 2, AREA)
     rest, data, checksums = hex_block(DOCUMENT, "hex events.redo, the entries"), b"", b""
     for sequence in (1, 2):
         entry = entry_of(rest)
@@ -125,10 +125,10 @@ def test_struct_alone_reads_the_example() -> None:
     ]
 
 
-def test_the_files_have_what_the_log_has_and_the_lock_names_it() -> None:
+def test_the_files_have_what_the_log_has_and_the_state_names_it() -> None:
     fs = synced()
     assert nsq_oracle.frames(fs.read("/q/events.diskqueue.000000.dat")) == [b"next", b"one", b"two"]
-    assert json.loads(fs.read("/q/.diskq/events.lock"))["redo"] == 3
+    assert json.loads(fs.read("/q/.diskq/events.queue.state"))["redo"] == 4
 
 
 def test_a_power_cut_leaves_the_log_and_the_next_open_empties_it() -> None:
@@ -142,7 +142,7 @@ def test_a_power_cut_leaves_the_log_and_the_next_open_empties_it() -> None:
     with Queue("/q", "events", fs=after) as again:
         assert again.peek_many(10) == [b"next", b"one", b"two"]
     assert after.read(REDO) == b""
-    assert "redo" not in json.loads(after.read("/q/.diskq/events.lock"))
+    assert "redo" not in json.loads(after.read("/q/.diskq/events.queue.state"))
 
 
 # --- the write-ahead log --------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_our_reader_reads_what_waits_in_the_example() -> None:
 
 def test_struct_alone_reads_what_waits_in_the_example() -> None:
     entry = entry_of(hex_block(DOCUMENT, "hex events.wal, the entry"))
-    assert entry[:4] == (88, 2, 1, 1)
+    assert entry[:4] == (88, 3, 1, 1)
     ((group, kind, file, position, records),) = entry.parts
     assert (group, kind, file, position) == (0, 0, 0, 15)
     assert nsq_oracle.frames(records) == [b"two", b"three"]

@@ -38,7 +38,7 @@ def test_the_example_is_what_diskq_writes(tmp_path: Path) -> None:
     found = files(tmp_path)
     (point,) = [block for block in blocks(DOCUMENT) if block.info == "text .diskq/point"]
     assert found.pop(".diskq/point") == point.text.encode()
-    assert len(found.pop(".diskq/lock")) == 512
+    assert len(found.pop(".diskq/lock")) == len(found.pop(".diskq/state")) == 512
     assert found == {SEGMENT: EXAMPLE[SEGMENT], METADATA: EXAMPLE[METADATA]}
     with PriorityStore(tmp_path) as store:
         assert StorePoint.read(store._fs, store.files) == StorePoint(0)

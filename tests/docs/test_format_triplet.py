@@ -12,6 +12,7 @@ from diskq._native.stream import codec as stream_codec
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints
 from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
+from diskq.storage.state import HEAD_SIZE
 from tests.docs.documents import ROOT, blocks, hex_block, named_tests, table_rows
 from tests.docs.test_format_nsq import castagnoli
 from tests.reference import triplet_oracle as oracle
@@ -181,7 +182,7 @@ def test_the_owner_is_sixteen_bytes_while_there_is_a_producer(tmp_path: Path) ->
 
 def test_the_points_are_what_diskq_writes(tmp_path: Path) -> None:
     write_the_example(tmp_path)
-    assert (tmp_path / ".diskq/points").read_bytes() == text("points")
+    assert (tmp_path / ".diskq/state").read_bytes()[HEAD_SIZE:] == text("points")
 
 
 def test_the_points_say_what_the_text_says() -> None:

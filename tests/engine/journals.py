@@ -19,7 +19,7 @@ from tests.reference.sej_oracle import Item, Message
 
 ROOT = "/j"
 LOCK = f"{ROOT}/jnl.lck"
-POINTS = f"{ROOT}/.diskq/points"
+POINTS = f"{ROOT}/.diskq/state"
 
 Disk = CrashFS | RamFS
 

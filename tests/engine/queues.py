@@ -55,6 +55,7 @@ def meta() -> str:
 
 
 LOCK = f"{ROOT}/.diskq/q.lock"
+STATE = f"{ROOT}/.diskq/q.queue.state"
 WAL = f"{ROOT}/.diskq/q.wal"
 
 

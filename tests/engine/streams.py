@@ -60,7 +60,7 @@ def sums(base: int = 0, partition: int = 0) -> str:
     return part(partition).checksum_file(base)
 
 
-POINTS = f"{ROOT}/.diskq/points"
+POINTS = f"{ROOT}/.diskq/state"
 OWNER = f"{ROOT}/owner"
 SETTINGS = f"{ROOT}/settings.json"
 LOCK = f"{ROOT}/.diskq/stream.lock"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
 import signal
@@ -25,9 +24,7 @@ from diskq.storage.fs import (
     PortableFileSystem,
     PosixFileSystem,
 )
-from diskq.storage.lock import Holder, Lock, holder_of, may_be_open, parse_holder, read_holder
-from diskq.storage.write_ahead_logs import was_restarted
-from diskq.testing import CrashFS
+from diskq.storage.lock import Lock, holder_of, may_be_open, read_holder
 
 HOLD = """
 import sys
@@ -131,7 +128,7 @@ def test_the_signature_is_for_people_and_for_recovery(path):
     lock.sign()
     lock.release()
     content = json.loads(Path(path).read_text())
-    assert sorted(content) == ["boot_id", "check", "host", "pid", "since"]
+    assert sorted(content) == ["boot_id", "check", "has_state", "host", "pid", "since"]
     assert content["pid"] == os.getpid()
     assert content["since"].endswith("+00:00")
 
@@ -162,68 +159,10 @@ def test_any_content_of_the_file_leads_to_a_lock_or_a_refusal(path, content):
     lock.release()
 
 
-def contents() -> list[bytes]:
-    """What a lock file has one after the other while a store is opened, used and closed."""
-    fs = CrashFS()
-    fs.make_directory_durably("/q")
-    found = []
-    for number in (9, 10):
-        lock = Lock(fs, "/q/lock", "the queue")
-        for act in (
-            lock.sign,
-            lambda lock=lock: lock.note_recovering(has_restarted=True),
-            lambda lock=lock, number=number: lock.plan_redo(number, is_displaced=True),
-            lambda lock=lock: lock.note_ready([0, 1]),
-            lambda lock=lock, number=number: lock.note_redo(number + 1),
-            lambda lock=lock: lock.note_redo(0),
-            lock.note_closed,
-        ):
-            act()
-            found.append(fs.files()["/q/lock"])
-        lock.release()
-    return found
-
-
-def test_half_of_one_content_and_half_of_another_are_unreadable():
-    """A redo log that such a content does not name would be taken for one that is not needed."""
-    found = contents()
-    assert len(set(found)) == 9
-    for before, after in itertools.pairwise(found):
-        for cut in range(513):
-            torn = after[:cut] + before[cut:]
-            assert torn in (before, after) or parse_holder(torn) == Holder()
-
-
-def test_the_content_of_an_older_version_has_no_check():
-    content = b'{"pid": 7, "host": "h", "since": "", "boot_id": "b", "redo": 3}'
-    holder = parse_holder(content.ljust(511) + b"\n")
-    assert holder is not None
-    assert (holder.pid, holder.redo) == (7, 3)
-
-
 def test_a_new_lock_has_no_previous_holder(path):
     lock = locked(path)
     assert lock.previous is None
     lock.release()
-
-
-def test_a_restart_of_the_machine_is_noticed():
-    fs = CrashFS()
-    fs.make_directory_durably("/q")
-    lock = Lock(fs, "/q/lock", "the queue")
-    lock.sign()
-    fs.sync_files((lock.handle,))
-    fs.sync_directory("/q")
-    for after, expected in ((fs.kill(), False), (fs.crash(), True)):
-        assert was_restarted(after, Lock(after, "/q/lock", "the queue").previous) is expected
-
-
-def test_an_unsigned_lock_file_says_nothing_about_a_restart():
-    assert was_restarted(CrashFS(), None) is None
-
-
-def test_an_unreadable_lock_file_counts_as_from_before_a_restart():
-    assert was_restarted(CrashFS(), parse_holder(b"rot")) is True
 
 
 def test_a_planted_link_is_not_followed(path, tmp_path):

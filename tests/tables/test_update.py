@@ -182,7 +182,7 @@ def test_a_segment_of_a_journal_waits_as_well():
 def test_what_a_peer_wrote_is_synced_before_it_is_in_the_table():
     fs = CrashFS()
     fill_stream(fs, partition_count=1)
-    fs.unlink(f"{STREAM}/.diskq/points")  # as if no producer of diskq's had been there
+    fs.unlink(f"{STREAM}/.diskq/state")  # as if no producer of diskq's had been there
     after = fs.operations
     assert table(fs).update().made
     synced = [line.split()[2] for line in fs.journal[after:] if line.split()[1] == "sync"]

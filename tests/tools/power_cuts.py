@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import FileSystem, OsFileSystem, join
+from diskq.storage.state import HEAD_SIZE, LastWriter
 from diskq.testing import CrashFS
 from diskq.tools.stores import Store, stores_at
 from tests.contract.kinds import ENGINES, Kind, Opened
@@ -154,7 +155,11 @@ def on_disk(cut: Lost, path: Path) -> Store:
 
 
 def in_this_boot(store: Store) -> None:
-    """Let the lock file of a store on the real disk say that the machine has run on since."""
-    path = Path(lock_of(store))
-    signed = path.read_bytes().rstrip().replace(b"boot-1", OsFileSystem().identity().boot_id.encode())
-    path.write_bytes(signed.ljust(511) + b"\n")
+    """Let the state of a store on the real disk say that the machine has run on since."""
+    name = {"queue": f"{store.name}.queue.state", "spool": "spool.queue.state"}.get(store.kind, "state")
+    path = Path(join(store.path, ".diskq", name))
+    content = path.read_bytes()
+    left = LastWriter.parse(content[:HEAD_SIZE])
+    assert left is not None
+    here = replace(left, boot_id=OsFileSystem().identity().boot_id)
+    path.write_bytes(here.render() + content[HEAD_SIZE:])

@@ -36,6 +36,8 @@ from diskq.storage.fs import Stamp
 from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.log import format as log_format
 from diskq.storage.log.entries import LogHeader
+from diskq.storage.old_state import old_fields
+from diskq.storage.state import LastWriter
 from diskq.storage.status_file import DiskBound, StatusNote
 from diskq.storage.write_ahead_log import holds_nothing, read_wal, rows_on
 from tests.engine.ram import RamFS
@@ -246,6 +248,8 @@ def signatures(data: bytes) -> None:
     holder, _ = holder_of(fs, "/lock")
     assert holder is not None
     read_holder(fs, "/lock")
+    old = LastWriter.of(old_fields(data[:512]) or b"")
+    assert old is None or LastWriter.parse(old.render()) == old
 
 
 def store_settings(data: bytes) -> None:

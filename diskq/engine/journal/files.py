@@ -7,7 +7,7 @@
 #     jnl/%016x.jnl                   segments, by the offset of their first message
 #     ofs/<name>.ofs .lck             how far a reader has come, and its lock
 #     .diskq/                         private:
-#       points                          up to where everything is known to be on stable storage
+#       state                           what the last writer left, and up to where everything is durable
 #       wal                             the write-ahead log: messages that are accepted and not yet written
 #       redo                            the redo log: messages that are durable here before they are in jnl/
 #       repair/                         during a repair: files that will replace others
@@ -57,7 +57,8 @@ class JournalFiles:
         self.private_data = join(self.private, "journal-data")
         self._old_data = join(self.private, "jnl")
         self.private_offsets = join(self.private, "ofs")
-        self.points = private_path(path, "points")
+        self.state = private_path(path, "state")
+        self.old_points: str | None = private_path(path, "points")
         self.gaps = private_path(path, "gaps")
         self.wal = private_path(path, "wal")
         self.redo = private_path(path, "redo")
@@ -177,6 +178,9 @@ class JournalFiles:
         return sorted(name.removesuffix(_OFFSET) for name in names if name.endswith(_OFFSET))
 
     # --- temporaries ------------------------------------------------------------------------------
+
+    def state_temporary(self, number: int) -> str:
+        return self.temporary(self.state)(number)
 
     def temporary(self, path: str) -> Callable[[int], str]:
         """Return a function that names temporary files for a file in the private directory."""

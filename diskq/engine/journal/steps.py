@@ -108,7 +108,7 @@ class JournalSteps(DirectorySteps):
         # A peer that has had the lock since, or tried to get it, has emptied the file, or removed it.
         self._was_ours = opening.lock.previous is not None
         source = redo_source(fs, files, opening.lock.previous)
-        return LeftBehind(source, staged=points.staged, in_place=self._was_ours)
+        return LeftBehind(source, in_place=self._was_ours)
 
     def claim(self, opening: LogOpening) -> None:
         """Do nothing: the lock is the sign that sej looks for."""
@@ -193,7 +193,7 @@ class JournalSteps(DirectorySteps):
             return
         strict = self.options.strict
         self.log.repairs += judge_the_middle(self._fs, self.files, points.partitions[0], strict=strict)
-        leave_points(self._fs, self.files, points)
+        leave_points(self._fs, self.files, self.log.state, points)
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -358,10 +358,10 @@ class JournalSteps(DirectorySteps):
         return active
 
     def metadata(self) -> tuple[Replacement, ...]:
-        is_closing = self.log.is_closing
-        staged = (0,) if self._uses_wal and not is_closing else ()
         point = self._segment.point._replace(first=self._segments.bases[0])
-        return (RecoveryPoints(is_closing, {0: point}, staged=staged).replacing(self.files),)
+        is_closing = self.log.is_closing
+        points = RecoveryPoints(is_closing, {0: point})
+        return (self.log.state.replacing(points.render(), is_last=is_closing),)
 
     def state(self) -> int:
         return self.buffer.written_offset

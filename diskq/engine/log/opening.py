@@ -10,7 +10,7 @@
 #   claim            The store is marked as diskq's, where another program would look.
 #   replay           Messages that only a log holds are written to their files.
 #   recover          The kind judges its files, by what the last writer left: trust.py.
-#   sign             The lock file names this process.
+#   sign             The state of this process is planned, and the lock file names it.
 #   report           The repairs are logged, before the next open finds none.
 #   first barrier    All of that is durable, with the metadata: where the next recovery begins.
 #   carry out        What was committed before, and not completed: a transaction.
@@ -37,6 +37,7 @@ from diskq.storage.log.entries import Displaced, Staging
 from diskq.storage.log.replay import Redone, RedoSource, not_displaced
 from diskq.storage.log_events import Log
 from diskq.storage.repairs import Repair
+from diskq.storage.state import StoreState
 from diskq.storage.swap import finish_swap
 from diskq.storage.write_ahead_logs import WriteAheadLogs
 
@@ -48,8 +49,6 @@ class LeftBehind(NamedTuple):
 
     source: RedoSource
     """What a replay of the redo log needs to know."""
-    staged: Sequence[int] = ()
-    """The write-ahead logs in use by another file than the lock's, which a peer may have emptied."""
     in_place: bool = True
     """False if another program may have written since: then no write-ahead log is written to the files."""
 
@@ -68,10 +67,18 @@ class _StoreFiles(Protocol):
     def lock(self) -> str: ...
 
     @property
+    def state(self) -> str: ...
+
+    @property
+    def old_points(self) -> str | None: ...
+
+    @property
     def swap(self) -> str: ...
 
     @property
     def redo(self) -> str: ...
+
+    def state_temporary(self, number: int) -> str: ...
 
 
 class Opened(Protocol):
@@ -126,6 +133,7 @@ class LogOpening:
     """One open of a writer's store, from its lock to its first message."""
 
     lock: Lock
+    state: StoreState
     wals: WriteAheadLogs
 
     def __init__(
@@ -149,14 +157,15 @@ class LogOpening:
         self.lock = writer.hold(Lock(fs, files.lock, self._guarded, wait=writer.patience))
         writer.on_release(kind.abandon)
         finish_swap(fs, self._root, files.swap)
+        self.state = writer.use_state(StoreState(fs, files, files.state_temporary, lock=self.lock.found))
         left = kind.look(self)
         options: LoggedOptions = kind.options
-        self.wals = writer.use_wals(WriteAheadLogs(fs, self.lock, left.source.stagings, left.staged))
+        self.wals = writer.use_wals(WriteAheadLogs(fs, self.state, left.source.stagings))
         redo = writer.use_redo(
             Redo(
                 fs,
                 files.redo,
-                self.lock,
+                self.state,
                 options,
                 kind.unlogged,
                 self._topic,
@@ -171,9 +180,15 @@ class LogOpening:
         self.displaced = [*redone.displaced, *self.wals.displaced]
         writer.repairs += [*self.wals.unreported, *redone.repairs, *self.wals.repairs]
         reported = kind.recover(self)
-        writer.sign_lock()
+        was_old = self.state.is_old
+        if files.old_points is not None and fs.size_of(files.old_points) is not None:
+            writer.pending.removals.append(files.old_points)
+        writer.sign()
         self._report(reported)
         kind.begin()
+        self.state.is_due = False
+        if was_old:
+            self.lock.sign(can_wait=True)
         writer.catch_up_before(*kind.appends())
         kind.carry_out()
         writer.note()

@@ -2,7 +2,7 @@
 # segment then, and whether the stream was closed since. They are a hint with a checksum: without it recovery
 # looks at everything. A journal has one point, as if it were partition 0 of a stream.
 #
-# Text, a line for each partition, in `.diskq/points`. Format: docs/format/triplet.md.
+# Text, a line for each partition, in `.diskq/state`, after its sector. Format: docs/format/state.md.
 #
 # Points and checksums together show what is missing. Checksums are written after the messages, so what they
 # cover was there: only they show that a file was cut, emptied or removed since. diskq's retention removes a
@@ -19,13 +19,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from diskq.errors import DiskFullError
-from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, write_over
+from diskq.storage.barrier import NO_ROOM, Barrier, write_over
 from diskq.storage.checksums import checked, checksummed, is_checked, rows_before
-from diskq.storage.closing import read_small
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import as_bits, bits_in
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair, RepairKind
+from diskq.storage.state import StateFiles, StoreState, read_rest
 
 __all__ = [
     "RecoveryPoint",
@@ -37,19 +36,13 @@ __all__ = [
     "read_points",
 ]
 
-# Far more than one line for each partition that a stream may have.
-_LARGEST = 64 * 1024 * 1024
-_HEAD = re.compile(rb"diskq points 1 (open|closed|left)(?: staged ([0-9]{1,20}))?\n")
+# Earlier versions named the write-ahead logs here, too.
+_HEAD = re.compile(rb"diskq points 1 (open|closed|left)(?: staged [0-9]{1,20})?\n")
 _LINE = re.compile(rb"([0-9]{1,6}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})(?: ([0-9]{1,19}))?\n")
 
 
 class _Files(Protocol):
-    """The paths of the recovery points."""
-
     path: str
-    points: str
-
-    def temporary(self, path: str) -> Callable[[int], str]: ...
 
 
 class RecoveryPoint(NamedTuple):
@@ -80,8 +73,6 @@ class RecoveryPoints:
     """False if there are points, but they cannot be read."""
     was_left: bool = False
     """True if diskq's owner file was gone since. A peer may have written then, without checksums."""
-    staged: tuple[int, ...] = ()
-    """The write-ahead logs in use, in case a peer empties the lock file, which names them too."""
 
     @property
     def is_left_open(self) -> bool:
@@ -109,8 +100,7 @@ class RecoveryPoints:
 
     def render(self) -> bytes:
         word = "closed" if self.is_closed else "left" if self.was_left else "open"
-        staged = f" staged {as_bits(self.staged)}" if self.staged else ""
-        lines = [f"diskq points 1 {word}{staged}\n"]
+        lines = [f"diskq points 1 {word}\n"]
         for index, point in self.partitions.items():
             place = " ".join(str(number) for number in point if number is not None)
             lines.append(f"{index} {place}\n")
@@ -130,22 +120,18 @@ class RecoveryPoints:
             at = line.end()
         if not is_checked(content, at):
             return None
-        staged = bits_in(int(head[2] or 0))
-        return cls(head[1] == b"closed", partitions, was_left=head[1] == b"left", staged=staged)
-
-    def replacing(self, files: _Files) -> Replacement:
-        return Replacement(files.points, self.render(), files.temporary(files.points))
+        return cls(head[1] == b"closed", partitions, was_left=head[1] == b"left")
 
 
-def read_points(fs: FileSystem, files: _Files) -> RecoveryPoints:
+def read_points(fs: FileSystem, files: StateFiles) -> RecoveryPoints:
     """Read the points. Without any, diskq has written nothing yet: the first barrier makes them."""
-    content = read_small(fs, files.points, _LARGEST)
+    content = read_rest(fs, files)
     if content is None:
         return RecoveryPoints(True, {})
     return RecoveryPoints.parse(content) or RecoveryPoints(False, {}, is_readable=False)
 
 
-def leave_points(fs: FileSystem, files: _Files, points: RecoveryPoints) -> None:
+def leave_points(fs: FileSystem, files: _Files, state: StoreState, points: RecoveryPoints) -> None:
     """Note that a peer may have written since, before any file shows that diskq is here.
 
     Raises DiskFullError and OSError.
@@ -153,7 +139,7 @@ def leave_points(fs: FileSystem, files: _Files, points: RecoveryPoints) -> None:
     if not points.is_left_open:
         return
     left = replace(points, was_left=True)
-    replacement = left.replacing(files)
+    replacement = state.replacing(left.render())
     if not Barrier(replacements=(replacement,)).execute(fs) and not write_over(fs, replacement):
         raise DiskFullError(files.path, NO_ROOM)
 

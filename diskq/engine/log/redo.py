@@ -4,7 +4,7 @@
 #
 # It is made for the first `synced` message, by the sync of the files that covers that message; and again,
 # twice as large, after a sync for which it had no space. Until it is there, and whenever it cannot take a
-# message, the files are synced instead. The lock file names it once it is there: so a missing one is noticed.
+# message, the files are synced instead. The state names it once it is there: so a missing one is noticed.
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from diskq.storage.append_file import AppendFile, Written
 from diskq.storage.barrier import Barrier, PendingSyncs
 from diskq.storage.closing import opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored
-from diskq.storage.lock import Lock
 from diskq.storage.log.entries import Part
 from diskq.storage.log.format import redo_path
 from diskq.storage.log.replay import Redone, RedoSource, replay_redo
 from diskq.storage.log_events import Log
 from diskq.storage.redo_log import LEAST_SIZE, RedoLog
+from diskq.storage.state import StoreState
 
 __all__ = ["Appends", "Redo", "RedoMark"]
 
@@ -55,7 +55,7 @@ class Redo:
         self,
         fs: FileSystem,
         path: str,
-        lock: Lock,
+        state: StoreState,
         options: LoggedOptions,
         appends: Appends,
         topic: Log,
@@ -66,7 +66,7 @@ class Redo:
         """`most`: the most bytes that it may have on the disk; 0: there is none."""
         self._fs = fs
         self.path = path
-        self._lock = lock
+        self._state = state
         self._appends = appends
         self._log = topic
         self._clock = clock
@@ -80,7 +80,7 @@ class Redo:
         self._is_full = False  # it had no space
         self._is_noting = False  # the next sync of the files makes it durable that nothing in it is needed
         self._retry_at = -math.inf
-        self._is_named = False  # durably, in the lock file
+        self._is_named = False  # durably, in the state
         self._is_old_needed = False  # the log of the writer before, for which the disk was too full
 
     # --- after a crash ----------------------------------------------------------------------------
@@ -90,18 +90,18 @@ class Redo:
 
         Raises as `replay_redo`.
         """
-        lock = self._lock
+        state = self._state
         done = replay_redo(
             self._fs,
             self.path,
             source,
-            named=lock.redo,
-            was_displaced=lock.is_displaced,
-            has_run_on=lock.previous is not None and lock.previous.is_of_this_boot(self._fs),
+            named=state.redo,
+            was_displaced=state.is_displaced,
+            has_run_on=state.previous is not None and state.previous.is_of_this_boot(self._fs),
         )
-        must_append = lock.is_displaced or not source.in_place or bool(done.displaced)
+        must_append = state.is_displaced or not source.in_place or bool(done.displaced)
         is_displaced = done.number != 0 and must_append
-        lock.plan_redo(max(0, done.number), is_displaced=is_displaced)
+        state.plan_redo(max(0, done.number), is_displaced=is_displaced)
         self._is_old_needed = not done.is_durable
         self._is_wanted &= done.is_durable
         return done
@@ -125,7 +125,7 @@ class Redo:
         if self._is_old_needed:
             return
         with full_disk_ignored():  # the next open finds the same
-            if self._lock.names_redo:
+            if self._state.names_redo:
                 self._forget()
             if self._fs.size_of(self.path):
                 with opened(self._fs, self.path, write=True) as handle:
@@ -133,8 +133,8 @@ class Redo:
 
     def _forget(self) -> None:
         """Stop naming the log, durably: an empty one that is named is a loss."""
-        self._lock.note_redo(0)
-        Barrier(files=(self._lock.handle,)).execute(self._fs)
+        self._state.note_redo(0)
+        self._state.sync()
 
     def _empty(self, handle: int) -> None:
         self._fs.truncate(handle, 0)
@@ -207,9 +207,11 @@ class Redo:
         for _, append in appends:
             append.note_logged()
         if self._is_named:
+            if self._state.handle >= 0:
+                self._state.let_go()
             return (log.handle,)
         self._is_named = True
-        return (self._lock.handle, log.handle)
+        return (self._state.opened(), log.handle)
 
     def _make(self, pending: PendingSyncs, size: int) -> None:
         """Make a log, or a larger one; the next sync of the files completes it."""
@@ -223,7 +225,7 @@ class Redo:
         number = self._fs.unique_number() or 1 if old is None else old.number
         path = redo_path(self.path)
         try:
-            if old is None and self._lock.names_redo:
+            if old is None and self._state.names_redo:
                 self._forget()  # the open found no space to do so
             new = RedoLog(
                 self._fs,
@@ -281,10 +283,10 @@ class Redo:
                 self._current.release(mark.sequence)
 
     def _name(self) -> bool:
-        """Name the new log in the lock file. False: there is no space to do so, and it is not used."""
+        """Name the new log in the state. False: there is no space to do so, and it is not used."""
         assert self._current is not None
         with full_disk_ignored():
-            self._lock.note_redo(self._current.number)
+            self._state.note_redo(self._current.number)
             return True
         self._current.close()
         self._current = None

@@ -22,8 +22,8 @@ from typing import Protocol
 
 from diskq.engine.log.recovery_points import RecoveryPoints
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import Holder, read_holder
 from diskq.storage.log.entries import Part
+from diskq.storage.state import LastWriter, StateFiles, read_state
 from diskq.storage.write_ahead_log import holds_all, holds_nothing
 from diskq.storage.write_ahead_logs import WriteAheadLogs, was_restarted
 
@@ -71,7 +71,7 @@ class ClosedPoint(Protocol):
     def closed(self) -> object: ...
 
 
-def trust_of_store(fs: FileSystem, point: ClosedPoint | None, previous: Holder | None) -> Trust:
+def trust_of_store(fs: FileSystem, point: ClosedPoint | None, previous: LastWriter | None) -> Trust:
     """Return the trust for a priority store; one without a point was written by TaskFlux.
 
     `previous` signed its lock last. None, if there was none or it was not looked up, counts as a power cut.
@@ -101,7 +101,7 @@ class QueueUse:
     """The staged messages that are already in their files, with or without checksums."""
 
     @classmethod
-    def before(cls, previous: Holder | None, wals: WriteAheadLogs, *, never_empty: bool) -> QueueUse:
+    def before(cls, previous: LastWriter | None, wals: WriteAheadLogs, *, never_empty: bool) -> QueueUse:
         """Return it for an open, after what was staged was put back. `never_empty`: no message is empty."""
         was_killed = wals.was_killed and not wals.is_resumed
         was_closed = previous is not None and previous.is_closed
@@ -117,24 +117,24 @@ class QueueUse:
         )
 
     @classmethod
-    def seen(cls, fs: FileSystem, lock: str, wal: str, *, is_free: bool) -> QueueUse:
+    def seen(cls, fs: FileSystem, files: StateFiles, wal: str, *, is_free: bool) -> QueueUse:
         """Return it for a process that only looks.
 
         `is_free`: certainly no process has the queue, so that its write-ahead log is complete.
         """
-        holder = read_holder(fs, lock)
-        is_restarted = was_restarted(fs, holder, [wal]) is True
-        is_resumed = holder is not None and holder.has_restarted and not is_restarted
-        is_named = holder is not None and bool(holder.staged or holder.recovering_since)
-        are_complete = holder is not None and (holder.is_closed or holder.never_empty)
+        left = read_state(fs, files)
+        is_restarted = was_restarted(fs, left, [wal]) is True
+        is_resumed = left is not None and left.has_restarted and not is_restarted
+        is_named = left is not None and bool(left.staged or left.recovering_since)
+        are_complete = left is not None and (left.is_closed or left.never_empty)
         return cls(
-            was_ours=holder is not None,
+            was_ours=left is not None,
             was_restarted=is_restarted,
             was_killed=(is_named or not holds_nothing(fs, wal)) and not is_resumed,
             has_all_checksums=are_complete or (is_free and holds_all(fs, wal)),
-            was_closed=holder is not None and holder.is_closed,
+            was_closed=left is not None and left.is_closed,
             # Beside its owner the checksums of the last messages may be on their way.
-            was_unlogged=not is_free or (holder is not None and holder.is_unlogged),
+            was_unlogged=not is_free or (left is not None and left.is_unlogged),
         )
 
     def trust(self, *, is_foreign: bool) -> Trust:

@@ -35,6 +35,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair
+from diskq.storage.state import StoreState
 from diskq.storage.sync_times import SyncPolicy
 from diskq.storage.write_ahead_logs import WriteAheadLogs
 
@@ -77,6 +78,7 @@ class LogWriter(Synced, Dropped):
         "pending",
         "redo",
         "repairs",
+        "state",
         "syncs",
         "wals",
         "was_refused",
@@ -211,10 +213,22 @@ class LogWriter(Synced, Dropped):
             self._fs.make_directory(path)
             self.pending.directories[path] = None
 
-    def sign_lock(self) -> None:
-        """Sign the lock file; durable with the next sync. On a full disk it is left to `catch_up`."""
-        self.lock.sign(can_wait=True)
-        self.pending.files.append(self.lock.handle)
+    def use_state(self, state: StoreState) -> StoreState:
+        """Keep the state for as long as this is open."""
+        self.state = state
+        self.on_release(state.let_go)
+        return state
+
+    def sign(self) -> None:
+        """Plan the state, and sign the lock file; durable with the next sync. See `catch_up` for a full disk.
+
+        A lock file of an earlier version has what the state of this one will have: it is signed when that is
+        durable.
+        """
+        self.state.sign()
+        if not self.state.is_old:
+            self.lock.sign(can_wait=True)
+            self.pending.files.append(self.lock.handle)
 
     def begin(self, metadata: Sequence[Replacement], *, can_wait: bool) -> None:
         """Make durable what the open has found, and `metadata`, whose last one says where recovery begins.
@@ -230,7 +244,7 @@ class LogWriter(Synced, Dropped):
     @property
     def is_behind(self) -> bool:
         """True if the open had no space for what must be durable before a message is written."""
-        return self.lock.is_behind or self._has_old_metadata
+        return self.lock.is_behind or self._has_old_metadata or self.state.is_pending
 
     def catch_up(self) -> None:
         """Write durably what the open had no space for, before the first message is written.
@@ -242,7 +256,11 @@ class LogWriter(Synced, Dropped):
             return
         self._end_shared()
         self.lock.write()
-        metadata = self._format.metadata() if self._has_old_metadata else ()
+        metadata: tuple[Replacement, ...] = ()
+        if self._has_old_metadata:
+            metadata = self._format.metadata()
+        elif self.state.is_pending:
+            metadata = (self.state.replacing(),)
         if metadata and self._in_flight is not None:
             raise DiskFullError(self.path, "the disk was full, and a sync is still in flight")
         try:
@@ -251,7 +269,7 @@ class LogWriter(Synced, Dropped):
                 raise DiskFullError(self.path, NO_ROOM)
         except OSError as failure:
             self.fail(failure)
-        self.lock.is_behind = self._has_old_metadata = False
+        self.lock.is_behind = self._has_old_metadata = self.state.is_pending = False
 
     def catch_up_before(self, *appends: AppendFile[Any]) -> None:
         """Have the first message that comes to one of these files `catch_up`, if the open is behind."""
@@ -663,7 +681,9 @@ class LogWriter(Synced, Dropped):
                         self.redo.release(sync.redo)
                     except OSError as failure:
                         self.fail(failure)
-                if sync.has_metadata and not is_replaced:
+                if sync.has_metadata and is_replaced:
+                    self.state.is_pending = False
+                elif sync.has_metadata:
                     # The disk is full. Recovery will begin at an older point; the new one is still pending.
                     self.was_refused = True
                     self._note_not_replaced(sync.barrier.replacements[-1].path)

@@ -44,6 +44,8 @@ class StoreFiles:
         self.temporary = self.temporaries[0]
         self.private = private_path(root, "")[:-1]
         self.lock = private_path(root, "lock")
+        self.state = private_path(root, "state")
+        self.old_points = None
         self.point = private_path(root, "point")
         self.status = private_path(root, "status")
 
@@ -98,6 +100,9 @@ class StoreFiles:
         for directory in self.temporaries:
             if self._fs.size_of(directory) is not None:
                 yield from (join(directory, left) for left in self._fs.list_directory(directory))
+
+    def state_temporary(self, number: int) -> str:
+        return self.new_temporary(number)
 
     def metadata_as(self, content: bytes) -> Replacement:
         return Replacement(self.metadata, content, self.new_temporary)

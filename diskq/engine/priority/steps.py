@@ -43,6 +43,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair
+from diskq.storage.state import StoreState
 from diskq.storage.write_ahead_logs import was_restarted
 
 __all__ = [
@@ -228,7 +229,8 @@ class PrioritySteps(DirectorySteps):
         writer.on_release(metadata.release)
         # No other process has the store now, so temporary files belong to none.
         writer.pending.removals += files.leftovers()
-        previous = lock.previous
+        state = writer.use_state(StoreState(fs, files, files.state_temporary, lock=lock.found))
+        previous, was_old = state.previous, state.is_old
         found = recover_store(
             fs,
             files,
@@ -249,10 +251,13 @@ class PrioritySteps(DirectorySteps):
             log.report_repairs(reported)
             self._keep_state(found)
         self._go_on(found, metadata)
-        writer.sign_lock()
+        writer.sign()
         logged = log.report_repairs(writer.repairs, reported=reported)
         writer.sync()
-        lock.note_newest(-1, can_wait=True)  # from here on the point has it
+        state.is_due = False
+        if was_old:
+            lock.sign(can_wait=True)
+        state.note_newest(-1, can_wait=True)  # from here on the point has it
         if writer.is_behind:
             writer.shut()
         log.report_repairs(writer.repairs, logged)
@@ -614,7 +619,7 @@ class PrioritySteps(DirectorySteps):
 
     def _make_way(self, is_held: bool) -> None:
         """Open a segment for the next record, after writing records that come before it."""
-        if self.log.lock.is_behind:
+        if self.log.is_behind:
             self.log.catch_up()
         segment, held = self._segment, self._held
         if held.records and (not is_held or segment.is_full_with(held.size)):
@@ -629,12 +634,12 @@ class PrioritySteps(DirectorySteps):
         self._note_newest()
 
     def _note_newest(self) -> None:
-        """Note in the lock file that the segment exists: after a kill only that shows it until a sync."""
+        """Note in the state that the segment exists: after a kill only that shows it until a sync."""
         base = self.buffer.base
         if base != self._noted_newest:
             self._noted_newest = base
             with contextlib.suppress(OSError):
-                self.log.lock.note_newest(base)
+                self.log.state.note_newest(base)
         self.buffer.is_noted = True
 
     # --- snapshots --------------------------------------------------------------------------------
@@ -806,7 +811,8 @@ class PrioritySteps(DirectorySteps):
         return (segment.handle,) if segment.is_open else ()
 
     def metadata(self) -> tuple[Replacement, ...]:
-        return (self._next_point().replacing(self.files),)
+        state = (self.log.state.replacing(),) if self.log.state.is_due else ()
+        return (*state, self._next_point().replacing(self.files))
 
     def _next_point(self) -> StorePoint:
         """Return the recovery point for when everything that is written is on stable storage."""

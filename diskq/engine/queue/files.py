@@ -137,6 +137,15 @@ class QueueFiles:
         return private_path(self.directory, f"{self.name}.lock")
 
     @property
+    def state(self) -> str:
+        return private_path(self.directory, f"{self.name}.queue.state")
+
+    old_points = None
+
+    def state_temporary(self, number: int) -> str:
+        return f"{self.state}.{number}.tmp"
+
+    @property
     def wal(self) -> str:
         return private_path(self.directory, f"{self.name}.wal")
 
@@ -204,9 +213,17 @@ class QueueFiles:
             for name in names_in(self._fs, self.directory, start)
             if _TEMPORARY.fullmatch(name, len(start))
         ]
+        temporaries += self._state_temporaries()
         orphans = {number for number in self.checksum_files() if number not in missing} - set(numbers)
         marks = set(self.marked()) - set(numbers)
         return [*temporaries, *map(self.checksum_file, sorted(orphans)), *map(self.mark, sorted(marks))]
+
+    def _state_temporaries(self) -> list[str]:
+        start = f"{self.name}.queue.state."
+        if self._fs.size_of(self.private) is None:
+            return []
+        names = names_in(self._fs, self.private, start)
+        return [join(self.private, name) for name in names if _TEMPORARY.fullmatch(name, len(start))]
 
     def check_apart(self) -> None:
         """Raise QueueNameError if the files of this name are those of a queue whose name differs in case."""

@@ -16,7 +16,7 @@ from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.sync import exclusive
 from diskq.engine.queue.ack_log import AckLog, Known, read_ack_logs
 from diskq.engine.queue.files import QueuePosition
-from diskq.engine.queue.parts import QueueParts
+from diskq.engine.queue.quota import QueueParts
 from diskq.engine.queue.reader import FileLoss, QueueReader
 from diskq.errors import CorruptionError, DiskqError
 from diskq.storage.log_events import Log

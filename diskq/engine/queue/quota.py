@@ -9,13 +9,22 @@
 # The bounds are `max_bytes`, the queue's own, and a budget that it shares with others. Disk space for
 # messages that wait in memory is reserved in both: it must be there whenever they are written.
 
+#
+# The parts of an open queue are made at the end of this module, each once: its two ends (head.py, tail.py)
+# and its quota share them.
+
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Generator
 from typing import Any, Literal
 
+from diskq._native.core.read_ahead import ReadAhead
+from diskq._native.queue.append_buffer import NsqBuffer
+from diskq._native.queue.codec import MAX_BODY, NsqFraming
 from diskq._native.queue.memory_tier import MemoryTier
+from diskq.engine.log.writer import LogWriter
 from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.sealed_files import SealedFiles
 from diskq.errors import FullError
@@ -26,7 +35,7 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.redo_log import LEAST_SIZE
 from diskq.storage.write_ahead_log import RESERVE, ROWS_SIZE, SIZE
 
-__all__ = ["Act", "Obstacle", "QueueQuota"]
+__all__ = ["Act", "Obstacle", "QueueParts", "QueueQuota"]
 
 Obstacle = Literal["unsynced", "full", "over_budget", "others"]
 """Why a message cannot be accepted now: it waits for a sync, for a consumer (of this queue, or of any member
@@ -37,7 +46,7 @@ Act = Literal["roll", "drop_consumed", "drop_oldest", "spill"]
 it hands consumed files to the next barrier, which removes them. "drop_oldest": it gives up what is left of
 the oldest file, which is not the active one. "spill": it writes the messages in memory to the files."""
 
-# Kept free below the byte bound: a new file's first checksums, the lock file and the metadata.
+# Kept free below the byte bound: a new file's first checksums, the lock file, the state and the metadata.
 _HEADROOM = 5 * 1024
 # Blocks counted in a budget: for the lock and the metadata, which is replaced; and for each file.
 _FIXED_BLOCKS = 5
@@ -338,3 +347,33 @@ class QueueQuota:
             number = first if first in self._sealed else self._sealed.after(first)
             stamp = self._fs.stamp_of(self._files.data(number)) if number is not None else None
             self.share.oldest = stamp.modified_ns if stamp is not None else math.inf
+
+
+# --- the parts of an open queue -----------------------------------------------------------------------
+
+
+_framing = functools.cache(NsqFraming)  # it has no state: many queues may have one
+
+
+class QueueParts:
+    """The parts of one queue."""
+
+    def __init__(self, fs: FileSystem, files: QueueFiles, options: QueueOptions, log: LogWriter) -> None:
+        self.fs = fs
+        self.files = files
+        self.options = options
+        self.log = log
+        gate_in = self.gate_in = log.new_gate()
+        self.gate_out = log.new_gate()
+        framing = self.framing = _framing(options.min_message_size, options.max_message_size)
+        self.any_size = _framing(0, MAX_BODY)
+        """The framing of what diskq certainly wrote: the limits may have changed since."""
+        self.append = AppendFile(fs, gate_in, lambda on_block: NsqBuffer(fs, framing, gate_in, on_block))
+        self.buffer = self.append.buffer
+        """Its `file_number` is that of the file that is written, or will be written next."""
+        self.ahead = ReadAhead(fs, framing, self.gate_out, self.any_size)
+        self.tier = MemoryTier(framing, gate_in, self.gate_out, self.ahead)
+        self.tier.limit = options.memory_size
+        self.has_tier = options.memory_size > 0
+        self.sealed = SealedFiles(fs, files)
+        self.quota = QueueQuota(fs, files, options, self.sealed, self.append, self.tier)

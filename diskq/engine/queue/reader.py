@@ -8,7 +8,7 @@ from typing import NamedTuple
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq.engine.queue.files import QueuePosition
-from diskq.engine.queue.parts import QueueParts
+from diskq.engine.queue.quota import QueueParts
 from diskq.storage.block_reader import BlockReader, Loss
 
 __all__ = ["FileLoss", "QueueReader"]

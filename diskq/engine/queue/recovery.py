@@ -95,7 +95,7 @@ def survey(
     `repairs` contains only lost messages, and useless metadata. `depth` is unknown if the metadata does not
     contain it. Raises OSError.
     """
-    use = QueueUse.seen(fs, files.lock, files.wal, is_free=is_free)
+    use = QueueUse.seen(fs, files, files.wal, is_free=is_free)
     with view_with_rows(fs, files.staging, rows_to_add(fs, files.staging)) as view:
         view.make_directory(files.private)  # as the open does
         acts = OpenRepairs(view, PendingSyncs(), is_overlay=True)

@@ -3,7 +3,7 @@
 # sync, unless it says so.
 #
 # Messages come in at the tail (tail.py) and leave at the head (head.py); what both of them share is
-# in parts.py.
+# in quota.py.
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from diskq.engine.queue.ack_log import repair_ack_logs
 from diskq.engine.queue.files import QueueFiles, QueueMetadata
 from diskq.engine.queue.head import FifoHead
 from diskq.engine.queue.overwritten import is_of_another_program
-from diskq.engine.queue.parts import QueueParts
+from diskq.engine.queue.quota import QueueParts
 from diskq.engine.queue.recovery import QueueRecovery, Recovered, redo_source
 from diskq.engine.queue.tail import FifoTail
 from diskq.errors import FullError, NotFoundError
@@ -174,22 +174,22 @@ class QueueSteps(LogSteps):
         self._has_voided = bool(redone.voided)
 
     def recover(self, opening: LogOpening) -> Sequence[Repair]:
-        fs, files, writer, lock = self._fs, self._files, self.log, opening.lock
-        use = QueueUse.before(lock.previous, opening.wals, never_empty=self._never_empty)
+        fs, files, writer, state = self._fs, self._files, self.log, opening.state
+        use = QueueUse.before(state.previous, opening.wals, never_empty=self._never_empty)
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
         framing, any_size = self._parts.framing, self._parts.any_size
         recovery = QueueRecovery(fs, files, framing, any_size, use, acts, log_repair=log.report_repair)
         found = recovery.run()
         self._recovered = recovery, found
         if self._has_voided or (found.sizes and not found.is_ours):
-            lock.plan_foreign()
+            state.plan_foreign()
         repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
         self._sealed.find(found.sizes, found.write.file)
         opening.note_found(found.repairs, _count)
         self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
         self.head.begin(found.read, found.depth, counted=(found.counted_from, found.write))
         if self._never_empty:
-            lock.plan_never_empty()
+            state.plan_never_empty()
         return found.reported
 
     def begin(self) -> None:
@@ -272,7 +272,7 @@ class QueueSteps(LogSteps):
         if self.log.wals is not None:
             self.log.wals.give_up()
         self.log.clear_redo()
-        self.log.pending.removals += (self._files.wal, self._files.redo)
+        self.log.pending.removals += (self._files.wal, self._files.redo, self._files.state)
         self.log.commit()
         self.log.release()
 
@@ -281,11 +281,11 @@ class QueueSteps(LogSteps):
     @property
     def has_foreign(self) -> bool:
         """True if it has messages of another program, which no spool has taken up since."""
-        return self.log.lock.has_foreign
+        return self.log.state.has_foreign
 
     def note_taken_up(self) -> None:
         """Record that the spool has taken up the messages of another program. Raises OSError."""
-        self.log.lock.note_taken_up()
+        self.log.state.note_taken_up()
 
     # --- where it is ------------------------------------------------------------------------------
 
@@ -457,7 +457,8 @@ class QueueSteps(LogSteps):
         # More messages may have been received from memory than are left in the files.
         depth = max(0, self.head.depth_of_files - unwritten)
         metadata = QueueMetadata(depth=depth, read=min(self.head.position, write), write=write, is_ours=True)
-        return (self._files.metadata_as(metadata),)
+        state = (self.log.state.replacing(),) if self.log.state.is_due else ()
+        return (*state, self._files.metadata_as(metadata))
 
     def state(self) -> int:
         """Return the bytes of consumed files that are gone when the sync is complete."""
@@ -483,6 +484,7 @@ class QueueSteps(LogSteps):
             writer.wals.retire()
         if not self._append.has_pending_rows:
             with contextlib.suppress(OSError):
+                writer.state.note_closed()
                 writer.lock.note_closed()
 
 

@@ -20,8 +20,7 @@ from diskq.engine.log.message_checks import as_body
 from diskq.engine.log.sync import exclusive
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.queue.head import FifoHead
-from diskq.engine.queue.parts import QueueParts
-from diskq.engine.queue.quota import Act, Obstacle
+from diskq.engine.queue.quota import Act, Obstacle, QueueParts
 from diskq.errors import FullError, MessageSizeError
 from diskq.options import Durability
 from diskq.storage.fs import FULL_DISK_ERRNOS

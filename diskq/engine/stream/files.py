@@ -6,7 +6,7 @@
 #   parts/000000/                       one directory for each partition
 #     %020d.data .index .timeindex      a segment, named by the offset of its first message
 #   groups/<group>/000000               a group's committed offset: the last offset it has processed
-#   .diskq/                             private: the lock, recovery points, the owner's id, the pending
+#   .diskq/                             private: the lock, the state, the owner's id, the pending
 #                                       transaction's intent, each sink's last commit,
 #     repair/                           during a repair: files that will replace others
 #     gaps                              offsets whose messages a repair could not save
@@ -61,7 +61,8 @@ class StreamFiles:
         self.groups = f"{public}groups"
         self.private = private[:-1]
         self.lock = f"{private}stream.lock"
-        self.points = f"{private}points"
+        self.state = f"{private}state"
+        self.old_points: str | None = f"{private}points"
         self.gaps = f"{private}gaps"
         self.owner_id = f"{private}owner"
         self.intent = f"{private}intent"
@@ -129,6 +130,9 @@ class StreamFiles:
     def staged(self, name: str) -> str:
         """Return the path of a staged file, by its name."""
         return join(self.staging, name)
+
+    def state_temporary(self, number: int) -> str:
+        return self.temporary(self.state)(number)
 
     def temporary(self, path: str) -> Callable[[int], str]:
         """Return a function that names temporary files for a file in the root or the private directory."""

@@ -26,6 +26,7 @@ from diskq.errors import NotFoundError
 from diskq.options import AgeRule
 from diskq.storage.barrier import Barrier, Replacement
 from diskq.storage.fs import FileSystem
+from diskq.storage.state import has_state
 
 __all__ = ["FutureSegment", "PartitionRetention", "RetentionReport", "remove_oldest", "retain"]
 
@@ -258,7 +259,7 @@ class _RetainedPartition:
 
     def _first_noted(self, bases: list[int], removed: list[int]) -> tuple[Replacement, ...]:
         """Return the note for recovery, durable before anything is removed; none without a diskq producer."""
-        if not removed or self._fs.size_of(self._files.stream.points) is None:
+        if not removed or not has_state(self._fs, self._files.stream):
             return ()
         first = bases[len(removed)]
         return (first_as(self._files, first),) if first > read_first(self._fs, self._files) else ()

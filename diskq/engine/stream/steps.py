@@ -218,15 +218,14 @@ class StreamSteps(DirectorySteps):
     def look(self, opening: LogOpening) -> LeftBehind:
         fs, files = self._fs, self.files
         self._was_ours = owner_state(fs, files) == "ours"
-        staged = read_points(fs, files).staged
-        return LeftBehind(redo_source(fs, files), staged=staged, in_place=self._was_ours)
+        return LeftBehind(redo_source(fs, files), in_place=self._was_ours)
 
     def claim(self, opening: LogOpening) -> None:
         fs, files = self._fs, self.files
         if not self._was_ours:
             opening.wals.clear_empty()
             # Before diskq's owner file says that no peer has written since the points were noted.
-            leave_points(fs, files, read_points(fs, files))
+            leave_points(fs, files, opening.state, read_points(fs, files))
         self._owner = OwnerFile(fs, files, take_over=self._takes_over)
         self._made_owner = None if self._was_ours else self._owner
         self.log.repairs += self._owner.repairs
@@ -874,9 +873,8 @@ class StreamSteps(DirectorySteps):
         # On a full disk entries may be missing; only an open that does not trust this close makes them anew.
         is_closed = is_closing and all(its.segment.has_all_rows for its in self._partitions)
         points = {partition.files.index: partition.point for partition in self._partitions}
-        count = min(_MOST_WALS, len(self._partitions)) if self._uses_wal and not is_closing else 0
-        staged = tuple(range(count))
-        return (RecoveryPoints(is_closed, points | self._others, staged=staged).replacing(self.files),)
+        rest = RecoveryPoints(is_closed, points | self._others).render()
+        return (self.log.state.replacing(rest, is_last=is_closing and not self.router.waiting_bytes),)
 
     def state(self) -> None:
         return None

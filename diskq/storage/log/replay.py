@@ -254,7 +254,7 @@ def replay_redo(
 ) -> Redone:
     """Put what the log at `path` holds into the files of `source`, durably.
 
-    `named`: the number of the log that the lock file names; 0: none; -1: it cannot be known. `was_displaced`:
+    `named`: the number of the log that the state names; 0: none; -1: it cannot be known. `was_displaced`:
     an earlier replay has found that another program may have written since, and may not have appended
     everything again. `has_run_on`: records that are in their place are believed, also where a full disk has
     no space for their checksums. Raises UnsupportedFormatError for a log of another format version; OSError.

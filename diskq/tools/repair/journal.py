@@ -17,6 +17,7 @@ from diskq.engine.log.recovery_points import read_points
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Lock
 from diskq.storage.repairs import Repair, RepairKind
+from diskq.storage.state import with_rest
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import gaps_as, known_gaps, unknown_parts
 from diskq.tools.redo_logs import check_log_empty
@@ -99,7 +100,8 @@ class _JournalRebuild:
                     )
         if self._is_renamed:
             points = read_points(self._fs, files)
-            self._swap.install(files.points, points.with_other_starts(points.partitions).render())
+            rest = points.with_other_starts(points.partitions).render()
+            self._swap.install(files.state, with_rest(self._fs, files, rest))
         return self._repairs
 
     def _look_at(self, base: int, known_end: int) -> FoundMessages:

@@ -28,6 +28,7 @@ from diskq.storage.directories import make_directories
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.lock import Lock
 from diskq.storage.repairs import Repair, RepairKind
+from diskq.storage.state import with_rest
 from diskq.storage.swap import Swap
 from diskq.tools.gaps import Gap, gaps_as, known_gaps, unknown_parts
 from diskq.tools.redo_logs import check_log_empty
@@ -199,7 +200,8 @@ class _StreamRebuild:
             if not self._repairs:
                 self._repairs += [self._noted(gap) for gap in news]
         if self._renamed:
-            self._swap.install(self._files.points, noted.with_other_starts(self._renamed).render())
+            rest = noted.with_other_starts(self._renamed).render()
+            self._swap.install(self._files.state, with_rest(self._fs, self._files, rest))
         return self._repairs
 
     def carry_out(self) -> None:

@@ -188,7 +188,7 @@ def _report_beside(fs: FileSystem, files: JournalFiles, redo: RedoLook | None, r
     report_cut_repair(fs, files.path, files.swap, report)
     if not read_points(fs, files).is_readable:
         what = "it cannot be read: the next open looks at everything"
-        report.note(RepairKind.CORRUPT, files.points, 0, what)
+        report.note(RepairKind.CORRUPT, files.state, 0, what)
     report_waiting(fs, files, redo, [files.staging], _count, report)
     for directory in files.data_places():
         for name in sorted(fs.list_directory(directory)):

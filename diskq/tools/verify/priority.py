@@ -11,8 +11,9 @@ from diskq.engine.priority.files import StoreFiles, StorePoint
 from diskq.engine.priority.view import try_opening
 from diskq.errors import CorruptionError
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import may_be_open, read_holder
+from diskq.storage.lock import may_be_open
 from diskq.storage.repairs import RepairKind, last_byte
+from diskq.storage.state import read_state
 from diskq.tools.findings import StateKind
 from diskq.tools.report import Report, report_leftovers, settled
 from diskq.tools.stores import Store
@@ -39,7 +40,7 @@ def _is_being_written(fs: FileSystem, files: StoreFiles) -> bool:
 
 def _was_killed(fs: FileSystem, files: StoreFiles) -> bool:
     """True if a process ended without closing it, and no power cut came since: its commands are whole."""
-    trust = trust_of_store(fs, StorePoint.read(fs, files), read_holder(fs, files.lock))
+    trust = trust_of_store(fs, StorePoint.read(fs, files), read_state(fs, files))
     return trust is Trust.KILLED
 
 
@@ -48,8 +49,8 @@ def _needs_an_open(fs: FileSystem, files: StoreFiles) -> bool:
     point, bases = StorePoint.read(fs, files), files.segments()
     if point is not None and (point.base not in bases or point.base != bases[-1]):
         return True
-    holder = read_holder(fs, files.lock)
-    if holder is not None and holder.newest > max(bases, default=-1):
+    left = read_state(fs, files)
+    if left is not None and left.newest > max(bases, default=-1):
         return True
     if not bases:
         return False

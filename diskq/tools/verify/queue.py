@@ -22,9 +22,10 @@ from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_after
 from diskq.options import QueueOptions
 from diskq.storage.block_reader import BlockReader
 from diskq.storage.fs import FileSystem, join
-from diskq.storage.lock import may_be_open, read_holder
+from diskq.storage.lock import may_be_open
 from diskq.storage.numbered_files import names_in
 from diskq.storage.repairs import Repair, RepairKind
+from diskq.storage.state import read_state
 from diskq.tools.findings import StateKind
 from diskq.tools.look import Look, look_at
 from diskq.tools.report import (
@@ -53,13 +54,13 @@ def verify_queue(fs: FileSystem, store: Store, report: Report) -> None:
 
 def _look(fs: FileSystem, files: QueueFiles, report: Report) -> None:
     files.numbers()  # raises now, if there is no directory
-    holder = read_holder(fs, files.lock)
+    left = read_state(fs, files)
     opened = partial(
         Queue,
         files.directory,
         files.name,
         options=_ANY_SIZE,
-        never_empty=holder is not None and holder.never_empty,
+        never_empty=left is not None and left.never_empty,
     )
     with look_at(fs, files.lock, lambda there: opened(fs=there)) as look:
         _QueueVerification(fs, look, files, report).run()

@@ -239,7 +239,7 @@ def _report_beside(
     points = read_points(fs, files)
     if not points.is_readable:
         what = "it cannot be read: the next open looks at everything"
-        report.note(RepairKind.CORRUPT, files.points, 0, what)
+        report.note(RepairKind.CORRUPT, files.state, 0, what)
     if fs.size_of(files.private) is not None:
         report_leftovers(fs, files.leftovers(), files.lock, report)
         if fs.size_of(files.intent) is not None:
@@ -259,6 +259,6 @@ def _report_beside(
     if state == "garbage" and fs.size_of(files.owner):
         what = "it holds no owner's id: the next open removes it, and keeps a copy"
         report.torn(RepairKind.TORN, files.owner, 0, what)
-    if state in ("peer", "opening") and was_killed(fs, files.lock, stagings.values(), points.staged):
+    if state in ("peer", "opening") and was_killed(fs, files, stagings.values()):
         what = "it names another producer, and a diskq process was killed here: the next open is refused"
         report.damage(StateKind.REFUSED, files.owner, None, f"{what}, unless with take_over=True")

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from diskq.storage.checksums import rows_before
 from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
-from diskq.storage.lock import may_be_open, read_holder
+from diskq.storage.lock import may_be_open
 from diskq.storage.log.entries import Staging
 from diskq.storage.log.format import redo_path
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.redo_view import LoggedFiles, RedoLook
 from diskq.storage.repairs import RepairKind
+from diskq.storage.state import StateFiles, read_state
 from diskq.storage.write_ahead_log import holds_nothing, read_wal, rows_to_add
 from diskq.tools.findings import StateKind
 from diskq.tools.report import Report
@@ -94,13 +95,9 @@ def checksummed_size(
     return min(size, max([end, *(row.end for row in staged)]))
 
 
-def was_killed(fs: FileSystem, lock: str, stagings: Iterable[Staging], named: Sequence[int] = ()) -> bool:
-    """True if the last process with the lock died, and none opened the store since.
-
-    `named` are the write-ahead logs in use by another file than the lock's, which a peer may empty.
-    """
-    holder = read_holder(fs, lock)
-    staged = named if holder is None or not holder.pid else holder.staged
-    is_recovering = holder is not None and holder.recovering_since > 0
-    is_killed = staged or is_recovering or not all(holds_nothing(fs, its.path) for its in stagings)
-    return bool(is_killed) and not may_be_open(fs, lock)
+def was_killed(fs: FileSystem, files: StateFiles, stagings: Iterable[Staging]) -> bool:
+    """True if the last process that had the store died, and none opened it since."""
+    left = read_state(fs, files)
+    is_named = left is not None and bool(left.staged or left.recovering_since)
+    is_killed = is_named or not all(holds_nothing(fs, its.path) for its in stagings)
+    return is_killed and not may_be_open(fs, files.lock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints
 from diskq.storage.checksums import checked
 
-POINTS = RecoveryPoints(False, {0: RecoveryPoint(100, 64, 102, 7), 2: RecoveryPoint(5, 0, 5)}, staged=(0,))
+POINTS = RecoveryPoints(False, {0: RecoveryPoint(100, 64, 102, 7), 2: RecoveryPoint(5, 0, 5)})
 
 
 def test_points_are_read_as_they_were_written():
@@ -15,6 +15,11 @@ def test_points_are_read_as_they_were_written():
 def test_points_of_an_earlier_version_name_no_first_segment():
     content = checked(b"diskq points 1 closed\n0 100 64 102\n")
     assert RecoveryPoints.parse(content) == RecoveryPoints(True, {0: RecoveryPoint(100, 64, 102)})
+
+
+def test_points_of_an_earlier_version_name_write_ahead_logs_too():
+    content = checked(b"diskq points 1 open staged 3\n0 100 64 102 7\n")
+    assert RecoveryPoints.parse(content) == RecoveryPoints(False, {0: RecoveryPoint(100, 64, 102, 7)})
 
 
 def test_a_first_segment_of_which_nothing_was_synced_may_be_gone_after_a_power_cut():

@@ -24,6 +24,7 @@ from diskq.testing import CrashFS, FaultFS
 from tests.engine.queues import (
     LOCK,
     ROOT,
+    STATE,
     WAL,
     bodies,
     body,
@@ -542,7 +543,7 @@ def test_what_is_consumed_is_removed_with_the_next_barrier():
         assert listed(fs)[1:] == [f"q.diskqueue.{number:06d}.dat" for number in range(5, 10)] + [
             "q.diskqueue.meta.dat"
         ]
-        assert listed(fs, f"{ROOT}/.diskq")[:-2] == [
+        assert listed(fs, f"{ROOT}/.diskq")[:-3] == [
             f"q.diskqueue.{number:06d}.dat.sums" for number in range(5, 10)
         ]
 
@@ -828,7 +829,7 @@ def test_the_compiled_calls_and_a_python_disk_make_the_same_files(tmp_path):
             {
                 path.relative_to(directory): path.read_bytes()
                 for path in directory.rglob("*")
-                if path.is_file() and path.suffix != ".lock"
+                if path.is_file() and path.suffix not in (".lock", ".state")
             }
         )
     assert files[0] == files[1]
@@ -1158,7 +1159,9 @@ def test_a_bounded_queue_loses_from_its_head_alone_and_only_where_that_is_the_po
             queue = opened(fs, max_bytes=bound, on_full=on_full, sync_every=50)
             peeked = 0
         assert queue.depth == len(model)
-        on_disk = sum(len(content) for path, content in fs.files().items() if path not in (LOCK, WAL, meta()))
+        on_disk = sum(
+            len(content) for path, content in fs.files().items() if path not in (LOCK, STATE, WAL, meta())
+        )
         assert on_disk <= bound
         assert queue.bytes_on_disk >= on_disk
     queue.close()
@@ -1203,7 +1206,7 @@ def test_statistics_count_what_happened_since_the_open():
         assert after.barriers == statistics.barriers + 1
         assert after.unsynced_bytes == 0
         assert after.bytes_on_disk == sum(
-            len(content) for path, content in fs.files().items() if path not in (LOCK, WAL, meta())
+            len(content) for path, content in fs.files().items() if path not in (LOCK, STATE, WAL, meta())
         )
 
 

@@ -45,6 +45,7 @@ from tests.engine.queues import (
 from tests.reference import nsq_oracle
 
 LOCK = f"{ROOT}/.diskq/q.lock"
+STATE = f"{ROOT}/.diskq/q.queue.state"
 A_HUGE_LENGTH = b"\x7f\xff\xff\xff"
 
 # --- metadata that is wrong -------------------------------------------------------------------
@@ -134,7 +135,7 @@ def older_metadata(fs: CrashFS, age: str, *, restarted: bool) -> CrashFS:
             queue.put_many(bodies(count, start=queue.depth))
         moments[moment] = fs.read(meta())
     if restarted:
-        handle = fs.open(LOCK, write=True)
+        handle = fs.open(STATE, write=True)
         fs.sync_files((handle,))
         fs.close(handle)
     fs = fs.crash() if restarted else fs.kill()
@@ -416,7 +417,12 @@ def test_a_file_with_damage_is_kept_though_another_process_consumes_the_rest_of_
     with opened(fs, segment_size=9000) as queue:
         drained(queue)
     assert fs.read(data(0) + ".bad") == damaged
-    assert listed(fs, f"{ROOT}/.diskq") == ["q.diskqueue.000002.dat.sums", "q.lock", "q.wal"]
+    assert listed(fs, f"{ROOT}/.diskq") == [
+        "q.diskqueue.000002.dat.sums",
+        "q.lock",
+        "q.queue.state",
+        "q.wal",
+    ]
 
 
 # --- leftovers ----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from diskq.engine.stream.stream import Stream
 from diskq.errors import CorruptionError
 from diskq.storage.checksums import ROW, unpack_row
 from diskq.storage.repairs import Repair, RepairKind
+from diskq.storage.state import HEAD_SIZE
 from diskq.testing import CrashFS, PowerCut
 from tests.engine.partitions import Peer, messages, read
 from tests.engine.ram import RamFS
@@ -283,18 +284,26 @@ def test_a_rotten_byte_of_a_row_costs_nothing_and_is_mended(whose, which, mask, 
 def test_a_rotten_byte_of_what_is_ours_alone_costs_nothing(mask, step):
     it = ours()
     for path in (sums(it.base), POINTS, LOCK, OWNER):
-        for at in range(0, min(200, len(it.fs.read(path))), step):
+        start = HEAD_SIZE if path == POINTS else 0
+        for at in range(start, min(start + 200, len(it.fs.read(path))), step):
             fs = it.fs.kill()
             flip(fs, path, at, mask)
             if path == OWNER:
                 assert Stream(ROOT, fs=fs, take_over=True).next_offsets == (24,)
-            elif path != LOCK:
-                examined(fs, it.sent)
             else:
-                # Another boot's, perhaps: then what no checksum vouches for may be cut.
-                stream = Stream(ROOT, fs=fs)
-                assert stream.next_offsets == (24,)
-                check_messages(read(fs)[0], it.sent, set(range(20, 24)), set())
+                examined(fs, it.sent)
+
+
+@every_flip
+def test_a_rotten_byte_of_the_state_costs_what_no_checksum_covers(mask, step):
+    it = ours()
+    for at in range(0, HEAD_SIZE, step):
+        fs = it.fs.kill()
+        flip(fs, POINTS, at, mask)
+        # Another boot's, perhaps: then what no checksum vouches for may be cut.
+        stream = Stream(ROOT, fs=fs)
+        assert stream.next_offsets == (24,)
+        check_messages(read(fs)[0], it.sent, set(range(20, 24)), set())
 
 
 # --- cuts ---------------------------------------------------------------------------------------
@@ -332,8 +341,8 @@ def test_of_rows_cut_anywhere_all_are_made_again(whose, which):
 @pytest.mark.sampled
 def test_what_is_ours_alone_may_be_cut_anywhere():
     it = ours()
-    for path in (sums(it.base), POINTS):
-        for cut in sampled(range(min(200, len(it.fs.read(path)))), 60):
+    for path, start in ((sums(it.base), 0), (POINTS, HEAD_SIZE)):
+        for cut in sampled(range(start, min(start + 200, len(it.fs.read(path)))), 60):
             fs = it.fs.kill()
             truncate(fs, path, cut)
             examined(fs, it.sent)

@@ -93,7 +93,7 @@ def test_where_the_peer_has_rolled_all_of_it_is_delivered_and_ours_are_kept_asid
     """Its next segment has the name of its first offset: no offsets are left for what has no rows."""
     fs = rolled(rows, after)
     if not has_points:
-        fs.unlink(f"{ROOT}/.diskq/points")
+        fs.unlink(f"{ROOT}/.diskq/state")
     with opened(fs) as stream:
         (repair,) = (each for each in stream.repairs if each.records)
         assert (repair.path, repair.records) == (data(), len(OURS) - rows)

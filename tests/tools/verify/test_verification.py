@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +25,7 @@ from diskq.errors import ForeignFilesError
 from diskq.options import JournalOptions, PriorityOptions, QueueOptions, StreamOptions
 from diskq.storage.checksums import checked
 from diskq.storage.repairs import RepairKind
+from diskq.storage.state import HEAD_SIZE, LastWriter
 from diskq.tools import report
 from diskq.tools.findings import StateKind, Verification
 from diskq.tools.gaps import Gap, gaps_as
@@ -433,24 +434,27 @@ def test_what_was_not_synced_when_the_machine_stopped_is_torn_and_what_was_is_da
     at = int(len(content) * share)
     content[at : at + 200] = bytes(200)
     left.write_bytes(content)
-    for lock in tmp_path.glob("after/**/*.l*ck"):
-        told = json.loads(lock.read_bytes())
-        lock.write_text(json.dumps(told | {"boot_id": "another"}) if is_readable else "rot")
+    for state in tmp_path.glob("after/**/*state"):
+        content = state.read_bytes()
+        sector = LastWriter.parse(content[:HEAD_SIZE])
+        assert sector is not None
+        another = replace(sector, boot_id="another").render() if is_readable else bytes(HEAD_SIZE)
+        state.write_bytes(another + content[HEAD_SIZE:])
     for wal in tmp_path.glob("after/**/*wal"):
         wal.write_bytes(b"")  # it is never synced
     assert looked_at(tmp_path / "after").verdict == verdict
 
 
 @pytest.mark.parametrize("make", IN_USE.values(), ids=list(IN_USE))
-def test_a_rotten_lock_file_is_no_restart_of_the_machine_where_a_wal_is_of_this_run(make, tmp_path):
+def test_a_rotten_state_is_no_restart_of_the_machine_where_a_wal_is_of_this_run(make, tmp_path):
     (tmp_path / "before").mkdir()
     with make(tmp_path / "before") as file:
         shutil.copytree(tmp_path / "before", tmp_path / "after")
     left = tmp_path / "after" / file.relative_to(tmp_path / "before")
     content = left.read_bytes()
     left.write_bytes(content[: int(len(content) * 0.9)])
-    for lock in tmp_path.glob("after/**/*.l*ck"):
-        flip(lock, lock.read_bytes().index(b"boot_id") + 12)
+    for state in tmp_path.glob("after/**/*state"):
+        flip(state, state.read_bytes().index(b"boot_id") + 12)
     found = looked_at(tmp_path / "after")
     assert (found.verdict, found.lost > 0) == ("damaged", True)
 
@@ -724,14 +728,15 @@ def test_a_start_is_missed_also_in_a_partition_that_is_not_written_to_any_more(t
 @pytest.mark.parametrize("kind", ["stream", "journal"])
 def test_a_log_whose_points_are_of_an_earlier_version_opens(kind, tmp_path):
     store = made(kind, str(tmp_path))
-    points = tmp_path / ".diskq/points"
-    head, line, _ = points.read_bytes().splitlines(keepends=True)
-    points.write_bytes(checked(head + b" ".join(line.split()[:4]) + b"\n"))
+    state = tmp_path / ".diskq/state"
+    sector, points = state.read_bytes()[:HEAD_SIZE], state.read_bytes()[HEAD_SIZE:]
+    head, line, _ = points.splitlines(keepends=True)
+    state.write_bytes(sector + checked(head + b" ".join(line.split()[:4]) + b"\n"))
     without_the_oldest(store)
     opened = Stream if kind == "stream" else Journal
     with opened(store.path) as log:
         assert log.repairs == ()  # a segment without checksums is not reported
-    assert points.read_bytes().splitlines()[1].split()[:4] == line.split()[:4]
+    assert state.read_bytes()[HEAD_SIZE:].splitlines()[1].split()[:4] == line.split()[:4]
     without_the_oldest(store)
     assert verify(store).verdict == "damaged"
 
