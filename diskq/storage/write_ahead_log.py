@@ -592,6 +592,7 @@ def clear_wal(fs: FileSystem, path: str) -> None:
         _truncate(fs, path, 0)
     elif fs.size_of(_old(path)) is not None:
         Barrier(removals=(_old(path),)).execute(fs)
+        Barrier(directories=(directory_of(path),)).execute(fs)
 
 
 def view_with_rows(fs: FileSystem, staging: Staging, rows: Mapping[int, Sequence[Row]]) -> OverlayFS:
