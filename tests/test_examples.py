@@ -118,6 +118,16 @@ def test_the_workers_example_does_each_job_once_and_runs_again(tmp_path):
 
 
 @pytest.mark.exhaustive
+def test_the_streams_of_ten_machines_are_one_table_and_grow(tmp_path):
+    pytest.importorskip("pyarrow")
+    for messages in (10_000, 20_000):
+        assert printed("fleet.py", tmp_path) == [
+            "10 machines in one table, each message once: True",
+            f"{messages} messages in table and streams",
+        ]
+
+
+@pytest.mark.exhaustive
 def test_the_jobs_example_runs_and_runs_again(tmp_path):
     for _ in range(2):
         assert printed("jobs.py", tmp_path) == [
