@@ -227,7 +227,7 @@ class LockedError(DiskqError):
 
 
 class BusyError(DiskqError, RuntimeError):
-    """The channel belongs to the thread of its Trio run, and another thread has called it.
+    """The channel belongs to the thread of its event loop, and another thread has called it.
 
     The refused call did nothing. Threads can send into a channel with `open_thread_sender`. Engines, which
     run without Trio, may be used by any threads, whose calls wait for each other. `path` names the channel.
@@ -235,7 +235,7 @@ class BusyError(DiskqError, RuntimeError):
 
     def __init__(self, path: str, *, is_channel: bool = False) -> None:
         super().__init__(
-            f"{path} belongs to the thread of its Trio run, and this is another one: send with "
+            f"{path} belongs to the thread of its event loop, and this is another one: send with "
             "diskq.open_thread_sender, or have trio.from_thread.run make the call"
             if is_channel
             else f"{path}: another thread is inside a call"

@@ -320,6 +320,7 @@ class CommitLoop(ABC, Generic[E]):
         would find nothing new.
         """
         if self._gates and self._gates[0].is_slice_over:  # that of the others is over then, too
+            self.own_thread.check()  # another run has another loop, which knows no pause of this one
             await self.event_loop.checkpoint()
             self._clock.restart()
 

@@ -1,4 +1,4 @@
-# A channel belongs to the thread of its Trio run. Law: a call from any other thread is refused before
+# A channel belongs to the thread of its event loop. Law: a call from any other thread is refused before
 # anything is touched. The compiled paths refuse it with the guard of their gates, which is bound to the
 # thread; this module refuses all other calls.
 #

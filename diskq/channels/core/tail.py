@@ -238,6 +238,7 @@ class Tail:
     async def schedule_point(self) -> None:
         """Let others run if the running task's slice is over."""
         if self.gate.is_slice_over:
+            self.own_thread.check()
             await self.event_loop.checkpoint()
             self._clock.restart()
 

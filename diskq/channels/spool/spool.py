@@ -129,8 +129,8 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
         `Cancelled` changes nothing. Raises trio.BrokenResourceError or trio.ClosedResourceError if that
         cannot happen any more, and RuntimeError inside `deliver`, because it waits for `deliver` to end.
         """
-        await self._event_loop.checkpoint()
         self._loop.own_thread.check()
+        await self._event_loop.checkpoint()
         self._delivery.refuse_inside("drained()")
         tail = self._engine.tail.position
         while self._engine.head.depth and self._engine.head.position < tail:
