@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import anyio
 import trio
 import trio.testing
+from anyio.abc import TaskGroup
 
 import diskq
 from diskq.storage.fs import FileSystem
@@ -81,10 +83,10 @@ async def until(is_so: Callable[[], bool]) -> None:
 class Tasks:
     """Calls that run in tasks of their own, and what became of each, in the order of their ends."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery | TaskGroup) -> None:
         self._nursery = nursery
         self.ended: list[tuple[Any, Any]] = []
-        self.scopes: dict[Any, trio.CancelScope] = {}
+        self.scopes: dict[Any, anyio.CancelScope] = {}
 
     async def start(self, key: Any, call: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> None:
         """Begin a call, and return when it waits or has ended."""
@@ -95,12 +97,12 @@ class Tasks:
         self._nursery.start_soon(self._run, key, call, args, options)
 
     async def _run(self, key: Any, call: Callable[..., Awaitable[Any]], args: Any, options: Any) -> None:
-        with trio.CancelScope() as self.scopes[key]:
+        with anyio.CancelScope() as self.scopes[key]:
             try:
                 result = await call(*args, **options)
             except Exception as failure:
                 result = failure
-            except trio.Cancelled:
+            except anyio.get_cancelled_exc_class():
                 self.ended.append((key, "cancelled"))
                 raise
             self.ended.append((key, result))

@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
+import anyio
+import anyio.lowlevel
 import pytest
 import trio
 import trio.testing
 
 import diskq
 from tests.contract.channels import Handle, disk, handles, left
+from tests.loops import each_loop
 
 
 @contextmanager
@@ -28,37 +31,37 @@ class Mistake(Exception):
     """Of the program's own."""
 
 
-async def fall(scope: trio.CancelScope) -> None:
+async def fall(scope: anyio.CancelScope) -> None:
     raise Mistake
 
 
-async def fall_when_cancelled(scope: trio.CancelScope) -> None:
+async def fall_when_cancelled(scope: anyio.CancelScope) -> None:
     scope.cancel()
     raise Mistake
 
 
-async def fall_behind_a_cancelled_wait(scope: trio.CancelScope) -> None:
+async def fall_behind_a_cancelled_wait(scope: anyio.CancelScope) -> None:
     scope.cancel()
     try:
-        await trio.sleep_forever()
+        await anyio.sleep_forever()
     finally:
         raise Mistake
 
 
-async def fall_in_a_shield(scope: trio.CancelScope) -> None:
+async def fall_in_a_shield(scope: anyio.CancelScope) -> None:
     scope.cancel()
-    with trio.CancelScope(shield=True):
-        await trio.lowlevel.checkpoint()
+    with anyio.CancelScope(shield=True):
+        await anyio.lowlevel.checkpoint()
         raise Mistake
 
 
-async def fall_in_a_nursery(scope: trio.CancelScope) -> None:
-    async with trio.open_nursery() as nursery:
+async def fall_in_a_nursery(scope: anyio.CancelScope) -> None:
+    async with anyio.create_task_group() as nursery:
         nursery.start_soon(fall, scope)
-        await trio.sleep_forever()
+        await anyio.sleep_forever()
 
 
-async def fall_as_a_group(scope: trio.CancelScope) -> None:
+async def fall_as_a_group(scope: anyio.CancelScope) -> None:
     scope.cancel()
     raise ExceptionGroup("two", [Mistake(), ValueError()])
 
@@ -67,19 +70,19 @@ async def leave_with(failure: BaseException) -> None:
     raise failure
 
 
-async def wait_and_be_cancelled(scope: trio.CancelScope) -> None:
+async def wait_and_be_cancelled(scope: anyio.CancelScope) -> None:
     scope.cancel()
-    await trio.sleep_forever()
+    await anyio.sleep_forever()
 
 
-async def wait_in_a_nursery_and_be_cancelled(scope: trio.CancelScope) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.sleep_forever)
+async def wait_in_a_nursery_and_be_cancelled(scope: anyio.CancelScope) -> None:
+    async with anyio.create_task_group() as nursery:
+        nursery.start_soon(anyio.sleep_forever)
         scope.cancel()
-        await trio.sleep_forever()
+        await anyio.sleep_forever()
 
 
-BODIES: list[Callable[[trio.CancelScope], Awaitable[None]]] = [
+BODIES: list[Callable[[anyio.CancelScope], Awaitable[None]]] = [
     fall,
     fall_when_cancelled,
     fall_behind_a_cancelled_wait,
@@ -93,11 +96,12 @@ BODIES: list[Callable[[trio.CancelScope], Awaitable[None]]] = [
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
 @pytest.mark.parametrize("handle", handles(), ids=str)
+@each_loop
 async def test_what_the_body_raises_leaves_the_block_as_it_is(
-    handle: Handle, body: Callable[[trio.CancelScope], Awaitable[None]]
+    handle: Handle, body: Callable[[anyio.CancelScope], Awaitable[None]]
 ) -> None:
     fs, raised, left_with = disk(), list[BaseException](), list[BaseException]()
-    with trio.CancelScope() as scope, suppress(Mistake, ExceptionGroup), leaving(left_with):
+    with anyio.CancelScope() as scope, suppress(Mistake, ExceptionGroup), leaving(left_with):
         async with handle.open(fs):
             with leaving(raised):
                 await body(scope)
@@ -110,6 +114,7 @@ async def test_what_the_body_raises_leaves_the_block_as_it_is(
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), SystemExit(1), GeneratorExit()], ids=repr)
 @pytest.mark.parametrize("handle", handles(), ids=str)
+@each_loop
 async def test_so_does_what_is_no_exception_of_a_program(handle: Handle, failure: BaseException) -> None:
     fs, left_with = disk(), list[BaseException]()
     with suppress(type(failure)), leaving(left_with):
@@ -122,12 +127,13 @@ async def test_so_does_what_is_no_exception_of_a_program(handle: Handle, failure
 
 @pytest.mark.parametrize("body", [fall_when_cancelled, fall_in_a_nursery, wait_and_be_cancelled])
 @pytest.mark.parametrize("handle", handles("priority store", "shards", "sender from threads"), ids=str)
+@each_loop
 async def test_so_it_does_with_a_handle_in_a_block_of_its_own(
-    handle: Handle, body: Callable[[trio.CancelScope], Awaitable[None]]
+    handle: Handle, body: Callable[[anyio.CancelScope], Awaitable[None]]
 ) -> None:
     fs, raised, left_with = disk(), list[BaseException](), list[BaseException]()
     async with handle.open(fs) as its:
-        with trio.CancelScope() as scope, suppress(Mistake, ExceptionGroup), leaving(left_with):
+        with anyio.CancelScope() as scope, suppress(Mistake, ExceptionGroup), leaving(left_with):
             async with its:
                 with leaving(raised):
                     await body(scope)
@@ -138,11 +144,12 @@ async def test_so_it_does_with_a_handle_in_a_block_of_its_own(
 
 # The others' blocks are those of a handle, which end with a checkpoint, as Trio's do.
 @pytest.mark.parametrize("handle", handles("merge", "watch of a root"), ids=str)
+@each_loop
 async def test_a_block_in_a_cancelled_scope_that_does_not_wait_is_left_without_an_exception(
     handle: Handle,
 ) -> None:
     fs = disk()
-    with trio.CancelScope() as scope:
+    with anyio.CancelScope() as scope:
         async with handle.open(fs):
             scope.cancel()
     assert not scope.cancelled_caught, "nothing was waited for"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 import trio
 
 from tests.channels.rig import Tasks, blocked
 from tests.contract.channels import Handle, disk, handles, left
+from tests.loops import each_loop
 
 CLOSABLE = [handle for handle in handles("sender from threads") if "close" in handle.plain or handle.waiting]
 # Those that close, that have nothing to do, and that ask nothing of what is closed.
@@ -30,6 +32,7 @@ async def close(its: Any) -> None:
 
 
 @pytest.mark.parametrize("handle", CLOSABLE, ids=str)
+@each_loop
 async def test_it_may_be_closed_as_often_as_one_likes(handle: Handle) -> None:
     fs = disk()
     async with handle.open(fs) as its:
@@ -43,6 +46,7 @@ async def test_it_may_be_closed_as_often_as_one_likes(handle: Handle) -> None:
 
 @pytest.mark.parametrize("has_left", [False, True], ids=["closed", "left"])
 @pytest.mark.parametrize("handle", CLOSABLE, ids=str)
+@each_loop
 async def test_each_call_of_what_is_closed_is_refused_and_does_nothing(
     handle: Handle, has_left: bool
 ) -> None:
@@ -66,11 +70,12 @@ async def check_refused(calls: dict[str, Any], its: Any) -> None:
 @pytest.mark.parametrize("checkpoint_slice", [0, 100e-6])
 @pytest.mark.parametrize("has_left", [False, True], ids=["closed", "left"])
 @pytest.mark.parametrize("handle", WAITING, ids=str)
+@each_loop
 async def test_waiting_calls_get_an_error_when_it_is_closed(
-    handle: Handle, has_left: bool, checkpoint_slice: float, autojump_clock: Any
+    handle: Handle, has_left: bool, checkpoint_slice: float
 ) -> None:
     options = {} if handle.name in ("watch of a root", "merge") else {"checkpoint_slice": checkpoint_slice}
-    async with trio.open_nursery() as nursery:
+    async with anyio.create_task_group() as nursery:
         tasks = Tasks(nursery)
         async with handle.open(disk(messages=0), **options) as its:
             assert handle.waiting is not None
@@ -87,6 +92,7 @@ async def test_waiting_calls_get_an_error_when_it_is_closed(
 
 
 @pytest.mark.parametrize("handle", CLONED, ids=str)
+@each_loop
 async def test_a_clone_is_closed_on_its_own(handle: Handle) -> None:
     fs = disk()
     async with handle.open(fs) as its:
@@ -106,8 +112,9 @@ async def test_a_clone_is_closed_on_its_own(handle: Handle) -> None:
 
 
 @pytest.mark.parametrize("handle", [handle for handle in CLONED if handle.waiting], ids=str)
+@each_loop
 async def test_closing_one_handle_leaves_waiting_calls_on_its_clone(handle: Handle) -> None:
-    async with handle.open(disk(messages=0)) as its, trio.open_nursery() as nursery:
+    async with handle.open(disk(messages=0)) as its, anyio.create_task_group() as nursery:
         tasks, clone = Tasks(nursery), its.clone()
         assert handle.waiting is not None
         await tasks.start("its", handle.waiting, its)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import anyio.lowlevel
 import pytest
-import trio
 
 import diskq
 from diskq.testing import CrashFS
 from tests.contract.kinds import DURABILITIES, ChannelKind, Kind, bodies, channels, engines
+from tests.loops import each_loop
 
 PATH = "/k"
 
@@ -44,6 +45,7 @@ def test_what_was_taken_is_not_read_again(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", channels(), ids=str)
+@each_loop
 async def test_what_a_channel_was_sent_is_read_by_its_engine(kind: ChannelKind) -> None:
     fs = disk()
     async with kind.open(PATH, fs=fs) as channel:
@@ -58,11 +60,12 @@ async def test_what_a_channel_was_sent_is_read_by_its_engine(kind: ChannelKind) 
     assert kind.read(PATH, fs=fs) == bodies(7)[2 * kind.takes :]
 
 
+@each_loop
 async def test_a_spool_reports_what_it_delivered() -> None:
     (kind,) = channels("queue", "stream", "journal", "priority")
 
     async def deliver(batch: diskq.Batch) -> None:
-        await trio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
 
     async with kind.open(PATH, fs=disk(), deliver=deliver, sync_every=3) as channel:
         await channel.send_many(bodies(5))
