@@ -100,10 +100,10 @@ class Dropped(ABC):
     def __del__(self) -> None:
         try:
             unclosed = self._unclosed()
-        except AttributeError:
-            return  # `__init__` raised: it has closed what it had opened
-        if unclosed is None or not holds_descriptors(unclosed[0]):
-            return
+            if unclosed is None or not holds_descriptors(unclosed[0]):
+                return
+        except (AttributeError, ForkedError):
+            return  # `__init__` raised, and has closed what it had opened; or it is the parent's, in a child
         try:
             text = f"unclosed {unclosed[1]}: use a with block, or call close()"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)

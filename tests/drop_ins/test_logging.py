@@ -1,0 +1,139 @@
+# The handler for logging. Law: each record that was logged is delivered, by whichever process, and what
+# cannot be delivered stops nobody.
+
+from __future__ import annotations
+
+import logging
+import logging.config
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import diskq
+from diskq.logging import SpoolHandler
+
+LONG = 20.0
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < end, "too late"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    found = logging.getLogger("program")
+    found.setLevel(logging.INFO)
+    yield found
+    for handler in list(found.handlers):
+        found.removeHandler(handler)
+        handler.close()
+
+
+def test_threads_log_and_all_is_delivered(tmp_path: Path, logger: logging.Logger) -> None:
+    got: list[bytes] = []
+    handler = SpoolHandler(tmp_path / "logs", got.extend)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    logger.addHandler(handler)
+
+    def log(name: str) -> None:
+        for number in range(50):
+            logger.info("%s %d", name, number)
+
+    threads = [threading.Thread(target=log, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert handler.spool.drained(LONG)
+    assert sorted(got) == sorted(
+        b"INFO %s %d" % (name, n) for name in (b"a", b"b", b"c", b"d") for n in range(50)
+    )
+
+
+def _deliver(batch: diskq.Batch) -> None:
+    with open(os.environ["GOT"], "ab") as file:
+        file.writelines(body + b"\n" for body in batch)
+
+
+def test_it_is_configured_by_a_dictionary(
+    tmp_path: Path, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOT", str(tmp_path / "got"))
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "handlers": {
+                "spool": {
+                    "class": "diskq.logging.SpoolHandler",
+                    "path": str(tmp_path / "logs"),
+                    "deliver": f"ext://{__name__}._deliver",
+                    "max_messages": 10,
+                }
+            },
+            "loggers": {"program": {"handlers": ["spool"], "level": "INFO"}},
+        }
+    )
+    logger.info("hello %s", "ü\udcff")
+    until((tmp_path / "got").exists)
+    assert (tmp_path / "got").read_bytes() == "hello ü\\udcff\n".encode()
+
+
+def test_diskqs_own_records_are_left_out_and_a_full_spool_stops_nobody(
+    tmp_path: Path, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def down(batch: diskq.Batch) -> None:
+        raise ConnectionError
+
+    queue = diskq.QueueOptions(max_bytes=65536)
+    handler = SpoolHandler(tmp_path / "logs", down, queue=queue)
+    logger.addHandler(handler)
+    logging.getLogger("diskq").addHandler(handler)
+    try:
+        for _ in range(200):
+            logger.info("x" * 1000)
+        assert "FullError" in capsys.readouterr().err
+        assert 0 < handler.spool.statistics().depth < 200
+    finally:
+        logging.getLogger("diskq").removeHandler(handler)
+
+
+FORKS = """
+import logging, os, sys
+from diskq.logging import SpoolHandler
+def deliver(batch):
+    with open(sys.argv[2], "ab") as file:
+        file.writelines(body + b"\\n" for body in batch)
+logging.basicConfig(level=logging.INFO, handlers=[SpoolHandler(sys.argv[1], deliver, drain_timeout=10.0)])
+logging.info("before")
+children = []
+for number in range(3):
+    pid = os.fork()
+    if pid == 0:
+        logging.info("child %d", number)
+        sys.exit()
+    children.append(pid)
+for pid in children:
+    os.waitpid(pid, 0)
+logging.info("after")
+"""
+
+
+def test_children_of_a_fork_log_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", FORKS, str(tmp_path / "logs"), str(tmp_path / "got")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = (tmp_path / "got").read_text().splitlines()
+    assert sorted(lines) == [
+        *(f"INFO:root:{what}" for what in ("after", "before")),
+        *(f"INFO:root:child {n}" for n in range(3)),
+    ]
