@@ -34,7 +34,9 @@ def _directives(module: str, names: list[str]) -> str:
 
 
 def _directive(module: str, name: str, of: Any) -> list[str]:
-    if not inspect.isclass(of):
+    # An opener is a class that is called as a function, and is shown as one, with each option in its
+    # docstring.
+    if not inspect.isclass(of) or name.startswith("open_"):
         return [f".. {'autofunction' if callable(of) else 'autodata'}:: {module}.{name}", ""]
     if issubclass(of, BaseException):
         return [f".. autoexception:: {module}.{name}", "   :show-inheritance:", ""]

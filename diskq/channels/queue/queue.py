@@ -380,10 +380,10 @@ class QueueChannel(SendingHandle, Iterated[bytes], trio.abc.Channel[bytes]):
 class open_queue(OpeningEngine[QueueChannel, Queue]):  # noqa: N801 (it is used as a function)
     """Open the queue at `path`: an async context manager that gives a `QueueChannel`.
 
-    The last part of the path is the queue's name: `open_queue("data/events")`, or `open_queue("data",
-    "events")`. A missing queue is made, empty, and so is its directory; `create=False`: a missing queue is a
-    NotFoundError, and nothing is made. Options may be given as a `QueueOptions`, or one by one:
-    `open_queue("data/events", durability="synced")`.
+    The last part of the path is the queue's name; or the path is of its directory, and `name` is given:
+    `open_queue("data/events")`, `open_queue("data", "events")`. A missing queue is made, empty, and so is its
+    directory; `create=False`: a missing queue is a NotFoundError, and nothing is made. Options may be given
+    as a `QueueOptions`, or one by one: `open_queue("data/events", durability="synced")`.
 
     Leaving the block syncs everything and closes the files, also when the block was cancelled.
     Entering it raises LockedError if another process still has the queue after `wait` seconds, QueueNameError
