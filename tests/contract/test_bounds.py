@@ -1,6 +1,5 @@
 # Bounds of the disk. Law: what is counted is what is on the disk, logs and metadata included; so nothing
 # passes a bound, and what can never fit is refused when it is opened, with a sentence.
-
 from __future__ import annotations
 
 import contextlib
@@ -8,10 +7,11 @@ from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-import trio
 
 import diskq
+from tests.loops import each_loop
 
 KIB = 1024
 BOUNDS = [64 * KIB, 256 * KIB, 1024 * KIB, 4 * 1024 * KIB]
@@ -41,6 +41,7 @@ async def filled(sender: Any, root: Path, most: int) -> int:
 @pytest.mark.parametrize("sync_to", ["log", "files"])
 @pytest.mark.parametrize("on_full", ["reject", "drop_oldest"])
 @pytest.mark.parametrize("bound", BOUNDS)
+@each_loop
 async def test_a_queue_never_takes_more_than_its_max_bytes(
     bound: int, on_full: Any, sync_to: Any, tmp_path: Path
 ) -> None:
@@ -53,11 +54,12 @@ async def test_a_queue_never_takes_more_than_its_max_bytes(
 
 
 @pytest.mark.parametrize("bound", [256 * KIB, 1024 * KIB, 4 * 1024 * KIB])
+@each_loop
 async def test_members_of_all_kinds_never_take_more_than_their_budget(bound: int, tmp_path: Path) -> None:
     budget = diskq.DiskBudget(bound)
 
     async def never(batch: diskq.Batch) -> None:
-        await trio.sleep_forever()
+        await anyio.sleep_forever()
 
     how: Any = {"budget": budget, "on_full": "reject"}
     async with (
@@ -74,6 +76,7 @@ async def test_members_of_all_kinds_never_take_more_than_their_budget(bound: int
         assert on_disk(tmp_path) <= statistics.used + statistics.headroom
 
 
+@each_loop
 async def test_eight_empty_queues_leave_most_of_a_small_budget_for_messages(tmp_path: Path) -> None:
     budget = diskq.DiskBudget(1024 * KIB)
     async with AsyncExitStack() as opened:

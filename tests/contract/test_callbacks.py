@@ -1,6 +1,5 @@
 # Functions that a program passes. Law: an async function in the place of a plain one, or the reverse, is
 # refused by a TypeError that names it, before a message is lost. It is not called again and again.
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,8 +7,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import anyio
 import pytest
-import trio
 
 import diskq
 from diskq.engine.stream.transactions.transaction import abandon, forget_sinks, sweep_staging
@@ -20,6 +19,7 @@ from diskq.tools.convert.conversion import convert
 from diskq.tools.salvage.salvage import salvage
 from diskq.tools.stores import stores_at
 from diskq.tools.verify.verification import verify
+from tests.loops import each_loop
 
 
 async def asynchronous(*_: object) -> Any:
@@ -92,6 +92,7 @@ def test_so_is_what_cannot_be_called(disk, name):
         call(disk, 7)
 
 
+@each_loop
 async def test_exhausted_is_a_plain_function(disk):
     async with diskq.open_queue("/q", "events", fs=disk) as queue:
         with pytest.raises(TypeError, match=r"exhausted .*asynchronous"):
@@ -100,6 +101,7 @@ async def test_exhausted_is_a_plain_function(disk):
         assert queue.receive_nowait() == b"1"
 
 
+@each_loop
 async def test_a_message_whose_exhausted_turns_out_to_be_async_stays(disk):
     async with diskq.open_queue("/q", "events", fs=disk) as queue:
         async with queue.working(max_attempts=1, exhausted=lambda lease: asynchronous(lease)) as work:
@@ -109,6 +111,7 @@ async def test_a_message_whose_exhausted_turns_out_to_be_async_stays(disk):
 
 
 @pytest.mark.parametrize("reader", ["queue", "work", "consumer", "scanner", "priority", "merge"])
+@each_loop
 async def test_an_async_may_take_is_refused(disk, reader):
     async with (
         diskq.open_queue("/q", "events", fs=disk) as queue,
@@ -136,6 +139,7 @@ async def test_an_async_may_take_is_refused(disk, reader):
         assert receiver.receive_nowait()
 
 
+@each_loop
 async def test_a_lease_is_given_back_where_may_take_raises(disk):
     async with diskq.open_queue("/q", "events", fs=disk) as queue, queue.working() as work:
         with pytest.raises(ZeroDivisionError):
@@ -163,12 +167,13 @@ async def generator(batch: diskq.Batch):
 
 
 @pytest.mark.parametrize("deliver", [plain, partial(plain), generator])
-async def test_a_deliver_that_is_not_async_ends_the_block_at_once(disk, deliver, autojump_clock):
+@each_loop
+async def test_a_deliver_that_is_not_async_ends_the_block_at_once(disk, deliver):
     plain.batches = []  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match=r"deliver is an async function.*(plain|generator)"):  # noqa: PT012
         async with diskq.open_spool("/spool", deliver, fs=disk, retry_on=Exception) as spool:
             await spool.send(b"1")
-            await trio.sleep(100)
+            await anyio.sleep(100)
     assert plain.batches in ([], [[b"1"]])  # type: ignore[attr-defined]
     with diskq.Queue("/spool", "spool", fs=disk) as queue:
         assert queue.get_many(10) == [b"1"]
@@ -179,7 +184,8 @@ def test_deliver_is_something_to_be_called(disk):
         diskq.open_spool("/spool", 7, fs=disk)  # type: ignore[arg-type]
 
 
-async def test_what_deliver_itself_raises_as_a_type_error_is_tried_again(disk, autojump_clock):
+@each_loop
+async def test_what_deliver_itself_raises_as_a_type_error_is_tried_again(disk):
     tries = 0
 
     async def deliver(batch: diskq.Batch) -> None:
@@ -188,7 +194,7 @@ async def test_what_deliver_itself_raises_as_a_type_error_is_tried_again(disk, a
         if tries < 3:
             raise TypeError("of the program's own")
 
-    async with diskq.open_spool("/spool", deliver, fs=disk) as spool:
+    async with diskq.open_spool("/spool", deliver, fs=disk, backoff_initial=0.001) as spool:
         await spool.send(b"1")
         await spool.drained()
     assert tries == 3

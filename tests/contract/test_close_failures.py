@@ -12,10 +12,11 @@ from functools import cache
 from itertools import count
 
 import pytest
-import trio
 
 import diskq
 from diskq import DiskqError
+from diskq.channels.core.event_loops.on_asyncio import AsyncioLoop
+from diskq.channels.core.event_loops.on_trio import TrioLoop
 from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
@@ -31,6 +32,7 @@ from diskq.tools.verify.verification import verify
 from diskq.tools.watch.gauge import gauge_of
 from tests.contract.kinds import ENGINES, ChannelKind, Kind, bodies, body, channels, engines
 from tests.hub.rig import message, put, store
+from tests.loops import each_loop
 from tests.sampling import IS_FULL
 
 PATH = "/k"
@@ -273,6 +275,7 @@ def no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", channels(), ids=str)
 @pytest.mark.usefixtures("no_thread")
+@each_loop
 async def test_a_channel_whose_thread_cannot_start_is_not_open(kind: ChannelKind) -> None:
     disk = CrashFS()
     disk.make_directory_durably(PATH)
@@ -284,6 +287,7 @@ async def test_a_channel_whose_thread_cannot_start_is_not_open(kind: ChannelKind
 
 
 @pytest.mark.usefixtures("no_thread")
+@each_loop
 async def test_a_reader_whose_thread_cannot_start_is_not_open() -> None:
     disk = filled(ENGINES["stream"], False)
     with pytest.raises(RuntimeError, match="thread"):
@@ -298,6 +302,7 @@ async def test_a_reader_whose_thread_cannot_start_is_not_open() -> None:
 
 
 @pytest.mark.parametrize("kind", channels(), ids=str)
+@each_loop
 async def test_a_channel_is_closed_without_another_thread(
     kind: ChannelKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +310,8 @@ async def test_a_channel_is_closed_without_another_thread(
     disk.make_directory_durably(PATH)
     async with kind.open(PATH, fs=disk) as channel:
         await channel.send(b"one")
-        monkeypatch.setattr(trio.to_thread, "run_sync", no_more_threads)
+        for side in (TrioLoop, AsyncioLoop):
+            monkeypatch.setattr(side, "run_in_thread", staticmethod(no_more_threads))
     assert disk.open_files() == []
     assert kind.read(PATH, fs=disk) == [b"one"]
 
