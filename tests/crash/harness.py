@@ -163,7 +163,7 @@ def run_cuts(
 
     crashes = 0
     for has_boot_id in (True, False):
-        tried = {cut: _crashes(cut, seeds, has_boot_id=has_boot_id) for cut in cuts}
+        tried = {cut: _crashes(number, cut, seeds, has_boot_id) for number, cut in enumerate(cuts)}
         needed = [cut for cut in cuts if cut == end or tried[cut]]
         for cut, fs, seen in pictures(workload, needed, witness(), has_boot_id=has_boot_id):
             for crash in tried[cut]:
@@ -176,10 +176,10 @@ def run_cuts(
     return Report(operations, len(cuts), crashes)
 
 
-def _crashes(cut: int, seeds: int, *, has_boot_id: bool) -> list[Crash]:
-    """The crashes that are tried at this cut, on a system with boot ids, or on one without."""
-    kill = Crash(cut, KILL, boot=NONE if cut % 3 == 0 else ANOTHER)
-    power_cuts = [Crash(cut, POWER_CUT, seed, boot=BOOTS[(cut + seed) % 3]) for seed in range(seeds)]
+def _crashes(number: int, cut: int, seeds: int, has_boot_id: bool) -> list[Crash]:
+    """The crashes that are tried at this cut, one of many, on a system with boot ids, or on one without."""
+    kill = Crash(cut, KILL, boot=NONE if number % 3 == 2 else ANOTHER)
+    power_cuts = [Crash(cut, POWER_CUT, seed, boot=BOOTS[(number + seed) % 3]) for seed in range(seeds)]
     return [crash for crash in (kill, *power_cuts) if (crash.boot != NONE) == has_boot_id]
 
 

@@ -507,8 +507,8 @@ MUTATIONS: list[tuple[Workload, Mutation]] = [
     # Forgotten for good.
     (forgotten, Mutation(TRANSACTIONS, "Barrier(directories=(files.private,), removals", "Barrier(removals")),
     # Recovery does not skip what comes again.
-    (two_sinks, Mutation(RECOVERY, "if refilled.start < given <= refilled.stop:", "if False:")),
-    (two_sinks, Mutation(RECOVERY, "given <= refilled.stop:", "given < refilled.stop:")),
+    (two_sinks, Mutation(RECOVERY, "if self.assigns_again(given):", "if False:")),
+    (two_sinks, Mutation(RECOVERY, "offset <= self.refilled.stop", "offset < self.refilled.stop")),
 ]
 
 

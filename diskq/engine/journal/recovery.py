@@ -109,6 +109,9 @@ class _JournalJudge:
     def complete(self, base: int, following: int) -> None:
         pass  # readers skip and report what is missing or damaged
 
+    def assigns_again(self, offset: int) -> bool:
+        return False
+
     def next_offset(self, given: int, promised: int, trust: Trust) -> int:
         return given
 

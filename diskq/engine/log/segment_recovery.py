@@ -102,6 +102,9 @@ class Judge(Protocol):
     def cover(self, base: int, end: int) -> None:
         """Add checksums of the records before byte `end` of the last segment that have none."""
 
+    def assigns_again(self, offset: int) -> bool:
+        """True if a pending transaction assigns the offsets before this one again."""
+
     def next_offset(self, given: int, promised: int, trust: Trust) -> int:
         """Return the next offset. `given` is the one after the last offset of which there is a trace.
 
@@ -227,14 +230,16 @@ class LogRecovery:
     def _follow_to(self, following: int, base: int, point: RecoveryPoint) -> bool:
         """Follow a segment that is not the last one. False: it was the last one that is whole.
 
-        A disk that went away may have lost its end; then its checksums do not say that it is complete.
+        A disk that went away may have lost its end; then its checksums do not say that it is complete. Or
+        a segment is gone: what a pending transaction has after the gap is appended again with the rest.
         """
         path = self._files.data(base)
         is_complete = sealed_end(self._fs, self._files.checksum_file(base)) == self._fs.size_of(path)
         followed = self._follow(base, point)
         if (lost := following - followed.next_offset) <= 0:
             return True
-        if not is_complete and not self._is_begun_after(base):
+        is_again = self._judge.assigns_again(following)
+        if is_again or (not is_complete and not self._is_begun_after(base)):
             self._set_aside_after(base)
             return False
         self._repairs.report(missing_after(path, followed.end, lost))
@@ -243,7 +248,9 @@ class LogRecovery:
     def _is_begun_after(self, base: int) -> bool:
         """True if all later segments are empty: an open that was killed has begun one after lost messages."""
         later = [other for other in self._found.bases if other > base]
-        return all(not self._fs.size_of(self._files.data(other)) for other in later)
+        if any(self._judge.assigns_again(other) for other in later):
+            return False
+        return not any(self._fs.size_of(self._files.data(other)) for other in later)
 
     def _is_shorter(self, point: RecoveryPoint) -> bool:
         """True if the segment of the point has lost bytes before the point."""

@@ -228,14 +228,17 @@ class _StreamJudge:
     def _count(self, records: bytes) -> Count:
         return count(records, self.framing.varuint)
 
+    def assigns_again(self, offset: int) -> bool:
+        return self.refilled.start < offset <= self.refilled.stop
+
     def next_offset(self, given: int, promised: int, trust: Trust) -> int:
-        found, refilled = self.found, self.refilled
+        found = self.found
         if trust in (Trust.POWER_CUT, Trust.KILLED):
             # A group that has read messages that were never synced must not skip those that replace them.
             most = max(given, found.next_offset) + _MOST_READ
             given = max(given, furthest(self.fs, self.files.stream, self.files.index, most))
-        if refilled.start < given <= refilled.stop:
-            given = max(promised, found.next_offset, refilled.start)
+        if self.assigns_again(given):
+            given = max(promised, found.next_offset, self.refilled.start)
         return given
 
     # --- after a power cut ------------------------------------------------------------------------
