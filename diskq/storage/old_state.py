@@ -21,9 +21,9 @@ _CHECK = re.compile(rb'\{"check": "(?P<check>[0-9a-f]{8})", (?P<rest>.*\}) *\n',
 def old_fields(content: bytes | None) -> bytes | None:
     """Return the JSON in the lock file of an earlier version with this content; b"" if it is unreadable.
 
-    None if there is no such file, or it is empty, as a peer leaves it, or says that there is a state.
+    None if there is no such file, or it is empty, as a peer leaves it.
     """
-    if not content or b'"has_state": 1' in content:
+    if not content:
         return None
     if b'"check"' not in content:
         return content  # the oldest had none

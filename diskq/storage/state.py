@@ -46,6 +46,9 @@ HEAD_SIZE = 512
 _MOST_STAGED = 64
 # Bytes. Far more than one line for each partition that a stream may have.
 _LARGEST = 64 * 1024 * 1024
+HAS_STATE = b'"has_state": 1'
+"""A lock file with this is of a version that has a state."""
+
 # First in the sector: the crc32c of what comes after it, in 8 hex digits.
 _CHECK = re.compile(rb'\{"check": "(?P<check>[0-9a-f]{8})", (?P<rest>.*\}) *\n', re.DOTALL)
 
@@ -89,6 +92,8 @@ class LastWriter:
     """True if it had no space for a write-ahead log: after a kill the last messages have no checksums."""
     has_foreign: bool = False
     """For a queue: True if it has messages of another program that no spool has taken up since."""
+    old_lock: int = 0
+    """The crc32c of the lock file of an earlier version from which this was taken; 0: from none."""
     is_readable: bool = True
     """False if there is a state, and it cannot be read."""
 
@@ -136,6 +141,7 @@ class LastWriter:
                 bool(numbers["is_displaced"]),
                 bool(numbers["is_unlogged"]),
                 bool(numbers["has_foreign"]),
+                numbers["old_lock"],
             )
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return None
@@ -150,32 +156,45 @@ _NUMBERS = (
     "is_displaced",
     "is_unlogged",
     "has_foreign",
+    "old_lock",
 )
 
 
 def read_state(fs: FileSystem, files: StateFiles) -> LastWriter | None:
     """Return what the last writer left; None if diskq never wrote to the store. Raises OSError."""
-    sector = read_small(fs, files.state, HEAD_SIZE)
-    known = None if sector is None else LastWriter.parse(sector)
-    return known or _found(sector, read_small(fs, files.lock, HEAD_SIZE))
+    return _found(read_small(fs, files.state, HEAD_SIZE), read_small(fs, files.lock, HEAD_SIZE))
 
 
 def _found(sector: bytes | None, lock: bytes | None) -> LastWriter | None:
+    if _is_old(sector, lock):
+        return LastWriter.of(old_fields(lock) or b"") or LastWriter(is_readable=False)
+    if sector is None:
+        return None
+    return LastWriter.parse(sector) or LastWriter(is_readable=False)
+
+
+def _is_old(sector: bytes | None, lock: bytes | None) -> bool:
+    """True if an earlier version was the last one to sign the lock file, so that its files count."""
+    if not lock or HAS_STATE in lock:
+        return False
+    old = old_fields(lock)
     known = None if sector is None else LastWriter.parse(sector)
-    if known is None and (old := old_fields(lock)) is not None:
-        # This version has not had the store; or it was killed before its first barrier.
-        known = LastWriter.of(old) or LastWriter(is_readable=False)
-    return LastWriter(is_readable=False) if known is None and sector is not None else known
+    # Either this version has not had the store, or has not come to its first barrier; or an earlier one had
+    # it since. A state that was taken from this very lock file is newer.
+    return known is None or (bool(old) and known.old_lock != checksum(lock))
 
 
-def read_rest(fs: FileSystem, files: StateFiles) -> bytes | None:
-    """Return what follows the sector: the recovery points; None if there is no state. Raises OSError."""
+def read_rest(fs: FileSystem, files: StateFiles, lock: bytes | None = None) -> bytes | None:
+    """Return what follows the sector: the recovery points; None if there is no state. Raises OSError.
+
+    `lock` is what the lock file has, if that is known.
+    """
     content = read_small(fs, files.state, _LARGEST)
-    old = None
-    if content is None or LastWriter.parse(content[:HEAD_SIZE]) is None:
-        old = old_points(fs, files.old_points)
-    if old is not None:
-        return old
+    sector = None if content is None else content[:HEAD_SIZE]
+    if files.old_points is not None and fs.size_of(files.old_points) is not None:
+        signed = read_small(fs, files.lock, HEAD_SIZE) if lock is None else lock
+        if _is_old(sector, signed):
+            return old_points(fs, files.old_points)
     return None if content is None else content[HEAD_SIZE:]
 
 
@@ -208,9 +227,12 @@ class StoreState:
         sector = read_small(fs, files.state, HEAD_SIZE)
         self.previous = _found(sector, lock)
         """What the previous writer left; None if there was none."""
-        self.is_old = self.previous is not None and (sector is None or LastWriter.parse(sector) is None)
-        """True if an earlier version left it in its lock file, or nobody can read it."""
+        self.is_old = _is_old(sector, lock)
+        """True if an earlier version left it in its lock file."""
+        self._lock = lock
         self._now = self.previous or LastWriter()
+        if self.is_old:
+            self._now = replace(self._now, old_lock=checksum(lock))
         self.handle = -1
         self._is_signed = False
         self.is_pending = True
@@ -252,13 +274,12 @@ class StoreState:
     def _write(self) -> None:
         """Write the sector over. Raises OSError."""
         fs, path = self._fs, self._files.state
-        if self.is_old or fs.size_of(path) is None:
+        if (self.is_old and self.is_pending) or fs.size_of(path) is None:
             # Beside what an earlier version left, which is believed if a power cut tears this.
-            rest = read_rest(fs, self._files) or b""
+            rest = read_rest(fs, self._files, self._lock) or b""
             with opened(fs, path, write=True, create=True) as handle:
                 write_all(fs, handle, self._now.render() + rest, 0)
                 fs.truncate(handle, HEAD_SIZE + len(rest))
-            self.is_old = False
             return
         with opened(fs, path, write=True) as handle:
             write_all(fs, handle, self._now.render(), 0)

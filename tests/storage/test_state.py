@@ -233,3 +233,29 @@ def test_a_note_before_the_first_state_is_torn_and_the_old_files_count(seed: int
     for after in (fs.crash(random.Random(seed)), fs.kill()):
         assert opened(after).redo == 3
         assert read_rest(after, FILES) == b"points"
+
+
+def test_an_earlier_version_that_had_the_store_since_counts():
+    fs = disk()
+    put(fs, FILES.lock, old_lock(redo=3))
+    put(fs, "/q/points", b"points")
+    state = opened(fs)
+    state.note_redo(0)
+    replace(fs, state, b"new")
+    put(fs, FILES.lock, old_lock(redo=9, since="later"))
+    put(fs, "/q/points", b"later points")
+    after = fs.crash()
+    assert opened(after).redo == 9
+    assert opened(after).is_old
+    assert read_state(after, FILES) == opened(after).previous
+    assert read_rest(after, FILES) == b"later points"
+
+
+def test_a_torn_lock_file_does_not_hide_a_state():
+    fs = disk()
+    state = opened(fs)
+    state.plan_redo(5, is_displaced=False)
+    replace(fs, state, b"new")
+    put(fs, FILES.lock, old_lock(redo=3)[:90] + bytes(422))
+    assert opened(fs).redo == 5
+    assert read_rest(fs, FILES) == b"new"
