@@ -13,8 +13,9 @@ from crc32c import crc32c
 
 from diskq._native.priority.crc32_mpeg2 import crc32_mpeg2
 from diskq.storage.checksums import CHECK_SIZE, checked
+from diskq.storage.state import HEAD_SIZE
 
-__all__ = ["commands", "metadata", "rows", "snapshot", "text", "voucher_of"]
+__all__ = ["commands", "metadata", "rows", "snapshot", "state", "text", "voucher_of"]
 
 Voucher = Callable[[bytes], bytes]
 
@@ -69,10 +70,22 @@ def snapshot(data: bytes) -> bytes:
     return data[:end] + struct.pack(">I", crc32_mpeg2(data[24:end])) + data[end + 4 :]
 
 
+def state(data: bytes) -> bytes:
+    """A store's state: a sector of JSON with its check, then perhaps text with its last line."""
+    sector, rest = data[:HEAD_SIZE], data[HEAD_SIZE:]
+    start, end = len(b'{"check": "........", '), len(sector.rstrip(b" \n"))
+    if end > start:
+        check = b"%08x" % crc32c(sector[start:end])
+        sector = sector[:11] + check + sector[19:]
+    return sector + (text(rest) if len(rest) >= CHECK_SIZE else rest)
+
+
 def voucher_of(path: str, content: bytes) -> Voucher | None:
     """Who makes the checksums of this file right; None: it has none. `content` is the whole file."""
     if path.endswith(".sums"):
         return lambda data: rows(data, 24)
+    if path.endswith((".diskq/state", ".queue.state")):
+        return state
     if path.endswith("/sealed"):
         return lambda data: rows(data, 64)
     if path.endswith(".log"):
