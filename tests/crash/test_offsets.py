@@ -190,11 +190,6 @@ MUTATIONS = [
     Mutation(BARRIER, "fs.sync_files((handle,))\n        finally", "pass\n        finally"),
     Mutation(OFFSETS, "if self._is_shadow_unsynced and self._shadow >= 0 else ()", "if False else ()"),
     Mutation(OFFSETS, "self._is_shadow_unsynced = True\n        write_all", "write_all"),
-    Mutation(
-        OFFSETS,
-        "        if self._has_note:\n            self._write_note()\n        shadow",
-        "        shadow",
-    ),
     # A directory's fsync left out.
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),

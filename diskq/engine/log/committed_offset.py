@@ -349,7 +349,7 @@ class CommittedOffset(Synced, Closing, Dropped):
     @property
     def is_written(self) -> bool:
         """True if the last commit survives the process."""
-        return self.committed == self.durable or (self._has_note and self._noted == self.committed)
+        return self.committed == (self._noted if self._has_note else self.durable)
 
     @property
     def is_idle(self) -> bool:
@@ -369,8 +369,10 @@ class CommittedOffset(Synced, Closing, Dropped):
         self.check_usable()
         self._check_idle()
         self.policy.prepared()
-        if self.committed == self.durable and not self._is_wrong:
+        if self.committed == self.durable == self._noted and not self._is_wrong:
             return None
+        if self._noted != self.committed:
+            self._write_note()  # an older one may be of the value that the file gets
         order = self._place.byte_order
         content = b"" if self.committed is None else self.committed.to_bytes(OFFSET_SIZE, order)
         temporary = self._place.temporary

@@ -402,6 +402,22 @@ def test_an_older_note_does_not_belong_to_a_newer_offset_file(fs):
     assert {offset(fs.crash(random.Random(seed))) for seed in range(50)} == {20}
 
 
+def test_a_seek_in_memory_that_is_synced_is_not_undone_by_the_note_of_an_earlier_process(fs):
+    committed_offset = open_offset(fs)
+    committed_offset.commit(10)
+    sync = committed_offset.prepare()
+    assert sync is not None
+    committed_offset.commit(12)
+    sync.barrier.execute(fs)  # and the process is killed: the offset file has 10, and the note 12
+    committed_offset = open_offset(fs)
+    assert committed_offset.committed == 12
+    committed_offset.move(10, seek=True, is_written=False)
+    assert not committed_offset.is_written
+    committed_offset.sync()
+    assert offset(fs) == 10
+    assert {offset(fs.crash(random.Random(seed))) for seed in range(50)} == {10}
+
+
 def test_a_commit_that_cannot_be_written_needs_a_sync():
     fs = FaultFS(disk())
     committed(fs, 1)
