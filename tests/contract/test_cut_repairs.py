@@ -15,6 +15,7 @@ import pytest
 
 from diskq.engine.log import segment_recovery
 from diskq.engine.queue import steps as queue_steps
+from diskq.storage.repairs import RepairKind
 from diskq.testing import CrashFS, PowerCut
 from tests.contract.kinds import ENGINES, Kind, bodies, body, engines
 from tests.crash.harness import ANOTHER, KILL, SAME
@@ -124,6 +125,27 @@ def test_no_offset_is_assigned_again_and_the_loss_is_reported(
 
 def test_offsets_of_which_only_entries_are_left_are_not_assigned_again() -> None:
     assert try_each_cut(ENGINES["stream"], "emptied, without checksums", "several", KILL) > 0
+
+
+@pytest.mark.parametrize("kind", engines("priority", "leases"), ids=str)
+@pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize("files", ["one", "several"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_messages_that_are_gone_are_one_repair_with_their_number(
+    kind: Kind, damage: str, files: str, death: str
+) -> None:
+    fs, _ = damaged(kind, damage, files)
+    fs = after(fs, death)
+    with kind.open(PATH, fs=fs, sync_to="files") as store:
+        repairs = store.repairs
+    found = kind.read(PATH, fs=fs)
+    if kind.name == "stream":
+        kinds = [repair.kind for repair in repairs]
+        assert kinds == [RepairKind.UNSYNCED if death == ANOTHER else RepairKind.LOST]
+    if death == ANOTHER:  # a loss that only checksums show is not reported by each kind
+        assert len(repairs) <= 1
+        return
+    assert [repair.records for repair in repairs] == [COUNT - len(found)]
 
 
 WEAKER = [

@@ -22,6 +22,9 @@ from diskq.storage.repairs import Repair, RepairKind
 __all__ = ["Followed", "Judge", "LogRecovery"]
 
 
+_CUT = (RepairKind.TORN, RepairKind.UNSYNCED, RepairKind.UNWRITTEN)
+
+
 class _RecoveryFiles(Protocol):
     def bases(self) -> list[int]: ...
 
@@ -242,7 +245,7 @@ class LogRecovery:
         if is_again or (not is_complete and not self._is_begun_after(base)):
             self._set_aside_after(base)
             return False
-        self._repairs.report(missing_after(path, followed.end, lost))
+        self._note_missing(missing_after(path, followed.end, lost))
         return True
 
     def _is_begun_after(self, base: int) -> bool:
@@ -308,15 +311,18 @@ class LogRecovery:
         for base in pending:
             self._given = max(self._given, judge.set_aside(base))
 
-    def _note_unsynced(self, missing: Repair) -> None:
-        """Report messages that were never promised to outlive a power cut: with their bytes, if cut."""
+    def _note_missing(self, missing: Repair) -> None:
+        """Report missing messages: together with what was cut in their place, as that is one event."""
+        if missing.kind is RepairKind.LOST:
+            self._repairs.check(missing.path, missing.kept, missing.reason)
         repairs = self._found.repairs
         for number, cut in enumerate(repairs):
-            is_cut = cut.kind is RepairKind.UNSYNCED and (cut.path, cut.kept) == (missing.path, missing.kept)
+            is_cut = cut.kind in _CUT and (cut.path, cut.kept) == (missing.path, missing.kept)
             if is_cut and cut.records == 0:
-                repairs[number] = replace(cut, records=missing.records)
+                reason = cut.reason if cut.kind is missing.kind else missing.reason
+                repairs[number] = replace(cut, kind=missing.kind, reason=reason, records=missing.records)
                 return
-        repairs.append(replace(missing, kind=RepairKind.UNSYNCED))
+        repairs.append(missing)
 
     def _begin_after(self, offset: int, promised: int, point: RecoveryPoint) -> None:
         """Begin a new segment after missing messages: readers may know them, so their offsets stay used."""
@@ -325,10 +331,9 @@ class LogRecovery:
         if lost:
             path = self._files.data(found.bases[-1] if found.bases else point.base)
             repair = missing_after(path, found.end, lost)
-            if found.next_offset < promised or self._trust is not Trust.POWER_CUT:
-                self._repairs.report(repair)
-            else:
-                self._note_unsynced(repair)
+            if found.next_offset >= promised and self._trust is Trust.POWER_CUT:
+                repair = replace(repair, kind=RepairKind.UNSYNCED)  # never promised to outlive it
+            self._note_missing(repair)
             # Only entries and checksums of what is gone show that its offsets were assigned.
             self._repairs.begin(self._files.data(offset))
         found.begin_after(offset)

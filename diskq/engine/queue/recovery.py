@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
 from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.core.framing import Framing
@@ -193,6 +194,7 @@ class QueueRecovery:
         if metadata is not None and is_ours:
             expected = metadata.depth + (tail if known == metadata.write else self.gone_after)
             self._add_lost_count(expected - depth + later, self.repairs[:count])
+        self._join_reports()
         leftovers = self.files.leftovers(numbers, range(read.file, write.file))
         self.acts.pending_syncs.removals += leftovers
         return Recovered(
@@ -427,6 +429,23 @@ class QueueRecovery:
         lost = None if begin else records
         self._report(self.files.data(number), RepairKind.LOST, begin, size - begin, reason, lost)
 
+    def _join_reports(self) -> None:
+        """Report a file that lost its end once, though what was left of its last message was cut as well."""
+        for lost in [repair for repair in self.repairs if repair.kind is RepairKind.LOST]:
+            for at, cut in enumerate(self.repairs):
+                if cut.path != lost.path or not cut.dropped or cut.kept + cut.dropped != lost.kept:
+                    continue
+                counts = cut.records, lost.records
+                self.repairs[at] = replace(
+                    cut,
+                    kind=lost.kind,
+                    reason=lost.reason,
+                    dropped=cut.dropped + lost.dropped,
+                    records=None if None in counts else sum(count or 0 for count in counts),
+                )
+                self.repairs.remove(lost)
+                break
+
     def _add_lost_count(self, lost: int, reported: list[Repair]) -> None:
         """Add the number of lost messages to a report without one; diskq's own metadata implies it."""
         uncounted = [index for index, repair in enumerate(reported) if repair.records is None]
@@ -589,7 +608,7 @@ class QueueRecovery:
             is_last = number == newest
             size = self.sizes[number]
             beyond: list[Row] = []
-            if is_last and is_ours and self.use.was_killed:
+            if is_last and is_ours:
                 beyond = self._entries_beyond(number, size)
             if is_last and losses and losses[-1].end >= size:
                 self._cut_loss(number, losses[-1])
@@ -688,12 +707,20 @@ class QueueRecovery:
                     later = (each for each in reversed(numbers) if self._verified_prefix(each, 0, prefix).end)
                     agreeing = next(later, -1)
                 if agreeing is None or number >= agreeing:
-                    self._cut(number, end, RepairKind.UNSYNCED, UNSYNCED, None)
+                    lost = self._checksummed_between(number, end, self.sizes[number])
+                    self._cut(number, end, RepairKind.UNSYNCED, UNSYNCED, lost)
                     self._drop_checksums_after(number, end)
             # If a file is not known to be complete, the next file does not continue it.
             due = number + 1 if is_complete else -1
         self._set_aside(numbers[done:], RepairKind.UNSYNCED, UNSYNCED)
         return counted
+
+    def _checksummed_between(self, number: int, start: int, end: int) -> int | None:
+        """Return the number of messages in these bytes; None if checksums do not cover all of them."""
+        rows = [row for row in rows_after(self.fs, self._sums(number), start) if not row.is_seal]
+        is_known = bool(rows) and rows[0].start == start and rows[-1].end >= end
+        is_known = is_known and all(one.end == next_one.start for one, next_one in pairwise(rows))
+        return sum(row.records for row in rows) if is_known else None
 
     def _drop_checksums_after(self, number: int, end: int) -> None:
         """Remove the checksums of unsynced bytes that were cut at `end`.

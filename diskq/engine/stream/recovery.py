@@ -134,6 +134,9 @@ class _StreamJudge:
         rebuild = IndexRebuild(self.fs, self.files, self.framing, base)
         self.to_settle = rebuild, point
         rebuilt = rebuild.rebuilt
+        for repair in rebuilt.repairs:
+            self.repairs.report(repair)
+        rebuilt.repairs.clear()
         return Followed(rebuilt.end, rebuilt.next_offset, rebuilt.given)
 
     def settle(self) -> None:
@@ -145,13 +148,18 @@ class _StreamJudge:
         data, *row_files = self.files.segment(base)
         sizes = {path: self.fs.size_of(path) or 0 for path in row_files}
         rebuild.write()
-        # One event: the entries of records that a power cut has taken go with these.
-        is_unsynced = any(
-            (each.path, each.kind, each.kept) == (data, RepairKind.UNSYNCED, rebuilt.end)
+        # One event: entries of records that are gone go with these, and so do entries that were not synced.
+        is_cut = any(
+            (each.path, each.kept) == (data, rebuilt.end)
+            and each.kind in (RepairKind.UNSYNCED, RepairKind.LOST)
             for each in self.repairs.made
         )
+        synced = {path: size for path, size in self.durable(base, point) if path != data}
         for repair in rebuilt.repairs:
-            if not (is_unsynced and repair.kind is RepairKind.STALE):
+            is_part = repair.kind is RepairKind.STALE or (
+                repair.kind is RepairKind.REBUILT and repair.kept >= synced.get(repair.path, repair.kept + 1)
+            )
+            if not (is_cut and is_part):
                 self.repairs.report(repair)
         # A sync of the data may leave entries out, a clean close writes all of them. A power cut takes names,
         # and may bring back the half of a segment that retention has removed.
