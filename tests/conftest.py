@@ -25,7 +25,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.sampling import IS_EXHAUSTIVE, covering, examples
+from tests.cut_counting import CutCount
+from tests.sampling import IS_EXHAUSTIVE, covering, examples, is_set
 
 # How long an example takes says more of the machine than of the code; a test that hangs has a timeout.
 hypothesis.settings.register_profile("diskq", deadline=None, max_examples=examples(100))
@@ -97,6 +98,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     left_out = _LeftOut()
     config.pluginmanager.register(left_out)
+    if is_set("DISKQ_COUNT_CUTS"):
+        config.pluginmanager.register(CutCount())
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(_Sharing())
         config.pluginmanager.register(_LeftOutElsewhere(left_out))

@@ -21,15 +21,26 @@ from typing import Any, TypeVar
 
 import pytest
 
-__all__ = ["IS_EXHAUSTIVE", "IS_FULL", "covering", "examples", "first", "sampled", "spread", "stride"]
+__all__ = [
+    "IS_EXHAUSTIVE",
+    "IS_FULL",
+    "covering",
+    "examples",
+    "first",
+    "is_set",
+    "sampled",
+    "spread",
+    "stride",
+]
 
 
-def _is_set(name: str) -> bool:
+def is_set(name: str) -> bool:
+    """True if the environment variable is set, and not to 0."""
     return os.environ.get(name, "") not in ("", "0")
 
 
-IS_FULL = _is_set("DISKQ_EVERY_FAULT")
-IS_EXHAUSTIVE = IS_FULL or _is_set("DISKQ_EXHAUSTIVE")
+IS_FULL = is_set("DISKQ_EVERY_FAULT")
+IS_EXHAUSTIVE = IS_FULL or is_set("DISKQ_EXHAUSTIVE")
 
 # What `make test` takes of a sample of `make test-all`.
 _QUICK = 8
