@@ -121,16 +121,20 @@ async def test_consumers_share_while_they_work(autojump_clock: trio.testing.Mock
         async def work(name: str) -> None:
             async with diskq.open_consumer("/s", group="g", fs=fs) as consumer:
                 workers[name] = consumer
+                is_open[name].set()
                 async for message in consumer:
                     done[message.value] += 1
                     await trio.sleep(0.01)
                     await consumer.commit(message)
 
         workers: dict[str, diskq.StreamConsumer] = {}
+        is_open = {"one": trio.Event(), "two": trio.Event()}
         nursery.start_soon(work, "one")
         await producer.send_many([b"%d" % number for number in range(1000)])
+        await is_open["one"].wait()
         await trio.sleep(2)
         nursery.start_soon(work, "two")
+        await is_open["two"].wait()  # the clock jumps while a thread opens it
         await trio.sleep(2.5)  # two claim intervals
         assert [len(worker.position) for worker in workers.values()] == [2, 2]
         await trio.sleep(20)
