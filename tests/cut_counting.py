@@ -22,10 +22,14 @@ class CutCount:
 
     def __init__(self) -> None:
         self.opened = 0
-        for name in ("kill", "crash"):
-            setattr(CrashFS, name, _leaving(getattr(CrashFS, name), always=True))
-        CrashFS.copy = _leaving(CrashFS.copy, always=False)  # type: ignore[method-assign]
-        CrashFS.try_lock = self._counting(CrashFS.try_lock)  # type: ignore[method-assign]
+        wrapped = {
+            "kill": _leaving(CrashFS.kill, always=True),
+            "crash": _leaving(CrashFS.crash, always=True),
+            "copy": _leaving(CrashFS.copy, always=False),
+            "try_lock": self._counting(CrashFS.try_lock),
+        }
+        for name, method in wrapped.items():
+            setattr(CrashFS, name, method)
 
     def _counting(self, try_lock: Callable[[CrashFS, int], bool]) -> Callable[[CrashFS, int], bool]:
         @functools.wraps(try_lock)
