@@ -387,7 +387,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
         assert outcome != KILL, missing
         assert missing <= promises.loose, "lost"
         return
-    found = stored(fs)
+    found = stored(fs, has_gaps=outcome == CAME_BACK)
     if promises.displaced:
         values = list(dict.fromkeys(message.value for message in found))
         assert values == [its[3] for its in promises.attempted if its[3] in values], "altered or invented"

@@ -186,7 +186,8 @@ class QueueSteps(LogSteps):
         repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
         self._sealed.find(found.sizes, found.write.file)
         opening.note_found(found.repairs, _count)
-        self.head.lost = sum(repair.records or 0 for repair in writer.repairs)
+        lost = [repair for repair in writer.repairs if repair.kind is not RepairKind.UNSYNCED]
+        self.head.lost = sum(repair.records or 0 for repair in lost)
         self.head.begin(found.read, found.depth, counted=(found.counted_from, found.write))
         if self._never_empty:
             state.plan_never_empty()
