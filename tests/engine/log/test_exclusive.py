@@ -28,7 +28,7 @@ LOOKS = {
     Stream: "partition_of",
     Journal: "",
     PriorityStore: "info queue queues statistics",
-    QueueWork: "give_up holds next_due settle statistics",
+    QueueWork: "give_up settle statistics",
     LogWriter: "check_usable durability is_point_due is_too_much_unsynced",
 }
 STEPS = {
