@@ -508,7 +508,6 @@ MUTATIONS = [
     Mutation(SEGMENT, "self.buffer.write_rows()\n        size", "size"),
     # Where recovery begins: told too early, too far on, not at all.
     Mutation(STREAM, "Points(is_closed, points", "Points(True, points"),
-    Mutation(STREAM, "points | self._others", "points"),
     # Where it began, and what retention has removed since.
     Mutation(
         POINTS,

@@ -18,6 +18,7 @@ import pytest
 
 from diskq._native.core.message import Message
 from diskq.engine.log.recovery import MISSING
+from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.settings import StreamSettings
 from diskq.engine.stream.stream import Stream
 from diskq.errors import CorruptionError
@@ -834,3 +835,20 @@ def test_in_turn_with_a_peer_that_crashes_every_acknowledged_message_stays_where
     found = {m.offset: (m.key, m.timestamp_ns, m.value) for m in read(fs)[0]}
     assert {offset: found.get(offset) for offset in sent} == sent
     assert Stream(ROOT, fs=fs.kill()).repairs == ()
+
+
+def test_what_a_partition_had_is_known_while_it_is_not_written_to():
+    fs = disk()
+    with opened(fs, partition_count=3) as stream:
+        stream.append_many(items(triples(60)))
+        before = stream.next_offsets
+    with opened(fs, partition_count=1) as stream:
+        stream.append(b"with one partition")
+    files = StreamFiles(fs, ROOT).partition(2)
+    base = files.bases()[-1]
+    for path in (*files.segment(base), *files.private_files(base)):
+        if fs.size_of(path) is not None:
+            fs.unlink(path)
+    with opened(fs, partition_count=3) as stream:
+        assert [each.kind for each in stream.repairs] == [RepairKind.LOST]
+        assert stream.next_offsets[1:] == before[1:]
