@@ -149,7 +149,7 @@ def test_a_benchmark_that_only_one_has_is_named(tmp_path):
     "old, new",
     [
         (
-            Key("queue", "any", "Queue.take", "LMDB: get"),
+            Key("queue", "any", "FifoQueue.take", "LMDB: get"),
             Key("queue", "any", "Queue.get", "LMDB: get"),
         ),
         (
@@ -174,7 +174,7 @@ def test_a_row_is_found_by_its_present_name(old, new):
 
 
 def test_a_row_that_was_renamed_is_compared(tmp_path):
-    row = Row("Queue.take", "Queue: get", "LMDB: get")
+    row = Row("FifoQueue.take", "Queue: get", "LMDB: get")
     old = written(tmp_path / "old", result(row, [2.0, 2.0]))
     new = written(tmp_path / "new", result(replace(row, name="Queue.get"), [2.0, 2.0]))
     found = compare(old, new)

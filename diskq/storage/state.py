@@ -24,6 +24,7 @@ from diskq.storage.barrier import Barrier, Replacement, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import let_go, opened, read_small
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.lock import parse_holder
 from diskq.storage.old_state import old_fields, old_points
 
 __all__ = [
@@ -170,7 +171,11 @@ def _found(sector: bytes | None, lock: bytes | None) -> LastWriter | None:
         return LastWriter.of(old_fields(lock) or b"") or LastWriter(is_readable=False)
     if sector is None:
         return None
-    return LastWriter.parse(sector) or LastWriter(is_readable=False)
+    if (found := LastWriter.parse(sector)) is not None:
+        return found
+    # The lock file says which boot it was: what a kill has left is not judged as after a power cut.
+    holder = parse_holder(lock or b"")
+    return LastWriter("" if holder is None else holder.boot_id, is_readable=False)
 
 
 def _is_old(sector: bytes | None, lock: bytes | None) -> bool:

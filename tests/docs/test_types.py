@@ -30,7 +30,8 @@ def programs(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_mypy_takes_each_program_of_the_pages(programs: Path) -> None:
-    assert not mypy(programs, "--check-untyped-defs")
+    # pyarrow, which some of them import, has no types.
+    assert not mypy(programs, "--check-untyped-defs", "--disable-error-code=import-untyped")
 
 
 @pytest.mark.slow

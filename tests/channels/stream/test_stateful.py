@@ -184,6 +184,7 @@ class Run:
         self.options = options
         self.partitions: defaultdict[int, Partition] = defaultdict(Partition)
         self.made = 0
+        self.was_killed = False
         self.was_vacuumed = False
         self.producer: StreamProducer
         self.consumer: StreamConsumer
@@ -260,10 +261,14 @@ class Run:
         """The group continues after one of the commits that may have survived."""
         for index, position in self.consumer.position.items():
             part = self.partitions[index]
-            part.marks = [
-                mark for mark in part.marks if position == (part.first if mark is None else mark + 1)
+            found = [
+                number
+                for number, mark in enumerate(part.marks)
+                if position == (part.first if mark is None else mark + 1)
             ]
-            assert part.marks
+            assert found
+            # After a kill it may be written and not synced: a power cut may bring an earlier one back.
+            part.marks = part.marks[0 if self.was_killed else found[-1] : found[-1] + 1]
             part.position = position
             if position > len(part.values):
                 # It had processed what a power cut took away.
@@ -289,6 +294,7 @@ class Run:
             if how == "close":
                 part.marks = part.marks[-1:]
         self.was_vacuumed = False
+        self.was_killed = how == "kill"
 
     def pending(self) -> int:
         return sum(part.pending for part in self.partitions.values())

@@ -154,7 +154,12 @@ def test_wherever_a_bit_rots_it_is_whole_afterwards(kind, tmp_path):
             shutil.copytree(tmp_path / "whole", copy)
             flip(copy / name, at)
             store = stores_at(copy)[0]
-            repair(store, apply=True, take_over=True)
+            try:
+                repair(store, apply=True, take_over=True)
+            except UnsupportedFormatError:
+                # The version of a log of TaskFlux's has no checksum: a newer program may know what it is.
+                assert (kind, name.suffix) == ("jobs", ".log") and at < 8
+                continue
             assert verify(store).verdict == "clean", (name, at)
             assert repair(store, take_over=True).repairs == (), (name, at)
             assert set(messages_in(store)) <= {body(number) for number in range(COUNT)}, (name, at)
