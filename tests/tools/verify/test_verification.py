@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.stream.stream import Stream
 from diskq.errors import ForeignFilesError
 from diskq.options import JournalOptions, PriorityOptions, QueueOptions, StreamOptions
-from diskq.storage.checksums import checked
+from diskq.storage.checksums import checked, checksum
 from diskq.storage.repairs import RepairKind
 from diskq.storage.state import HEAD_SIZE, LastWriter
 from diskq.tools import report
@@ -442,8 +443,12 @@ def test_what_was_not_synced_when_the_machine_stopped_is_torn_and_what_was_is_da
         state.write_bytes(another + content[HEAD_SIZE:])
     for wal in tmp_path.glob("after/**/*wal"):
         wal.write_bytes(b"")  # it is never synced
-    for lock in tmp_path.glob("after/**/*lock"):
-        lock.write_bytes(b"")  # it says which boot it was, if the state does not
+    for lock in tmp_path.glob("after/**/*l*ck"):
+        # It says which boot it was, if the state does not.
+        content = lock.read_bytes()
+        rest = re.sub(rb'"boot_id": "[^"]*"', b'"boot_id": "another"', content.rstrip())[22:]
+        signed = b'{"check": "%08x", %s' % (checksum(rest), rest)
+        lock.write_bytes(signed.ljust(len(content) - 1) + b"\n")
     assert looked_at(tmp_path / "after").verdict == verdict
 
 
