@@ -15,7 +15,7 @@ from diskq.channels.core.offset_loop import OffsetLoop
 from diskq.channels.core.receiving import TailReceiver
 from diskq.channels.core.tail import Tail, TailPart
 from diskq.engine.log.committed_offset import CommittedOffset
-from diskq.engine.log.reader import MessagePlace, Sized
+from diskq.engine.log.reader import MessagePlace, Sized, places_to_commit
 from diskq.errors import OffsetOutOfRangeError, StorageFailedError
 from diskq.options import Durability, checked_durability
 
@@ -63,12 +63,7 @@ class CommittingReceiver(TailReceiver[M]):
         if not processed:
             moved += self._commit_parts(self._tail.moved_parts, durability)
             self._tail.settle_moved()
-        try:
-            places = [(one.partition, one.offset) for one in processed]
-        except AttributeError:
-            kinds = ", ".join(type(one).__name__ for one in processed)
-            raise TypeError(f"commit is given messages that were received, got {kinds}") from None
-        for index, offset in places:
+        for index, offset in places_to_commit(processed, "received"):
             moved.append(self._commit_value(index, self._value_to_commit(offset + 1), durability))
         # Where no note can be written (a full disk), a commit is written by a sync.
         if durability == "synced" or (durability == "written" and not all(each.is_written for each in moved)):

@@ -29,10 +29,11 @@ from diskq.engine.spool.dead_letters import DeadLetters
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.figures import TICK, SpoolFigures, SpoolStatistics
 from diskq.engine.spool.files import ADOPTING, SPOOL, SpoolStatus, is_left_behind, make_or_find
+from diskq.engine.spool.trial import report_end
 from diskq.errors import LockedError, StorageFailedError
 from diskq.keywords import SpoolKeywords
 from diskq.options import Durability, SpoolOptions, chosen_options
-from diskq.storage.callbacks import check_async, text_of
+from diskq.storage.callbacks import check_async
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import checked_wait
@@ -366,15 +367,7 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
                         nursery.start_soon(self._adopt, spool)
         except BaseException as failure:
             failure = _one_of(failure)
-            log.report(
-                "delivery_ended",
-                "spool %r delivers no more: %s: %s",
-                self._path,
-                type(failure).__name__,
-                text_of(failure),
-                path=self._path,
-                error=failure,
-            )
+            report_end(self._path, failure)
             self._failure = failure
             self._block.cancel()
         finally:

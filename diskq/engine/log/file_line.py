@@ -109,7 +109,7 @@ class FileLine:
             left = min(end, alarm()) - now()
             if found is not None or end <= now():
                 return found
-            if self._watch is None or self._unwatched:
+            if self.is_polled:
                 left = min(left, interval)
                 interval = min(2 * interval, _SELDOM)
             if left > 0:

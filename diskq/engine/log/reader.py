@@ -26,7 +26,7 @@ from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 
-__all__ = ["LiveEnd", "LogReader", "MessagePlace", "OpenSegment", "Sized", "SkippedBytes"]
+__all__ = ["LiveEnd", "LogReader", "MessagePlace", "OpenSegment", "Sized", "SkippedBytes", "places_to_commit"]
 
 # Up to this many bytes that a producer in this thread has just written are read before they have a checksum.
 _JUST_WRITTEN = 64 * 1024
@@ -85,6 +85,18 @@ class MessagePlace(Protocol):
 
     @property
     def offset(self) -> int: ...
+
+
+def places_to_commit(processed: tuple[MessagePlace, ...], handed_out: str) -> list[tuple[int, int]]:
+    """Return partition and offset of each, before the first of them is committed.
+
+    `handed_out` is the word for how messages come to the caller. Raises TypeError for what is no message.
+    """
+    try:
+        return [(one.partition, one.offset) for one in processed]
+    except AttributeError:
+        kinds = ", ".join(type(one).__name__ for one in processed)
+        raise TypeError(f"commit is given messages that were {handed_out}, got {kinds}") from None
 
 
 M = TypeVar("M", bound=Sized)

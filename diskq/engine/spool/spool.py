@@ -26,13 +26,13 @@ from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
 from diskq.engine.spool.delivery_cursor import DeliveryCursor
 from diskq.engine.spool.figures import TICK, SpoolFigures, SpoolStatistics
 from diskq.engine.spool.files import ADOPTING, SPOOL, SpoolStatus, is_left_behind, make_or_find
-from diskq.engine.spool.trial import FailedTry, Pace, Trial
+from diskq.engine.spool.trial import FailedTry, Pace, Trial, report_end
 from diskq.errors import DiskqError, ForkedError, FullError, LockedError
 from diskq.keywords import SpoolKeywords
 from diskq.messages import Batch
 from diskq.options import Durability, SpoolOptions, chosen_options
 from diskq.storage.backoff import backoff
-from diskq.storage.callbacks import check_plain, check_result, text_of
+from diskq.storage.callbacks import check_plain, check_result
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import checked_wait
@@ -328,15 +328,7 @@ class Spool(Closing):
         except _SpoolCloses:
             pass
         except BaseException as failure:
-            log.report(
-                "delivery_ended",
-                "spool %r delivers no more: %s: %s",
-                self.path,
-                type(failure).__name__,
-                text_of(failure),
-                path=self.path,
-                error=failure,
-            )
+            report_end(self.path, failure)
             self._failure = failure
         finally:
             self._is_over = True

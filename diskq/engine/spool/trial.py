@@ -18,7 +18,7 @@ from diskq.options import SpoolOptions
 from diskq.storage.callbacks import text_of
 from diskq.storage.log_events import Log
 
-__all__ = ["FailedTry", "Pace", "Trial", "single_error"]
+__all__ = ["FailedTry", "Pace", "Trial", "report_end", "single_error"]
 
 log = Log("spool")
 
@@ -193,6 +193,19 @@ class Trial:
                 exc_info=failure,
             )
         self._complaint = complaint
+
+
+def report_end(path: str, failure: BaseException) -> None:
+    """Log why a spool delivers no more."""
+    log.report(
+        "delivery_ended",
+        "spool %r delivers no more: %s: %s",
+        path,
+        type(failure).__name__,
+        text_of(failure),
+        path=path,
+        error=failure,
+    )
 
 
 def single_error(raised: Exception) -> Exception:

@@ -17,7 +17,7 @@ from diskq._native.core.message import Message
 from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.file_line import FileLine
 from diskq.engine.log.gaps import report_gap, unreached_end
-from diskq.engine.log.reader import MessagePlace, SkippedBytes
+from diskq.engine.log.reader import MessagePlace, SkippedBytes, places_to_commit
 from diskq.engine.log.start import End, Start, checked_start
 from diskq.engine.log.sync import exclusive
 from diskq.engine.log.thread_line import now
@@ -457,12 +457,7 @@ class StreamReader(Closing, Dropped):
             for part in self._moved:
                 self._commit_to(part.index, part.position - 1, durability)
             self._moved.clear()
-        try:
-            places = [(one.partition, one.offset) for one in processed]
-        except AttributeError:
-            kinds = ", ".join(type(one).__name__ for one in processed)
-            raise TypeError(f"commit is given messages that were read, got {kinds}") from None
-        for index, offset in places:
+        for index, offset in places_to_commit(processed, "read"):
             self._commit_to(index, offset, durability)
         if durability == "synced":
             self.sync()

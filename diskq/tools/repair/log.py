@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from diskq.storage.block_reader import BlockReader, Loss
 from diskq.storage.numbers import UNBOUNDED
@@ -53,11 +53,6 @@ class _Reader(Protocol):
     def size(self) -> int: ...
 
     def read_on(self, end: int, known_end: int | None = None) -> Loss | None: ...
-
-
-class _RecordPlace(NamedTuple):
-    position: int
-    offset: int
 
 
 def read_segment(reader: _Reader, ahead: Any, known_end: int | None) -> FoundMessages:
