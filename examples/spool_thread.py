@@ -12,16 +12,15 @@ tries = itertools.count()
 def post(batch: diskq.Batch) -> None:
     if next(tries) < 3:
         raise ConnectionError("the network is down")  # the same batch is tried again, after growing delays
-    print(f"{len(batch)} messages")  # returning means: delivered
+    for message in batch:
+        print(message)  # returning means: delivered
 
 
 logging.basicConfig(filename="spool.log")
 with diskq.Spool("spool", deliver=post, backoff_jitter=0.1) as spool:
-    spool.pause()  # only so that all are in one batch
     threads = [threading.Thread(target=spool.put, args=(b"from a thread",)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    spool.resume()
     print(spool.drained(timeout=30.0))  # only to see it: what is left waits on disk for the next process

@@ -100,7 +100,7 @@ def test_the_spool_example_runs_and_runs_again(tmp_path):
 
 def test_the_example_of_a_spool_without_an_event_loop_runs_and_runs_again(tmp_path):
     for _ in range(2):
-        assert printed("spool_thread.py", tmp_path) == ["4 messages", "True"]
+        assert printed("spool_thread.py", tmp_path) == [*["b'from a thread'"] * 4, "True"]
 
 
 def test_the_example_of_a_stream_reader_runs_and_runs_again(tmp_path):

@@ -18,10 +18,10 @@ import pytest
 import trio
 
 import diskq
-from diskq._native.core.append_buffer import WAL_ENTRY, WAL_ROW_COUNT, WAL_ROWS
+from diskq._native.core.append_buffer import WAL_ENTRY, WAL_RECORDS, WAL_ROW_COUNT, WAL_ROWS
 from diskq.errors import LockedError
 from diskq.storage.repairs import Repair
-from diskq.storage.write_ahead_log import ROWS_SIZE, SIZE, read_wal
+from diskq.storage.write_ahead_log import ROWS_SIZE, read_wal
 from diskq.testing import CrashFS, PowerCut
 from diskq.tools.findings import Verification
 from diskq.tools.info import Info, info
@@ -548,7 +548,7 @@ def test_after_a_clean_close_the_wal_is_ignored(kind: ChannelKind) -> None:
     trio.run(run)
     wal = fs.files()[files(kind, fs)["wal"]]
     assert not any(wal[WAL_ROWS : WAL_ROWS + 32 * WAL_ROW_COUNT])
-    assert not any(wal[WAL_ENTRY:SIZE])
+    assert not any(wal[WAL_ENTRY:WAL_RECORDS])  # there is no entry, whatever records one had
     fs.unlink(files(kind, fs)["wal"])
     found, repairs = kind.engine.read_with_repairs(PATH, fs=fs)
     assert (len(found), repairs) == (6, ())

@@ -981,6 +981,7 @@ async def test_a_sync_that_fails_breaks_the_store_for_everybody(call, autojump_c
             record = await queue.receive()
             tasks = Tasks(nursery)
             await tasks.start("waits", empty.receive)
+            await until(lambda: not store._loop._has_flight)  # one in flight would meet the failure
             disk.fail("sync_files")
             queue.send_nowait(b"unsynced")  # the clock may have jumped, and all else be synced by the policy
             with pytest.raises(trio.BrokenResourceError):
