@@ -17,6 +17,7 @@ import gc
 import importlib
 import logging
 import signal
+import time
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+import trio.testing
 
 from tests.cut_counting import CutCount
 from tests.sampling import IS_EXHAUSTIVE, covering, examples, is_set
@@ -62,6 +64,25 @@ _AT_LENGTH = (
 )
 # Tests that take seconds each: one by one, at the end, so that no process ends long before the others.
 _LONG = ("tests/crash/", "tests/soak/", "tests/torture/", "tests/contract/test_each_call.py")
+
+
+@pytest.fixture
+def autojump_clock() -> trio.testing.MockClock:
+    """Trio's clock that jumps to the next deadline while no task can run, and no thread works for one.
+
+    Trio's own jumps then as well: how far it goes during an open, say, depends on how busy the machine is.
+    """
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    jump = clock._autojump
+
+    def jump_unless_a_thread_works() -> None:
+        if trio.to_thread.current_default_thread_limiter().borrowed_tokens:
+            time.sleep(0.0001)  # the loop asks again at once
+        else:
+            jump()
+
+    clock._autojump = jump_unless_a_thread_works  # type: ignore[method-assign]
+    return clock
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
@@ -79,15 +80,37 @@ def drain(directory: Path, name: str = "q") -> list[bytes]:
 # --- programs at work -----------------------------------------------------------------------------
 
 
+_LONGEST_END = 60.0
+"""Seconds that a program has to end after its block."""
+
+
 @contextmanager
 def start(*argv: object, stderr: int = subprocess.PIPE, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """`diskq` as a process that goes on, and ends with the block at the latest."""
-    with subprocess.Popen([PROGRAM, *map(str, argv)], stderr=stderr, **streams) as process:
+    """`diskq` as a process that goes on, and ends with the block at the latest.
+
+    One that does not end by itself after the block fails the test, with the stacks of its threads.
+    """
+    environ = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    command = [PROGRAM, *map(str, argv)]
+    with subprocess.Popen(command, stderr=stderr, env=environ, **streams) as process:
         try:
             yield process
+            _check_end(process)
         except BaseException:
             process.kill()
             raise
+
+
+def _check_end(process: subprocess.Popen[bytes]) -> None:
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+    try:
+        process.wait(_LONGEST_END)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        stacks = b"" if process.stderr is None or process.stderr.closed else process.stderr.read()
+        pytest.fail(f"{process.args} goes on after its block:\n{stacks.decode(errors='replace')}")
 
 
 def until(condition: Callable[[], bool]) -> None:
