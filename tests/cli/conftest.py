@@ -110,7 +110,7 @@ def _check_end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGABRT)
         stacks = b"" if process.stderr is None or process.stderr.closed else process.stderr.read()
-        pytest.fail(f"{process.args} goes on after its block:\n{stacks.decode(errors='replace')}")
+        pytest.fail(f"{process.args!r} goes on after its block:\n{stacks.decode(errors='replace')}")
 
 
 def until(condition: Callable[[], bool]) -> None:
