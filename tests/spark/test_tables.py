@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,10 @@ import pytest
 
 import diskq
 from tests.sampling import first
+from tests.tables.engines import by_duckdb, by_polars, by_spark
+from tests.tables.killed import judge, kill_updaters
+
+KILLS = int(os.environ.get("DISKQ_SOAK_TABLE_KILLS", "20"))
 
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp"]
 
@@ -31,3 +36,19 @@ def test_spark_reads_a_table_as_it_reads_the_stream(spark: Any, tmp_path: Path, 
     ends = table.ends()
     wanted = [tuple(row) for row in stored if row["offset"] < ends[row["partition"]]]
     assert found == sorted(wanted, key=lambda row: (row[3], row[4]))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300 + 2 * KILLS)
+def test_what_killed_updaters_leave_is_the_same_to_each_engine(spark: Any, tmp_path: Path) -> None:
+    path, lake = tmp_path / "clicks", tmp_path / "lake"
+
+    def between(total: int | None) -> None:
+        found = [judge(engine(path, lake).to_batches()) for engine in (by_duckdb, by_polars)]
+        found.append(judge(by_spark(spark, path, lake).to_batches()))
+        assert found == sorted(found)
+        assert total is None or found == [total] * 3
+
+    assert kill_updaters(path, lake, KILLS, between) > 0

@@ -1,26 +1,95 @@
-# Processes for test_killed.py. `produce` appends numbered messages until its stdin ends; `update` keeps a
-# table up to date, and is killed again and again at moments that a seed decides: by its parent, which has
-# imported everything, so that hundreds of lives take seconds.
+# Updaters that are killed beside a producer, and what is then in table and log; for test_killed.py, and for
+# Spark. As a program, `produce` appends numbered messages until its stdin ends; `update` keeps a table up to
+# date, and is killed again and again at moments that a seed decides: by its parent, which has imported
+# everything, so that hundreds of lives take seconds.
 
 from __future__ import annotations
 
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
 
 import diskq
 
 BURST = 200
 LONGEST_REST = 0.03  # seconds
+KILLS_BETWEEN = 25
+"""Number of updaters that are killed before other engines read."""
+
+
+def key(number: int) -> bytes:
+    return b"key %d" % (number % 9)
 
 
 def value(number: int) -> bytes:
     return b"value %d " % number * 7
+
+
+def judge(batches: Iterable[Any]) -> int:
+    """Insist on each message once, from the first one on, as it was appended. Returns how many there are."""
+    count = 0
+    for batch in batches:
+        numbers = range(count, count + batch.num_rows)
+        assert batch.column("offset").to_pylist() == list(numbers)
+        assert batch.column("key").to_pylist() == list(map(key, numbers))
+        assert batch.column("value").to_pylist() == list(map(value, numbers))
+        assert batch.column("timestampNanos").to_pylist() == [1000 + number for number in numbers]
+        count += batch.num_rows
+    return count
+
+
+def kill_updaters(path: Path, lake: Path, kills: int, between: Callable[[int | None], object]) -> int:
+    """Kill so many updaters beside a producer, while `read_arrow` reads. Returns how many messages there are.
+
+    Calls `between` again and again while no updater lives, with None as the producer goes on; and at the end
+    with the number of messages.
+    """
+    counts = [0]
+    with _process("produce", path) as producer:
+        assert producer.stdin is not None
+        assert producer.stdout is not None
+        assert producer.stdout.readline() == b"begun\n"
+        for killed in range(0, kills, KILLS_BETWEEN):
+            now = min(KILLS_BETWEEN, kills - killed)
+            with _process("update", path, lake, now, kills + killed) as updaters:
+                while updaters.poll() is None:
+                    if lake.exists():
+                        counts.append(judge(diskq.read_arrow(path, table=lake)))
+                assert updaters.returncode == 0
+                assert updaters.stdout is not None
+                assert int(updaters.stdout.read()) > now // 2
+            between(None)
+        producer.stdin.close()
+        total = int(producer.stdout.read())
+    assert producer.returncode == 0
+    assert counts == sorted(counts)
+    between(total)
+    return total
+
+
+@contextmanager
+def _process(*argv: object) -> Iterator[subprocess.Popen[bytes]]:
+    """This program, which ends with the block at the latest."""
+    command = [sys.executable, __file__, *map(str, argv)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as its:
+        try:
+            yield its
+        except BaseException:
+            its.kill()
+            raise
+
+
+# --- the program ----------------------------------------------------------------------------------
 
 
 def produce(path: str) -> None:
@@ -37,7 +106,7 @@ def produce(path: str) -> None:
         print("begun", flush=True)
         while not is_over.is_set():
             burst = range(number, number + BURST)
-            stream.append_many([(b"key %d" % (each % 9), value(each), 1000 + each) for each in burst])
+            stream.append_many([(key(each), value(each), 1000 + each) for each in burst])
             number += BURST
             if number % (20 * BURST) == 0:
                 stream.sync()
