@@ -54,6 +54,7 @@ def read(
     path: str | os.PathLike[str],
     *,
     table: Table | str | os.PathLike[str] | None = None,
+    host: str | None = None,
     columns: Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
@@ -63,7 +64,8 @@ def read(
     and the stream only from where they end. Without, and for queues and priority stores, all of it is read
     in place. Its rows are those of `spark.read.format("diskq")`, which it is faster than; `options` are the
     same. With a table there are no options that choose offsets or times: `.where` skips what it does not
-    need, by the statistics of the files.
+    need, by the statistics of the files. `host` is that of the table, as in `open_table`, if `table` is the
+    directory of one that has the streams of several machines.
 
     `columns` names those that are made, in this order; None: all. Spark does not tell Python which ones a
     `select` leaves, so name them here. `count()` of the DataFrame itself reads no message unless
@@ -74,9 +76,13 @@ def read(
     """
     given = {name: _as_text(value) for name, value in options.items()}
     checked = ReadOptions.parse({**given, "path": os.path.abspath(path)}, is_streaming=False)
+    if host is not None and (table is None or isinstance(table, Table)):
+        reason = "an opened table has its own" if table is not None else "is that of a table: name it, too"
+        raise DiskqSparkError("DISKQ_OPTION", f"host is {host!r}: {reason}")
     with with_codes():
         if table is not None:
-            return _with_table(spark, os.path.abspath(path), table, columns, given, checked)
+            opened = _opened(os.path.abspath(path), table, given.get("topic"), host)
+            return _with_table(spark, os.path.abspath(path), opened, columns, given, checked)
         kinds = kinds_of(checked)
         schema = _schema(kinds, columns, with_nanos=checked.with_nanos)
         ranges = plan(checked, None, Wanted())
@@ -145,10 +151,17 @@ def _read(
 # --- a table, and the rest ------------------------------------------------------------------------
 
 
+def _opened(path: str, table: Table | str | os.PathLike[str], topic: str | None, host: str | None) -> Table:
+    if isinstance(table, Table):
+        return table
+    into = os.fspath(table)
+    return open_table(path, into if "://" in into else os.path.abspath(into), topic=topic, host=host)
+
+
 def _with_table(
     spark: SparkSession,
     path: str,
-    table: Table | str | os.PathLike[str],
+    table: Table,
     columns: Sequence[str] | None,
     given: Mapping[str, str],
     options: ReadOptions,
@@ -157,10 +170,6 @@ def _with_table(
     if wrong := [name for name in _NOT_WITH_TABLE if name.lower() in lower]:
         reason = "with a table, choose by .where(...) on offset, timestamp or partition"
         raise DiskqSparkError("DISKQ_OPTION", f"{wrong[0]}: {reason}")
-    if not isinstance(table, Table):
-        into = os.fspath(table)
-        into = into if "://" in into else os.path.abspath(into)
-        table = open_table(path, into, topic=given.get("topic"))
     source = open_source(table.state.source_fs, path)
     schema = _schema({_LAYOUTS[source.kind]}, columns, with_nanos=options.with_nanos)
     allow_gaps = not options.fail_on_data_loss

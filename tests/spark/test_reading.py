@@ -137,6 +137,10 @@ def test_wrong_arguments_are_errors_with_a_code(spark, clicks):
         read(spark, clicks, failOnDataLos=True)
     with fails_with("DISKQ_OPTION"):
         read(spark, clicks, table=clicks.parent / "lake", startingOffsets="earliest")
+    with fails_with("DISKQ_OPTION"):
+        read(spark, clicks, host="web1")
+    with fails_with("DISKQ_OPTION"):
+        read(spark, clicks, table=diskq.open_table(clicks, clicks.parent / "lake"), host="web1")
 
 
 # --- with a table ---------------------------------------------------------------------------------
@@ -155,6 +159,18 @@ def test_table_and_log_are_each_message_once(spark, clicks, compacted):
         assert frame.columns == other.columns
         assert rows(frame) == rows(other)
         assert frame.count() == frame.where("offset >= 0").count() == 350
+
+
+def test_a_host_chooses_its_table_below_one_directory(spark, clicks):
+    lake = clicks.parent / "lake"
+    fill(clicks.parent / "other" / "clicks", range(1000, 1200))
+    diskq.open_table(clicks, lake, host="web1").update()
+    diskq.open_table(clicks.parent / "other" / "clicks", lake, host="web2").update()
+    frame = read(spark, clicks, table=lake, host="web1")
+    assert rows(frame) == rows(by_format(spark, clicks))
+    assert "parquet" in plan_of(frame)
+    with fails_with("DISKQ_STREAM_CHANGED"):
+        read(spark, clicks, table=lake, host="web2")
 
 
 def test_a_journal_and_its_table(spark, tmp_path):
