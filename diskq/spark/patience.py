@@ -1,16 +1,20 @@
 # Waiting for a stream that another process has open. Law: up to the given time; the error then names the
-# holder.
+# holder. And for a machine that was too busy to start a Python worker: a pipeline that follows goes on.
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
 from diskq.engine.stream.stream import Stream
 from diskq.errors import LockedError
 from diskq.options import StreamOptions
+from diskq.spark.errors import classify
 
-__all__ = ["LOCK_TIMEOUT", "open_patiently"]
+__all__ = ["LOCK_TIMEOUT", "is_repeated", "open_patiently"]
+
+logger = logging.getLogger("diskq.spark")
 
 LOCK_TIMEOUT = 30.0
 """The default, in seconds."""
@@ -33,3 +37,16 @@ def open_patiently(
                 raise
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def is_repeated(error: BaseException, follow: float | None) -> bool:
+    """True if what failed is to be done again: DISKQ_WORKER_LATE in a pipeline that follows, not otherwise.
+
+    Returns after a pause of `follow` seconds then. Spark has waited 10 s before, which is a pause, too.
+    """
+    fault = classify(error)
+    if follow is None or fault is None or fault.code != "DISKQ_WORKER_LATE":
+        return False
+    logger.warning("%s: %s (the pipeline follows: it goes on)", *fault)
+    time.sleep(follow)
+    return True

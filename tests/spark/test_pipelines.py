@@ -23,8 +23,9 @@ from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.spark import pipelines
-from diskq.spark.errors import DiskqSparkError
+from diskq.spark.errors import DiskqSparkError, classify
 from diskq.spark.pipelines.progress import PipelineProgress
+from diskq.spark.pipelines.rounds import JobRun, carry_out
 from tests.cli.conftest import Terminal, start
 
 pytestmark = pytest.mark.spark
@@ -213,6 +214,69 @@ def test_windows_are_counted_at_once_and_step_by_step(spark, stream, tmp_path):
     wanted = hourly(sent(700, begin=HOUR))
     assert second.open_windows == len(wanted) - len(rows) > 0
     assert hours_of(rows).items() <= wanted.items()
+
+
+# --- a machine that is too busy to start a Python worker ------------------------------------------
+
+LATE = "Python worker failed to connect back."
+
+
+class Busy:
+    """Fails as Spark does then: the first `times` times that it is asked."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def __call__(self) -> None:
+        self.times -= 1
+        if self.times >= 0:
+            raise RuntimeError(LATE)
+
+
+@pytest.mark.exhaustive
+def test_a_query_that_follows_goes_on_when_a_worker_was_late(spark, stream, tmp_path):
+    append(stream, sent(300, 600))
+    busy, seen = Busy(1), []
+
+    def each(rows: list[Any]) -> None:
+        busy()
+        seen.extend(rows)
+
+    how: dict[str, Any] = {"each": each, "window": 3600, "watermark": 7200, "most_in_a_batch": 500}
+    how["checkpoint"] = str(tmp_path / "checkpoint")
+    with pytest.raises(KeyboardInterrupt):
+        pipelines.aggregate(spark, str(stream), follow=0.1, watch=stopping(lambda _: bool(seen)), **how)
+    assert busy.times < 0
+    assert not spark.streams.active
+
+
+def test_a_round_is_repeated_under_its_number_when_a_worker_was_late(stream):
+    busy, rounds = Busy(2), []
+
+    def copy(number: int, ranges: Any, more: Any) -> int:
+        rounds.append((number, ranges))
+        busy()
+        return 9
+
+    def carried_out(job: str, follow: float | None) -> Any:
+        def next_round(places: Any) -> Any:
+            if not places:
+                return {("clicks", 0): (0, 9)}, {}
+            if follow is not None:
+                raise KeyboardInterrupt
+            return {}, {}
+
+        run = JobRun(None, str(stream), job, follow, 10, 1.0, None, None)  # type: ignore[arg-type]
+        return carry_out(run, of={}, source=None, next_round=next_round, copy=copy)
+
+    with pytest.raises(KeyboardInterrupt):
+        carried_out("one", 0.01)
+    assert rounds == [(0, {("clicks", 0): (0, 9)})] * 3
+    busy.times = 1
+    with pytest.raises(RuntimeError, match=LATE) as failed:
+        carried_out("two", None)
+    assert classify(failed.value) == ("DISKQ_WORKER_LATE", LATE)
+    assert carried_out("two", None).messages == 9
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.streaming.query import StreamingQuery
 
 from diskq.spark.errors import DiskqSparkError
 from diskq.spark.pipelines.archiving import MOST_IN_A_BATCH, trigger_of
@@ -118,13 +119,15 @@ def aggregate(
         rows = rows_of(source.withWatermark("timestamp", _interval(watermark)))
         place = checkpoint or f"{str(into).rstrip('/')}/_checkpoint"
         writer = rows.writeStream.option("checkpointLocation", place).trigger(**trigger_of(follow))
-        if each is not None:
-            query = writer.foreachBatch(lambda batch, number: _give(batch, each)).start()
-        elif table is not None:
-            query = writer.toTable(table)
-        else:
-            query = writer.format("parquet").start(into)
-        tally = run_query(query, watch)
+
+        def start() -> StreamingQuery:
+            if each is not None:
+                return writer.foreachBatch(lambda batch, number: _give(batch, each)).start()
+            if table is not None:
+                return writer.toTable(table)
+            return writer.format("parquet").start(into)
+
+        tally = run_query(start, watch, follow)
         done = {
             "messages": tally.messages,
             "windows": tally.closed,

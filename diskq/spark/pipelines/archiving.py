@@ -70,14 +70,13 @@ def archive(
     directories = ["date", "hour"] if by == "hour" else ["date"]
     if gather:
         messages = messages.repartition(*directories)
-    query = (
+    writer = (
         messages.writeStream.format("parquet")
         .option("checkpointLocation", checkpoint or f"{into.rstrip('/')}/_checkpoint")
         .partitionBy(*directories)
         .trigger(**trigger_of(follow))
-        .start(into)
     )
-    tally = run_query(query, watch)
+    tally = run_query(lambda: writer.start(into), watch, follow)
     return Archived(messages=tally.messages, batches=tally.batches, seconds=time.monotonic() - began)
 
 

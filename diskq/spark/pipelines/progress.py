@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from diskq.spark.lag import offsets_behind
+from diskq.spark.patience import is_repeated
 
 __all__ = ["BatchTally", "PipelineProgress", "Progress", "Watch", "run_query", "watched"]
 
@@ -79,14 +81,28 @@ class BatchTally:
             self.held = sum(state["numRowsTotal"] for state in operators)
 
 
-def run_query(query: StreamingQuery, watch: Watch | None) -> BatchTally:
-    """Wait for the end of a query, and report its progress. Raises StreamingQueryException.
+def run_query(start: Callable[[], StreamingQuery], watch: Watch | None, follow: float | None) -> BatchTally:
+    """Start a query, wait for its end, and report its progress. Raises StreamingQueryException.
+
+    One that follows is started again, from its checkpoint, after DISKQ_WORKER_LATE.
 
     If interrupted, it stops the query, and waits for its end: the next run repeats the batch that was
     running, from the checkpoint.
     """
     tally = BatchTally()
     began = time.monotonic()
+    while True:
+        query = start()
+        try:
+            _await(query, tally, watch, began)
+            return tally
+        except StreamingQueryException as failure:
+            tally.add(query.recentProgress)
+            if not is_repeated(failure, follow):
+                raise
+
+
+def _await(query: StreamingQuery, tally: BatchTally, watch: Watch | None, began: float) -> None:
     try:
         while not query.awaitTermination(_LOOK):  # type: ignore[arg-type]  # seconds, as Spark takes them
             tally.add(query.recentProgress)
@@ -99,7 +115,6 @@ def run_query(query: StreamingQuery, watch: Watch | None) -> BatchTally:
         if query.isActive:
             query.stop()
     tally.add(query.recentProgress)
-    return tally
 
 
 # --- batches --------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from diskq.spark.layouts.queue import log_at
 from diskq.spark.layouts.stream import TripletLayout
 from diskq.spark.offsets import share
 from diskq.spark.options import name_of
-from diskq.spark.patience import LOCK_TIMEOUT, open_patiently
+from diskq.spark.patience import LOCK_TIMEOUT, is_repeated, open_patiently
 from diskq.spark.pipelines.progress import PipelineProgress, Watch, watched
 
 __all__ = [
@@ -251,7 +251,8 @@ def carry_out(
     `source` reports whether a source was created again, and the lag; if None, neither is known. `of`
     describes what is copied and how: a job is resumed only with an equal one. `next_round` gets the places
     where the last one ended, and returns ranges, and what else the round needs if it is repeated. `copy`
-    carries out a round, given its number, and returns how many messages it has written.
+    carries out a round, given its number, and returns how many messages it has written. A round that failed
+    with DISKQ_WORKER_LATE is repeated if the run follows, as the next run would.
     """
     into, job, follow, watch = run.into, run.job, run.follow, run.watch
     began = time.monotonic()
@@ -293,8 +294,13 @@ def carry_out(
                     kept.keep(plan)
             ranges = {(name, number): (start, end) for name, number, start, end in plan["ranges"]}
             before = _progress(read, rounds, began, source.waiting(places) if source and watch else None)
-            with watched(run.spark, watch, before):
-                messages += copy(plan["round"], ranges, plan["more"])
+            try:
+                with watched(run.spark, watch, before):
+                    messages += copy(plan["round"], ranges, plan["more"])
+            except Exception as failure:
+                if is_repeated(failure, follow):
+                    continue
+                raise
             rounds += 1
             read += sum(end - start for start, end in ranges.values())
             places = {**places, **{part: end for part, (_, end) in ranges.items()}}
