@@ -137,7 +137,11 @@ MUTATIONS = [
         REDO, "            append.note_synced(written)\n", "            append.note_synced(append.written)\n"
     ),
     # Records in it that mean nothing without the name of their file.
-    Mutation(WRITER, "            or (in_flight is not None and not in_flight.barrier.is_plain)\n", ""),
+    Mutation(
+        WRITER,
+        "            or (in_flight is not None and (redo is None or not in_flight.barrier.is_plain))\n",
+        "",
+    ),
     Mutation(WRITER, "            or any(self.pending.parts)\n", ""),
     # Another program came after a kill, and synced nothing of it.
     Mutation(

@@ -33,7 +33,8 @@
 #
 # Two lanes: one sync of the files and one of the redo log may be in flight at the same time. All syncs are
 # numbered in the order in which they are prepared, and each covers all tasks that waited by then, so it does
-# not matter which of two that are in flight ends first.
+# not matter which of two that are in flight ends first. Where the files are a log themselves, both lanes are
+# of one file, and one at a time is used; a sync of the files that is wanted goes first: it covers all tasks.
 
 from __future__ import annotations
 
@@ -122,13 +123,18 @@ class Writer(Protocol):
         """Return a sync of all that was written. Execute it; then `complete` it, or `fail`."""
 
     @property
+    def has_one_lane(self) -> bool:
+        """True if no sync of `prepare` may be in flight at the same time as one of `prepare_log`."""
+
+    @property
     def is_log_ready(self) -> bool:
         """True if `prepare_log` may be called now; what was gathered is written before."""
 
     def prepare_log(self) -> Sync | None:
         """Return a sync of the redo log alone that makes durable all that was written; None: it would not.
 
-        It may be in flight at the same time as one of `prepare`. Execute it; then `complete` it, or `fail`.
+        It may be in flight at the same time as one of `prepare`, unless the writer `has_one_lane`. Execute
+        it; then `complete` it, or `fail`.
         """
 
     def complete(self, sync: Sync, is_replaced: bool) -> None: ...
@@ -198,6 +204,7 @@ class CommitLoop(ABC, Generic[E]):
         "_flush_at",
         "_gates",
         "_has_deadline",
+        "_has_one_lane",
         "_in_flight",
         "_is_full",
         "_is_over",
@@ -267,6 +274,7 @@ class CommitLoop(ABC, Generic[E]):
         self._missed: BaseException | None = None  # by the last sync
         self._in_flight = 0  # the number of the sync of the files that is being executed; 0: none is
         self._log_in_flight = 0  # the same of the redo log
+        self._has_one_lane = engine.log.has_one_lane
         self.cadence = Cadence.SHARED
         self._refusal: Exception | None = None  # of what the running task had gathered
         self.new_slice()
@@ -364,7 +372,7 @@ class CommitLoop(ABC, Generic[E]):
         """
         try:
             has_begun = self._begin_log_sync()
-            if not has_begun and not self._in_flight:
+            if not has_begun and self._can_sync_files:
                 self._begin_sync()
                 has_begun = True
                 self._narrow_gates()
@@ -382,7 +390,7 @@ class CommitLoop(ABC, Generic[E]):
 
     def _ask_for_barrier(self) -> None:
         self._wants_barrier = True
-        if not self._in_flight:  # else the loop will look when that one was executed
+        if self._can_sync_files:  # else the loop will look when that one was executed
             self.task.ring(self)
 
     def _ask_for_flush(self) -> None:
@@ -407,7 +415,7 @@ class CommitLoop(ABC, Generic[E]):
         writer = self._writer
         try:
             # Where the disk is full, what is unsynced may be what cannot be written.
-            if writer.note() or (writer.is_half_unsynced and not self._in_flight and not self._is_full):
+            if writer.note() or (writer.is_half_unsynced and self._can_sync_files and not self._is_full):
                 self._ask_for_barrier()
             elif not self._has_deadline and writer.due_at < math.inf:
                 self._has_deadline = True
@@ -509,6 +517,11 @@ class CommitLoop(ABC, Generic[E]):
         return bool(self._in_flight or self._log_in_flight)
 
     @property
+    def _can_sync_files(self) -> bool:
+        """True if no sync is in flight that a sync of the files would have to wait for."""
+        return not (self._in_flight or (self._log_in_flight and self._has_one_lane))
+
+    @property
     def _is_done(self) -> bool:
         if self._failure is not None:
             return True
@@ -519,21 +532,22 @@ class CommitLoop(ABC, Generic[E]):
     def _set_deadline(self) -> None:
         """Make the loop's task wake it when something is due."""
         deadline = self._writer.due_at
-        if self._in_flight:
+        if self._can_sync_files:
+            self._has_deadline = min(deadline, self._flush_at) < math.inf
+        else:
             self._has_deadline = True
             if deadline <= self.event_loop.clock():
-                deadline = math.inf  # it waits for the end of this one
-        else:
-            self._has_deadline = min(deadline, self._flush_at) < math.inf
+                deadline = math.inf  # it waits for the end of the sync in flight
         self.task.wake_at(self, min(deadline, self._flush_at, self._alarm_at))
 
     def _begin_syncs(self) -> bool:
         """Begin the syncs that are due. True if one of the files has begun, which opens the gates."""
         has_waiting = bool(self._unsynced) and self.cadence is not Cadence.JOINED
-        if has_waiting:
+        wants_files = self._wants_barrier or bool(self._syncing)
+        if has_waiting and not (wants_files and self._has_one_lane):
             self._begin_log_sync()
         needs_files = has_waiting and not self._log_in_flight
-        if not self._in_flight and (needs_files or self._wants_barrier or self._syncing):
+        if (needs_files or wants_files) and self._can_sync_files:
             self._begin_sync()
             return True
         return False

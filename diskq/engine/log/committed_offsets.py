@@ -27,6 +27,7 @@ class CommittedOffsets:
     is_flushed = True
     is_half_unsynced = False
     is_log_ready = False
+    has_one_lane = False
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -56,9 +56,6 @@ class LogSteps:
     is_log = False
     follows_log = False
 
-    def log_handles(self) -> tuple[int, ...] | None:
-        return None
-
     def logged(self, state: Any) -> None:
         """Not called: what is durable in the redo log alone is of no interest to this format."""
 

@@ -102,13 +102,7 @@ class Format(Protocol):
         """Return what `completed` needs to know of this moment."""
 
     is_log: bool
-    """True if its files are a log themselves: `log_handles` stands in for a redo log."""
-
-    def log_handles(self) -> tuple[int, ...] | None:
-        """Return what to sync for all records that are written, beside a sync of the files in flight.
-
-        None: the files must be synced. Called while no such sync is in flight, and only if `is_log`.
-        """
+    """True if its files are a log themselves: a sync of what `settle` returns stands in for a redo log."""
 
     follows_log: bool
     """True if `logged` is to be called."""

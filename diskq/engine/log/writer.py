@@ -420,10 +420,9 @@ class LogWriter(Synced, Dropped):
             self.policy.force()
         if waiting >= self._most_waiting:
             # One batch filled all these files: nothing else could close their handles meanwhile.
+            in_flight = self._in_flight or (self._log_in_flight if self.has_one_lane else None)
             try:
-                self.pending.execute(
-                    self._fs, self._in_flight.barrier if self._in_flight is not None else None
-                )
+                self.pending.execute(self._fs, in_flight.barrier if in_flight is not None else None)
             except OSError as failure:
                 self.fail(failure)
 
@@ -543,9 +542,13 @@ class LogWriter(Synced, Dropped):
         return self.run(self._freeze(handles, tuple(metadata), None))
 
     @property
-    def has_log_in_flight(self) -> bool:
-        """True while a sync of `prepare_log` is being executed."""
-        return self._log_in_flight is not None
+    def has_one_lane(self) -> bool:
+        """True if a sync of `prepare_log` and one of `prepare` are of the same file.
+
+        A kernel reports a failed write-back once: of two syncs of one file at the same time, the one that
+        succeeds may not have written what the other one has lost. So at most one is in flight.
+        """
+        return self._format.is_log
 
     @property
     def is_log_ready(self) -> bool:
@@ -557,14 +560,15 @@ class LogWriter(Synced, Dropped):
         elif not redo.is_ready:
             return redo.is_due
         is_idle = self._log_in_flight is None and not any(self.pending.parts)
-        return is_idle and (in_flight is None or in_flight.barrier.is_plain)
+        return is_idle and (in_flight is None or (redo is not None and in_flight.barrier.is_plain))
 
     def prepare_log(self) -> Sync | None:
         """Prepare a sync of the redo log, which makes all durable that was accepted, as `prepare` does.
 
         So does a sync of the active file alone, in a format that is a log itself. None: it cannot, and the
-        files must be synced; this one may be in flight beside such a sync. What recovery can make again may
-        still have to be written (`Sync.has_rest`). Raises StorageFailedError.
+        files must be synced; this one may be in flight beside such a sync, unless the writer `has_one_lane`.
+        What recovery can make again may still have to be written (`Sync.has_rest`). Raises
+        StorageFailedError.
         """
         with self.guard:
             form, redo, in_flight = self._format, self.redo, self._in_flight
@@ -582,7 +586,7 @@ class LogWriter(Synced, Dropped):
                 self._log_in_flight is not None
                 or any(self.pending.parts)
                 # Records that follow in a new file mean nothing without it.
-                or (in_flight is not None and not in_flight.barrier.is_plain)
+                or (in_flight is not None and (redo is None or not in_flight.barrier.is_plain))
             ):
                 return None
             try:
@@ -593,10 +597,10 @@ class LogWriter(Synced, Dropped):
                     self.append_failed(failure)
                 return None
             try:
-                handles = form.log_handles() if redo is None else redo.add(self.pending)
-            except OSError as failure:
+                handles = form.settle(False) if redo is None else redo.add(self.pending)
+            except (LockedError, OSError) as failure:
                 self.fail(failure)
-            if handles is None:
+            if not handles:
                 return None
             self._log_in_flight = Sync(
                 barrier=Barrier(files=handles),
@@ -650,6 +654,7 @@ class LogWriter(Synced, Dropped):
         self, handles: tuple[int, ...], metadata: tuple[Replacement, ...], left_out: FullError | None
     ) -> Sync:
         self._check_idle()
+        assert self._log_in_flight is None or not self.has_one_lane, "one sync of a file at a time"
         if metadata:
             self._pointed_bytes = self._format.accepted_bytes
         self._in_flight = Sync(

@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from diskq._native.core.gate import Gate
 from diskq._native.priority.codec import END_MARKER, FILE_HEAD
 from diskq._native.priority.command_buffer import CommandBuffer
@@ -43,8 +41,6 @@ class CommandSegment:
         self.buffer.full_at = max(soft_limit, len(FILE_HEAD))
         self.buffer.hard_limit = max(soft_limit, hard_limit)
         self.buffer.preallocates = preallocate
-        self._second = -1
-        self._second_base = -1
 
     @property
     def handle(self) -> int:
@@ -136,35 +132,6 @@ class CommandSegment:
         cut_to(self._fs, buffer.handle, size)
         buffer.allocated = size
 
-    # --- a second handle ------------------------------------------------------------------------------
-
-    def second_handle(self) -> int | None:
-        """Return another handle of the file, for a sync beside one of `handle`. None: there is none.
-
-        The kernel reports a failed write-back once for each time that the file was opened: of two syncs of
-        one handle at the same time only one would hear of it. Call it while nothing syncs the one before.
-        """
-        buffer = self.buffer
-        if self._second < 0 or self._second_base != buffer.base:
-            self.close_second()
-            if buffer.handle < 0:
-                return None
-            try:
-                self._second = self._fs.open(self._files.segment(buffer.base), write=True)
-            except OSError:
-                return None
-            self._second_base = buffer.base
-        return self._second
-
-    def close_second(self, *, unless_active: bool = False) -> None:
-        """Close the second handle, unless it is of the active segment. Idempotent."""
-        if self._second >= 0 and not (unless_active and self._second_base == self.buffer.base):
-            handle, self._second = self._second, -1
-            with contextlib.suppress(OSError):  # nothing was written through it
-                self._fs.close(handle)
-
-    # --- the end --------------------------------------------------------------------------------------
-
     def finish(self, pending_syncs: PendingSyncs) -> None:
         self.trim()
         pending_syncs.sync_and_close(self.handle)
@@ -172,7 +139,6 @@ class CommandSegment:
 
     def abandon(self) -> None:
         """Close the segment without a sync."""
-        self.close_second()
         handle = self.buffer.handle
         if handle >= 0:
             self._let_go()

@@ -626,8 +626,6 @@ class PrioritySteps(DirectorySteps):
             self.log.flush()
         if not segment.is_open or segment.is_full:
             self.log.roll(self._segments)
-            if not self.log.has_log_in_flight:
-                segment.close_second(unless_active=True)
 
     def _write(self, data: bytes, records: int) -> None:
         self.buffer.write(data, records)
@@ -832,12 +830,7 @@ class PrioritySteps(DirectorySteps):
     is_log = True
     follows_log = True
 
-    def log_handles(self) -> tuple[int, ...] | None:
-        handle = self._segment.second_handle()
-        return None if handle is None else (handle,)
-
     def logged(self, state: _Durable) -> None:
-        self._segment.close_second(unless_active=True)
         self._reveal(state)
 
     def completed(self, state: _Durable, is_replaced: bool) -> None:
@@ -846,8 +839,8 @@ class PrioritySteps(DirectorySteps):
             self._point = state.point
 
     def _reveal(self, state: _Durable) -> None:
-        """Note what is durable; of two syncs at the same time, either may end first."""
-        self._synced_lsn = max(self._synced_lsn, state.lsn)
+        """Note what is durable."""
+        self._synced_lsn = state.lsn
         for table, last_id in state.reveals:
             table.reveal(last_id)
             if not table.hidden:

@@ -1,14 +1,11 @@
-# A sync of the active segment alone, beside one that also covers the rest. Law: what it covers is durable and
-# can be received, whichever of the two ends first; and each has a handle of its own.
+# A sync of the active segment alone, without the rest. Law: what it covers is durable and can be received;
+# and one sync of a segment is in flight at a time.
 
 from __future__ import annotations
 
-import errno
-
-import pytest
-
 import diskq
 from diskq.engine.log.sync import Sync
+from diskq.engine.log.writer import MOST_WAITING
 from diskq.testing import CrashFS, FaultFS
 from tests.engine import stores
 
@@ -52,19 +49,21 @@ def test_what_it_covers_is_durable_and_can_be_received():
     store.close()
 
 
-@pytest.mark.parametrize("is_first", [True, False])
-def test_of_two_at_a_time_either_may_end_first(is_first):
+def test_there_is_none_while_one_that_covers_the_rest_is_executed():
     store, disk = opened()
     add(store, b"a")
     files = store.log.prepare(full=True)
     add(store, b"b")
+    assert not store.log.is_log_ready
+    assert store.log.prepare_log() is None
+    files.barrier.execute(disk)
+    store.log.complete(files, True)
+    assert store.steps.is_durable(0)
+    assert not store.steps.is_durable(1)
     alone = log_sync(store)
-    assert not {*files.barrier.files} & {*alone.barrier.files}
-    for sync in (alone, files) if is_first else (files, alone):
-        sync.barrier.execute(disk)
-        store.log.complete(sync, True)
+    alone.barrier.execute(disk)
+    store.log.complete(alone, True)
     assert store.steps.is_durable(1)
-    assert [record.body for record in store.get_many(store.queue(), 9)] == [b"a", b"b"]
     assert left_in(disk) == [b"a", b"b"]
     store.close()
 
@@ -95,41 +94,15 @@ def test_one_at_a_time_and_none_in_a_new_segment_before_its_name_is_durable():
     store.close()
 
 
-def handles(disk: FaultFS[CrashFS], base: int) -> int:
-    """How many handles of that segment are open."""
-    return sum(path.endswith(f"{base:019}.log") for path in disk.inner.open_files())
-
-
-@pytest.mark.parametrize("is_under_way", [False, True])
-def test_the_second_handle_of_a_segment_is_closed_when_the_next_one_begins(is_under_way):
+def test_a_segment_stays_open_until_its_sync_is_executed_however_many_follow():
     store, disk = opened(SMALL)
     add(store, b"a")
     sync = log_sync(store)
-    assert handles(disk, 0) == 2
-    if not is_under_way:
-        sync.barrier.execute(disk)
-        store.log.complete(sync, True)
-    add(store, b"x" * 200)
-    add(store, b"in the next segment")
-    assert handles(disk, 0) == (2 if is_under_way else 1)
-    if is_under_way:
-        sync.barrier.execute(disk)
-        store.log.complete(sync, True)
-        assert handles(disk, 0) == 1
-    store.log.sync()
-    assert handles(disk, 0) == 0
-    add(store, b"b")
-    sync = log_sync(store)
+    for _ in range(2 * MOST_WAITING):
+        add(store, b"x" * 200)
+    assert [*disk.inner.open_files()].count(f"{stores.ROOT}/data/log/{0:019}.log") == 1
     sync.barrier.execute(disk)
     store.log.complete(sync, True)
+    assert store.steps.is_durable(0)
     store.close()
     assert not [*disk.inner.open_files()]
-
-
-def test_without_a_descriptor_for_it_the_files_are_synced():
-    store, disk = opened()
-    add(store, b"a")
-    disk.fail("open", error=errno.EMFILE, path="*.log")
-    assert store.log.prepare_log() is None
-    assert log_sync(store).barrier.files
-    store.log.release()
