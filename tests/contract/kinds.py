@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from typing import Any
 import anyio
 
 import diskq
+from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.priority.files import StoreFiles
@@ -57,6 +59,7 @@ NAME = "events"
 """The queue's, in its directory."""
 DURABILITIES: tuple[Durability, ...] = ("memory", "written", "synced")
 ALL = 1 << 30
+LONG = 1000.0
 
 
 def body(number: int, size: int = 0) -> bytes:
@@ -103,6 +106,17 @@ class Opened:
     def repairs(self) -> tuple[Repair, ...]:
         repairs: tuple[Repair, ...] = self.engine.repairs
         return repairs
+
+    @property
+    def guard(self) -> ThreadGuard:
+        """What lets one thread in at a time."""
+        guard: ThreadGuard = self.engine.guard
+        return guard
+
+    @property
+    def log(self) -> Any:
+        """Its writer, as the loop of a channel uses it."""
+        return self.engine.log
 
     def accepted(self) -> int:
         """Messages that are in, as the engine counts them, of which none was taken."""
@@ -318,6 +332,75 @@ class _Spool(_Queue):
         self._all.close()
 
 
+class _ThreadedSpool(Opened):
+    """A spool whose thread delivers a message when one is taken, and none otherwise."""
+
+    takes = True
+
+    def __init__(self, path: AnyPath, options: Any, how: dict[str, Any]) -> None:
+        wanted: list[list[bytes]] = []  # where the next delivery puts its message
+
+        def deliver(batch: diskq.Batch) -> None:
+            if not wanted:
+                raise diskq.Retry("nothing is taken", after=LONG)
+            wanted.pop().extend(batch)
+
+        self._wanted = wanted
+        self.engine = self.spool = diskq.Spool(path, deliver, max_messages=1, queue=options, **how)
+        self._process = os.getpid()
+
+    def __del__(self) -> None:
+        """End the thread of one that was not closed, as that of a process that was killed."""
+        if hasattr(self, "_process") and self._process == os.getpid():
+            self.spool._is_closing = True
+            self.spool._wake()
+
+    def put(self, body: bytes, durability: Durability | None = None) -> None:
+        self.spool.put(body, durability=durability)
+
+    def put_many(self, bodies: list[bytes], durability: Durability | None = None) -> None:
+        self.spool.put_many(bodies, durability=durability)
+
+    def take(self) -> bytes | None:
+        depth = self.spool.statistics().depth
+        if not depth:
+            return None
+        taken: list[bytes] = []
+        self._wanted.append(taken)
+        while not taken or self.spool.statistics().depth == depth:
+            if self.spool.failure is not None:
+                raise self.spool.failure
+            self.spool.resume()
+            time.sleep(0)
+        return taken[0]
+
+    def flush(self) -> None:
+        self.spool._queue.flush()
+
+    @property
+    def guard(self) -> ThreadGuard:
+        return self.spool._queue.guard
+
+    @property
+    def log(self) -> Any:
+        return self.spool._queue.log
+
+    def accepted(self) -> int:
+        return self.spool._queue.steps.accepted_total
+
+    def calls(self) -> dict[str, Callable[[], object]]:
+        spool = self.spool
+        return {
+            "put": lambda: spool.put(b"x"),
+            "put, in memory": lambda: spool.put(b"x", durability="memory"),
+            "put, synced": lambda: spool.put(b"x", durability="synced"),
+            "put_nowait": lambda: spool.put_nowait(b"x"),
+            "put_many": lambda: spool.put_many([b"x", b"y"]),
+            "replay": lambda: spool.dead_letters.replay([]),
+            "sync": spool.sync,
+        }
+
+
 # --- their files ------------------------------------------------------------------------------------------
 
 
@@ -419,6 +502,8 @@ class Kind:
                 found = [bytes(lease.body) for lease in iter(lambda: leased(store.work), None)]
             elif isinstance(store, _Queue):
                 found = store.queue.peek_many(ALL)
+            elif isinstance(store, _ThreadedSpool):
+                found = store.spool._queue.peek_many(ALL)
             elif isinstance(store, _Priority):
                 found = [bytes(each.body) for each in store.store.peek(store.of, ALL)]
             else:
@@ -452,6 +537,14 @@ _ENGINES = [
         diskq.QueueOptions,
         {"segment_size": 1000},
         lambda path: _queue_names(path, SPOOL),
+    ),
+    Kind(
+        "threaded spool",
+        _ThreadedSpool,
+        diskq.QueueOptions,
+        {"segment_size": 1000},
+        lambda path: _queue_names(path, SPOOL),
+        has_wal=False,
     ),
 ]
 ENGINES = {kind.name: kind for kind in _ENGINES}

@@ -136,7 +136,7 @@ class Life:
         except ERRORS as failure:
             self._failed(failure)
             # A spool's message is delivered first; what a broken store did is not known.
-            if self.sure and (self.kind.name == "spool" or isinstance(failure, StorageFailedError)):
+            if self.sure and ("spool" in self.kind.name or isinstance(failure, StorageFailedError)):
                 self.sure.discard(next(each for each in self.known if each in self.sure))
         else:
             if taken is not None:

@@ -181,7 +181,7 @@ def test_after_close_every_call_is_refused_and_close_does_nothing(kind: Kind, wa
         with pytest.raises(kind.closed, match=r"closed|over"):
             call()
     with pytest.raises(kind.closed, match="closed"):  # as its channel's loop does
-        store.engine.log.prepare(full=True)
+        store.log.prepare(full=True)
     store.close()
     assert (fs.files(), fs.operations) == before
     assert fs.open_files() == []

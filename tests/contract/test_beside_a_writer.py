@@ -192,7 +192,7 @@ class _Writer:
             self.store.sync()
 
 
-@pytest.mark.parametrize("kind", engines("priority", "leases"), ids=str)
+@pytest.mark.parametrize("kind", engines("priority", "leases", "threaded spool"), ids=str)
 def test_nothing_is_rotten_while_another_process_writes(kind: Kind, tmp_path: Path) -> None:
     with kind.open(tmp_path, wal=True) as engine:
         writer = _Writer(engine)

@@ -169,7 +169,7 @@ READERS: dict[str, tuple[str, Act]] = {
 def acts() -> Iterator[object]:
     for kind in engines():
         yield pytest.param(kind, use(kind), id=f"{kind}, use")
-    for kind in engines("leases"):  # their files are a queue's
+    for kind in engines("leases", "threaded spool"):  # their files are those of others
         for name, act in TOOLS.items():
             yield pytest.param(kind, act, id=f"{kind}, {name}")
     for name, (kind_name, act) in READERS.items():

@@ -113,7 +113,7 @@ def try_each_cut(kind: Kind, damage: str, files: str, death: str) -> int:
     return states
 
 
-@pytest.mark.parametrize("kind", engines("priority", "leases"), ids=str)
+@pytest.mark.parametrize("kind", engines("priority", "leases", "threaded spool"), ids=str)
 @pytest.mark.parametrize("death", DEATHS)
 @pytest.mark.parametrize("files", ["one", "several"])
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -127,7 +127,7 @@ def test_offsets_of_which_only_entries_are_left_are_not_assigned_again() -> None
     assert try_each_cut(ENGINES["stream"], "emptied, without checksums", "several", KILL) > 0
 
 
-@pytest.mark.parametrize("kind", engines("priority", "leases"), ids=str)
+@pytest.mark.parametrize("kind", engines("priority", "leases", "threaded spool"), ids=str)
 @pytest.mark.parametrize("death", DEATHS)
 @pytest.mark.parametrize("files", ["one", "several"])
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -60,7 +60,7 @@ def dropped(make: Callable[[], object], *, is_inherited: bool = False) -> list[s
 
 
 @pytest.mark.parametrize("wal", [False, True], ids=["as engine", "as its channel"])
-@pytest.mark.parametrize("kind", engines("leases", "spool"), ids=str)
+@pytest.mark.parametrize("kind", engines("leases", "spool", "threaded spool"), ids=str)  # its thread has it
 def test_an_engine_warns_and_lets_go_and_its_messages_are_there(
     kind: Kind, wal: bool, tmp_path: Path
 ) -> None:
@@ -197,7 +197,7 @@ def test_a_channel_whose_block_was_never_left_warns_and_lets_go(kind: ChannelKin
             assert not thread.is_alive(), "it waits for work that nobody can give it"
 
 
-@pytest.mark.parametrize("kind", engines("leases", "spool"), ids=str)
+@pytest.mark.parametrize("kind", engines("leases", "spool", "threaded spool"), ids=str)
 def test_a_child_of_a_fork_that_drops_it_warns_of_nothing_and_its_parent_goes_on(
     kind: Kind, tmp_path: Path
 ) -> None:

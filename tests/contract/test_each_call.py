@@ -35,7 +35,9 @@ stores = pytest.mark.parametrize(
 
 
 def failing(begin: Callable[[], Life], acts: str, errors: tuple[int, ...]) -> list[str]:
-    return faults(begin, lambda life: life.run(acts), errors, 6 if begin().kind.has_wal else 14)
+    kind = begin().kind
+    most, is_in_threads = 6 if kind.has_wal else 14, kind.name == "threaded spool"
+    return faults(begin, lambda life: life.run(acts), errors, most, is_in_threads=is_in_threads)
 
 
 @stores

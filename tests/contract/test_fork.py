@@ -30,6 +30,9 @@ from tests.hub.rig import get, message, put
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
+BY_THREADS = ("spool.state", "spool.note")
+"""What the thread of a spool writes down, now and then, of its tries."""
+
 
 class Child:
     """A forked process that calls `act`, sends back the result, and waits until `end`."""
@@ -89,7 +92,8 @@ def all_forked(told: dict[str, str]) -> bool:
 
 
 def content(path: Path) -> dict[str, bytes]:
-    return {str(file): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+    files = (each for each in path.rglob("*") if each.is_file() and not each.name.startswith(BY_THREADS))
+    return {str(file): file.read_bytes() for file in sorted(files)}
 
 
 @pytest.mark.parametrize("kind", engines(), ids=str)

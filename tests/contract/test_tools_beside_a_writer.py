@@ -24,7 +24,7 @@ MOST_ACTS = 20
 TURNS = [(1, 0), (1, 30), (2, 15), (5, 2), (9, 4)]
 """At every so many-th call, from that one on."""
 
-kinds = pytest.mark.parametrize("kind", engines("leases"), ids=str)
+kinds = pytest.mark.parametrize("kind", engines("leases", "threaded spool"), ids=str)
 
 
 @pytest.fixture(autouse=True)

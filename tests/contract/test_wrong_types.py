@@ -63,6 +63,17 @@ def work_calls(queue: diskq.Queue, opened: ExitStack) -> Calls:
     }
 
 
+def spool_calls(spool: diskq.Spool) -> Calls:
+    return {
+        "put": spool.put,
+        "put, timeout": lambda wrong: spool.put(b"x", True, wrong),
+        "put, durability": lambda wrong: spool.put(b"x", durability=wrong),
+        "put_nowait": spool.put_nowait,
+        "put_many": spool.put_many,
+        "put_many, durability": lambda wrong: spool.put_many([b"x"], durability=wrong),
+    }
+
+
 def stream_calls(stream: diskq.Stream) -> Calls:
     return {
         "append": stream.append,
@@ -133,6 +144,7 @@ def test_an_engine_names_the_wrong_argument(kind: Kind) -> None:
             "stream": lambda: stream_calls(engine),
             "journal": lambda: journal_calls(engine),
             "priority": lambda: priority_calls(engine),
+            "threaded spool": lambda: spool_calls(engine),
         }
         if kind.name == "leases":
             opened.close()
