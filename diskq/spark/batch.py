@@ -79,11 +79,17 @@ def _read_range(options: ReadOptions, schema: StructType, its: OffsetRange) -> I
         yield from batches.of(pieces, its.start, its.end)
 
 
+# `gc.get_freeze_count` says it, too: it counts them one by one, for milliseconds in each task.
+_are_spared = False
+
+
 def _spare_collections() -> None:
     """Exclude the objects that exist before the first task from the garbage collections of Spark's daemon.
 
     The daemon collects after each task. The imported modules took some ten milliseconds each time. This is
     done in Spark's workers only.
     """
-    if TaskContext.get() is not None and not gc.get_freeze_count():
+    global _are_spared
+    if not _are_spared and TaskContext.get() is not None:
+        _are_spared = True
         gc.freeze()
