@@ -1,6 +1,6 @@
 # Table and tail as other engines read them: the files of the table by the engine's own reader of Parquet, the
-# tail from `read_arrow`. Each returns a `pyarrow.Table` with COLUMNS, in the order of the offsets of the one
-# partition.
+# tail from `read_arrow`. Those that are no Spark return a `pyarrow.Table` with COLUMNS, in the order of the
+# offsets of the one partition.
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ def by_polars(path: Path, lake: Path) -> Any:
 
 
 def by_spark(spark: Any, path: Path, lake: Path) -> Any:
+    """Return Spark's DataFrame with these columns: it has no order."""
     import diskq.spark
 
-    return diskq.spark.read(spark, path, table=lake, columns=COLUMNS).orderBy("offset").toArrow()
+    return diskq.spark.read(spark, path, table=lake, columns=COLUMNS)
 
 
 def _parts(path: Path, lake: Path) -> tuple[list[str], Any]:

@@ -50,8 +50,8 @@ def judge(batches: Iterable[Any]) -> int:
 def kill_updaters(path: Path, lake: Path, kills: int, between: Callable[[int | None], object]) -> int:
     """Kill so many updaters beside a producer, while `read_arrow` reads. Returns how many messages there are.
 
-    Calls `between` again and again while no updater lives, with None as the producer goes on; and at the end
-    with the number of messages.
+    Calls `between` again and again while no updater lives, and the producer is stopped at whatever it does;
+    with None, and at the end with the number of messages.
     """
     counts = [0]
     with _process("produce", path) as producer:
@@ -67,7 +67,10 @@ def kill_updaters(path: Path, lake: Path, kills: int, between: Callable[[int | N
                 assert updaters.returncode == 0
                 assert updaters.stdout is not None
                 assert int(updaters.stdout.read()) > now // 2
+            # However long that takes, there is not more to read the next time.
+            producer.send_signal(signal.SIGSTOP)
             between(None)
+            producer.send_signal(signal.SIGCONT)
         producer.stdin.close()
         total = int(producer.stdout.read())
     assert producer.returncode == 0
