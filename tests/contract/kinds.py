@@ -8,6 +8,8 @@ files. A directory that is there belongs to one kind:
 
     async with channel.open(path, fs=disk) as opened:   await opened.send(body)
 
+A reader kind (`READERS`) opens a `StreamReader` on what the kind "stream" has written.
+
 `read` takes nothing away. Options go by their names to the kind's options; those that a kind does not have
 are an error of the test. `path` may be on a disk of `diskq.testing` or on the real one (fs=None).
 """
@@ -45,10 +47,12 @@ __all__ = [
     "DURABILITIES",
     "ENGINES",
     "NAME",
+    "READERS",
     "Channel",
     "ChannelKind",
     "Kind",
     "Opened",
+    "ReaderKind",
     "bodies",
     "body",
     "channels",
@@ -553,6 +557,43 @@ ENGINES = {kind.name: kind for kind in _ENGINES}
 def engines(*but: str) -> list[Kind]:
     """All engine kinds, for `parametrize` with ids=str, but for those named."""
     return [kind for kind in _ENGINES if kind.name not in but]
+
+
+# --- readers without an event loop ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReaderKind:
+    """One way to read a stream in a synchronous program."""
+
+    name: str
+    group: str | None = None
+
+    def open(self, path: AnyPath, *, fs: FileSystem | None = None, **options: Any) -> diskq.StreamReader:
+        return diskq.StreamReader(path, group=self.group, fs=fs, **options)
+
+    def calls(self, reader: diskq.StreamReader) -> dict[str, Callable[[], object]]:
+        """Every call, once, with arguments that would do. They wait for nothing."""
+        found: dict[str, Callable[[], object]] = {
+            "read": lambda: reader.read(0),
+            "read, waiting": lambda: reader.read(0.001),
+            "read_many": lambda: reader.read_many(2, timeout=0),
+            "lag": reader.lag,
+            "seek": lambda: reader.seek("oldest"),
+        }
+        if self.group is not None:
+            found |= {
+                "commit": reader.commit,
+                "commit, synced": lambda: reader.commit(durability="synced"),
+                "sync": reader.sync,
+            }
+        return found
+
+    def __str__(self) -> str:
+        return self.name
+
+
+READERS = [ReaderKind("reader"), ReaderKind("reader of a group", "g")]
 
 
 # --- the channels -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -88,8 +89,13 @@ class CommittedOffsets:
             return
         try:
             is_replaced = sync.barrier.execute(fs)
-        except BaseException as failure:
+        except Exception as failure:
             self.fail(failure)
+        except BaseException as interrupt:
+            # Ctrl-C: how far it came is not known. It is raised as itself, to end the program.
+            with contextlib.suppress(StorageFailedError):
+                self.fail(interrupt)
+            raise
         self.complete(sync, is_replaced)
         if not is_replaced:
             raise DiskFullError(self.name, f"{NO_ROOM}: commits are not durable")

@@ -72,7 +72,9 @@ class GroupMembers(Dropped):
         let_go(self._fs, handle)
 
     def _unclosed(self) -> tuple[FileSystem, str] | None:
-        return (self._fs, f"member of group {self._group!r}") if self._handle >= 0 else None
+        if self._handle < 0:
+            return None
+        return self._fs, f"member of group {self._group!r}: {self._files.member(self._group, self.number)}"
 
     def _let_go_dropped(self) -> None:
         self.close()

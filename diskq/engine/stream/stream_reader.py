@@ -25,6 +25,7 @@ from diskq.engine.stream.subscription import OpenPartition, Subscription
 from diskq.errors import BusyError, DiskqError, OffsetOutOfRangeError
 from diskq.keywords import StreamConsumerKeywords
 from diskq.options import Durability, StreamConsumerOptions, checked_durability, chosen_options
+from diskq.storage.arguments import whole_number
 from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.numbers import UNBOUNDED
@@ -186,8 +187,9 @@ class StreamReader(Closing, Dropped):
         At most `max_messages` messages, with keys and values of up to `max_bytes` together; the first one may
         be larger.
         """
-        if max_messages < 1:
+        if whole_number("max_messages", max_messages) < 1:
             raise ValueError(f"max_messages is at least 1, got {max_messages}")
+        whole_number("max_bytes", max_bytes)
 
         def take() -> list[Message] | None:
             return self._take_many(max_messages, max_bytes) or None

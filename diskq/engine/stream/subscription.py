@@ -18,6 +18,7 @@ from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.membership import Membership
 from diskq.engine.stream.reader import PartitionTail, ReadableStream, make_stream
 from diskq.options import StreamConsumerOptions
+from diskq.storage.arguments import whole_number
 from diskq.storage.fs import AnyPath, FileSystem, as_path
 
 __all__ = ["OpenPartition", "Subscription"]
@@ -50,7 +51,9 @@ class Subscription:
     ) -> None:
         """Check what a consumer is opened with; no file is looked at. Raises TypeError, ValueError."""
         self._path = path
-        self.partitions = None if partitions is None else tuple(dict.fromkeys(partitions))
+        if partitions is not None:
+            partitions = tuple(dict.fromkeys(whole_number("a partition", each) for each in partitions))
+        self.partitions = partitions
         """Those that are wanted; None: all, and those that are made later."""
         self._group = group
         self._starts: dict[int, Start] = {}
