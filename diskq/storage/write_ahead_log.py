@@ -56,6 +56,7 @@ __all__ = [
     "flush_to_the_end",
     "holds_all",
     "holds_nothing",
+    "holds_records",
     "is_missing",
     "is_of_this_run",
     "kept_aside_since",
@@ -371,6 +372,14 @@ def holds_all(fs: FileSystem, path: str) -> bool:
 def is_missing(fs: FileSystem, path: str) -> bool:
     """True if there is no write-ahead log, or only a part of one. Raises OSError."""
     return (fs.size_of(_place(fs, path)) or 0) < SIZE
+
+
+def holds_records(fs: FileSystem, path: str) -> bool:
+    """True if accepted records of this boot wait there, even if they cannot be read. Raises OSError."""
+    content = _load(fs, path)
+    if content is None or content.is_of_this_run is False:
+        return False
+    return content.waiting is not None or content.unreadable > 0
 
 
 def holds_nothing(fs: FileSystem, path: str) -> bool:

@@ -29,7 +29,7 @@ from diskq.storage.write_ahead_log import holds_nothing
 from diskq.tools.redo_logs import RedoLogs, is_log_empty
 from diskq.tools.stores import Store
 
-__all__ = ["Checkpoint", "checkpoint"]
+__all__ = ["Checkpoint", "checkpoint", "queues_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def _opened_and_closed(fs: FileSystem, store: Store, take_over: bool) -> list[Re
         with Journal(store.path, options=JournalOptions(sync_to="files"), fs=fs) as journal:
             return list(journal.repairs)
     repairs: list[Repair] = []
-    for files in _queues(fs, store):
+    for files in queues_of(fs, store):
         # Whatever the limits with which they were sent, messages may have to be appended again.
         options = QueueOptions(max_message_size=MAX_BODY, sync_to="files")
         with Queue(files.directory, files.name, options=options, fs=fs) as queue:
@@ -84,7 +84,8 @@ def _opened_and_closed(fs: FileSystem, store: Store, take_over: bool) -> list[Re
     return repairs
 
 
-def _queues(fs: FileSystem, store: Store) -> list[QueueFiles]:
+def queues_of(fs: FileSystem, store: Store) -> list[QueueFiles]:
+    """Return the files of the queue, or of both queues of a spool. Raises OSError."""
     names = [store.name]
     if store.kind == "spool":
         there = queue_names(fs, store.path)
@@ -108,7 +109,7 @@ def _was_closed(fs: FileSystem, store: Store) -> bool:
     if store.kind == "journal":
         journal = JournalFiles(fs, store.path)
         return read_points(fs, journal).is_closed and is_log_empty(fs, journal)
-    return all(_was_queue_closed(fs, files) for files in _queues(fs, store))
+    return all(_was_queue_closed(fs, files) for files in queues_of(fs, store))
 
 
 def _was_queue_closed(fs: FileSystem, files: QueueFiles) -> bool:

@@ -19,13 +19,15 @@ import trio
 
 import diskq
 from diskq._native.core.append_buffer import WAL_ENTRY, WAL_RECORDS, WAL_ROW_COUNT, WAL_ROWS
+from diskq.engine.log.reader import SkippedBytes
 from diskq.errors import LockedError
 from diskq.storage.repairs import Repair
 from diskq.storage.write_ahead_log import ROWS_SIZE, read_wal
 from diskq.testing import CrashFS, PowerCut
+from diskq.tools.convert.sources import entries
 from diskq.tools.findings import Verification
 from diskq.tools.info import Info, info
-from diskq.tools.stores import Store
+from diskq.tools.stores import Store, stores_at
 from diskq.tools.verify.verification import verify
 from tests.contract.kinds import CHANNELS, NAME, ChannelKind, Kind, bodies, channels, engines
 from tests.reference import nsq_oracle, sej_oracle, triplet_oracle
@@ -125,6 +127,53 @@ def test_info_counts_what_another_program_wrote_and_what_is_appended_after_it(ki
     APPENDERS[kind.name](fs, files(kind, fs)["data"], [b"theirs"] * 3)
     found = seen(kind, fs)
     assert (found.messages, found.is_exact) == (len(sent) + 3, True)
+
+
+@kinds
+def test_a_conversion_has_what_the_next_open_finds(kind: ChannelKind) -> None:
+    fs, sent = killed(kind)
+    before, losses = fs.files(), list[SkippedBytes]()
+    (store,) = stores_at(PATH, fs=fs)
+    assert [entry.value for entry in entries(store, fs=fs, losses=losses)] == sent
+    assert losses == []
+    assert fs.files() == before
+
+
+@kinds
+def test_a_conversion_has_what_another_program_wrote_and_ours_after_it(kind: ChannelKind) -> None:
+    fs, _ = killed(kind)
+    APPENDERS[kind.name](fs, files(kind, fs)["data"], [b"theirs"] * 3)
+    (store,) = stores_at(PATH, fs=fs)
+    assert [entry.value for entry in entries(store, fs=fs)] == kind.read(PATH, fs=fs)
+
+
+@kinds
+def test_a_conversion_reports_a_write_ahead_log_that_cannot_be_read(kind: ChannelKind) -> None:
+    fs, sent = killed(kind)
+    wal = files(kind, fs)["wal"]
+    content = bytearray(fs.files()[wal])
+    content[WAL_RECORDS + 5] ^= 1
+    fs.write_durably(wal, bytes(content))
+    losses: list[SkippedBytes] = []
+    (store,) = stores_at(PATH, fs=fs)
+    assert [entry.value for entry in entries(store, fs=fs, losses=losses)] == sent[:-ON_WAL]
+    assert losses
+
+
+@kinds
+@pytest.mark.parametrize("size", [30, 3000])
+def test_a_conversion_reports_damage_once(kind: ChannelKind, size: int) -> None:
+    fs, sent = killed(kind, size=size)
+    data = files(kind, fs)["data"]
+    content = bytearray(fs.files()[data])
+    at = content.index(sent[3])
+    content[at - 10 : at + 10] = b"\xff" * 20
+    fs.write_durably(data, bytes(content))
+    losses: list[SkippedBytes] = []
+    (store,) = stores_at(PATH, fs=fs)
+    found = [entry.value for entry in entries(store, fs=fs, losses=losses)]
+    assert found == kind.read(PATH, fs=fs.copy())
+    assert len(losses) == 1
 
 
 @pytest.mark.parametrize("kind", named("queue", "spool", "stream"), ids=str)

@@ -7,11 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from diskq.engine.journal.reader import JournalReader
 from diskq.engine.log.reader import SkippedBytes
+from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader, values_of
+from diskq.engine.spool.files import SPOOL
 from diskq.engine.stream.reader import ReadableStream
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import OsFileSystem
@@ -31,8 +35,31 @@ def store(name: str, path: str) -> Store:
 
 def looked(name: str, fs: CrashFS) -> tuple[list[bytes], list[SkippedBytes]]:
     """What a reader finds, and what is reported to it as lost."""
-    losses: list[SkippedBytes] = []
-    return [each.value for each in entries(store(name, PATH), fs=fs, losses=losses)], losses
+    if name in ("stream", "journal"):
+        with (
+            ReadableStream(PATH, fs=fs).open(0) if name == "stream" else JournalReader(PATH, fs=fs) as reader
+        ):
+            reader.seek_oldest()
+            return [bytes(message.value) for message in reader.read_many(1000)], [*reader.losses]
+    queue = SPOOL if name == "spool" else NAME
+    snapshot = QueueSnapshot(PATH, queue, fs=fs)
+    losses = [
+        SkippedBytes(
+            path=its.path,
+            start=its.kept,
+            end=its.kept + its.dropped,
+            offset=0,
+            count=its.records or 0,
+            reason=its.reason,
+        )
+        for its in snapshot.repairs
+        if its.records != 0
+    ]
+    found: list[bytes] = []
+    with SnapshotReader(PATH, queue, [*chain.from_iterable(snapshot.plan())], fs=fs) as ranges:
+        while (columns := ranges.columns()) is not None:
+            found += values_of(columns[1])
+        return found, losses + ranges.losses
 
 
 def seen_by_readers(kind: ChannelKind, sent: list[bytes]) -> list[bytes]:

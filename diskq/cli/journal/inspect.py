@@ -15,6 +15,7 @@ from typing import Any
 from diskq.channels.journal.scanner import open_scanner
 from diskq.cli.core import units
 from diskq.cli.core.interrupts import run_async
+from diskq.cli.core.last_slice import note_last_slice
 from diskq.cli.core.parsing import CommandError
 from diskq.cli.core.pipes import MessageOutput
 from diskq.cli.core.stdio import stdout
@@ -26,6 +27,7 @@ from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offset import read_journal_offsets
 from diskq.messages import JournalMessage
 from diskq.tools.json_lines import journal_line
+from diskq.tools.stores import Store
 
 __all__ = ["count", "dump", "file", "offset", "old", "read", "tail", "timestamp"]
 
@@ -75,12 +77,14 @@ async def _write(args: argparse.Namespace, reader: JournalReader, start: int, en
 
 def read(args: argparse.Namespace) -> None:
     check_journal(args.path)
+    note_last_slice(Store("journal", args.path))
     with JournalReader(args.path) as reader:
         run_async(_write, args, reader, *_bounds(args, reader))
 
 
 def count(args: argparse.Namespace) -> None:
     check_journal(args.path)
+    note_last_slice(Store("journal", args.path))
     with JournalReader(args.path) as reader:
         start, end = _bounds(args, reader)
         found, before = 0, start
@@ -94,6 +98,7 @@ def count(args: argparse.Namespace) -> None:
 
 def tail(args: argparse.Namespace) -> None:
     check_journal(args.path)
+    note_last_slice(Store("journal", args.path))
     with JournalReader(args.path) as reader:
         end = reader.next_offset()
         reader.seek(end)
@@ -125,6 +130,7 @@ def _report_losses(reader: JournalReader) -> None:
 
 def dump(args: argparse.Namespace) -> None:
     journal, base, following = file_at(args.path)
+    note_last_slice(Store("journal", journal))
     with JournalReader(journal) as reader:
         run_async(_write, args, reader, base, reader.next_offset() if following is None else following)
 

@@ -11,6 +11,7 @@ import trio
 
 from diskq.channels.stream.consumer import StreamConsumer, open_consumer
 from diskq.cli.core.interrupts import run_async
+from diskq.cli.core.last_slice import note_last_slice
 from diskq.cli.core.parsing import CommandError
 from diskq.cli.core.pipes import OUT_BYTES, OUT_MESSAGES, MessageOutput, count_of_next
 from diskq.cli.core.places import Moment, Stop, end_of, start_of
@@ -20,6 +21,7 @@ from diskq.cli.stream.view import StreamView, listed
 from diskq.errors import OffsetOutOfRangeError
 from diskq.messages import Message
 from diskq.tools.json_lines import stream_line
+from diskq.tools.stores import Store
 
 __all__ = ["read", "tail"]
 
@@ -30,6 +32,7 @@ __all__ = ["read", "tail"]
 def read(args: argparse.Namespace) -> None:
     start, end = start_of(args), end_of(args)
     view = StreamView(args.path)
+    note_last_slice(Store("stream", args.path))
     wanted = view.partitions(args.partitions)
     where: Any = start
     if isinstance(start, Moment):
@@ -88,6 +91,7 @@ def _progress(args: argparse.Namespace, end: Stop, consumer: StreamConsumer) -> 
 
 def tail(args: argparse.Namespace) -> None:
     view = StreamView(args.path)
+    note_last_slice(Store("stream", args.path))
     last: dict[int, list[Message]] = {}
     ends: dict[int, int] = {}
     for partition in view.partitions(args.partitions):

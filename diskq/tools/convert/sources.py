@@ -1,6 +1,6 @@
 # Reads the messages of a store for a conversion. Law: no lock is taken, no file is changed, no message is
 # consumed. What is read is fixed when the source is opened: reading again gives the same messages, whatever
-# was written meanwhile.
+# was written meanwhile. What a killed writer has left in its write-ahead log is part of it.
 #
 # Messages come in batches, by column, and only one batch is in memory; but a store of priority queues keeps
 # its whole state in memory. A queue is read from its head on, a stream partition by partition, a journal by
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -30,6 +31,7 @@ from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.storage.repairs import Repair
 from diskq.tools.entries import Entry, EntryBatch
 from diskq.tools.json_lines import read_lines
+from diskq.tools.last_slice import with_last_slice
 from diskq.tools.stores import Store
 
 __all__ = [
@@ -211,24 +213,30 @@ class _QueueReading(MessageSource):
     def __init__(self, source: Store, names: Sequence[str], fs: FileSystem) -> None:
         super().__init__(source, fs)
         self._path = source.path
-        snapshots = [(name, QueueSnapshot(source.path, name, fs=fs)) for name in names]
-        self._plans = [(name, list(chain.from_iterable(its.plan()))) for name, its in snapshots]
-        self._repairs = [
-            _as_gap(repair) for _, its in snapshots for repair in its.repairs if repair.records != 0
-        ]
+        with ExitStack() as opened:
+            self._disk, self._repairs = opened.enter_context(with_last_slice(fs, source))
+            snapshots = [(name, QueueSnapshot(source.path, name, fs=self._disk)) for name in names]
+            self._plans = [(name, list(chain.from_iterable(its.plan()))) for name, its in snapshots]
+            found = chain.from_iterable(its.repairs for _, its in snapshots)
+            self._gaps = [_as_gap(repair) for repair in found if repair.records != 0]
+            self._opened = opened.pop_all()
 
     @property
     def total(self) -> int:
         return sum(each.records for _, ranges in self._plans for each in ranges)
 
     def batches(self) -> Iterator[EntryBatch]:
-        self.losses = list(self._repairs)
+        self.losses = list(self._gaps)
         for name, ranges in self._plans:
-            with SnapshotReader(self._path, name, ranges, fs=self.fs) as reader:
+            with SnapshotReader(self._path, name, ranges, fs=self._disk) as reader:
                 while (found := reader.columns(_BYTES)) is not None:
                     values = values_of(found[1])
                     yield EntryBatch(values=values, queues=[name] * len(values))
                 self.losses += reader.losses
+        self.losses += _unmentioned(self._repairs, self.losses)
+
+    def close(self) -> None:
+        self._opened.close()
 
 
 def _as_gap(repair: Repair) -> SkippedBytes:
@@ -248,7 +256,13 @@ def _as_gap(repair: Repair) -> SkippedBytes:
 class _StreamReading(MessageSource):
     def __init__(self, source: Store, selection: Selection, fs: FileSystem) -> None:
         super().__init__(source, fs)
-        self._stream = ReadableStream(source.path, fs=fs)
+        with ExitStack() as opened:
+            disk, self._repairs = opened.enter_context(with_last_slice(fs, source))
+            self._look_at(ReadableStream(source.path, fs=disk), selection)
+            self._opened = opened.pop_all()
+
+    def _look_at(self, stream: ReadableStream, selection: Selection) -> None:
+        self._stream = stream
         self._bounds: list[tuple[int, int, int]] = []
         self._partitions = self._stream.partitions()
         for partition in self._partitions:
@@ -287,6 +301,20 @@ class _StreamReading(MessageSource):
                         offsets=[each.offset for each in messages],
                     )
                 self.losses += (gap for gap in reader.losses if gap.offset < end)
+        self.losses += _unmentioned(self._repairs, self.losses)
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+def _unmentioned(repairs: Iterable[Repair], losses: Sequence[SkippedBytes]) -> list[SkippedBytes]:
+    """Return what an open found missing, and a reader did not: a reader skips what stays in its place."""
+    gaps = [_as_gap(repair) for repair in repairs if repair.records != 0]
+    return [
+        gap
+        for gap in gaps
+        if not any(gap.path == it.path and gap.start <= it.end and it.start <= gap.end for it in losses)
+    ]
 
 
 def _taken(reader: LogReader[M, Any, Any], end: int) -> Iterator[list[M]]:
@@ -302,13 +330,19 @@ class _JournalReading(MessageSource):
     def __init__(self, source: Store, selection: Selection, fs: FileSystem) -> None:
         super().__init__(source, fs)
         self._path = source.path
-        with JournalReader(source.path, fs=fs) as reader:
+        with ExitStack() as opened:
+            self._disk, self._repairs = opened.enter_context(with_last_slice(fs, source))
+            self._look_at(selection)
+            self._opened = opened.pop_all()
+
+    def _look_at(self, selection: Selection) -> None:
+        with JournalReader(self._path, fs=self._disk) as reader:
             self._end = reader.next_offset()
             self._start = max(reader.first_offset(), selection.start or 0)
         if selection.end is not None:
             self._end = min(self._end, selection.end)
         if selection.since is not None:
-            with JournalTimes(source.path, fs=fs) as times:
+            with JournalTimes(self._path, fs=self._disk) as times:
                 found = times.offset_at_or_after(selection.since)
             self._start = self._end if found is None else max(self._start, found)
 
@@ -318,20 +352,23 @@ class _JournalReading(MessageSource):
 
     def batches(self) -> Iterator[EntryBatch]:
         self.losses = []
-        if self._start >= self._end:
-            return
         end = self._end
-        with JournalReader(self._path, fs=self.fs) as reader:
-            reader.seek(self._start)
-            for messages in _taken(reader, end):
-                yield EntryBatch(
-                    values=[each.value for each in messages],
-                    keys=[each.key for each in messages],
-                    timestamps=[each.timestamp_ns for each in messages],
-                    types=[each.type for each in messages],
-                    offsets=[each.offset for each in messages],
-                )
-            self.losses += (gap for gap in reader.losses if gap.offset < end)
+        if self._start < end:
+            with JournalReader(self._path, fs=self._disk) as reader:
+                reader.seek(self._start)
+                for messages in _taken(reader, end):
+                    yield EntryBatch(
+                        values=[each.value for each in messages],
+                        keys=[each.key for each in messages],
+                        timestamps=[each.timestamp_ns for each in messages],
+                        types=[each.type for each in messages],
+                        offsets=[each.offset for each in messages],
+                    )
+                self.losses += (gap for gap in reader.losses if gap.offset < end)
+        self.losses += _unmentioned(self._repairs, self.losses)
+
+    def close(self) -> None:
+        self._opened.close()
 
 
 # --- stores ---------------------------------------------------------------------------------------
