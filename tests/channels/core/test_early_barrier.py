@@ -70,8 +70,7 @@ async def test_no_sender_waits_while_the_first_half_is_synced(kind):
         while unsynced(channel) <= BOUND // 2:
             assert disk.waiting == 0
             await send(b"x" * 1000)
-        await blocked(0.01)
-        assert disk.waiting == 1
+        await until(lambda: disk.waiting == 1)
         while unsynced(channel) <= BOUND - 2 * KIB:
             send_nowait(b"x" * 1000)
         with pytest.raises(trio.WouldBlock):
