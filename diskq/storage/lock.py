@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from weakref import ref
+from weakref import WeakValueDictionary
 
 from diskq.errors import LockedError
 from diskq.storage.barrier import write_all
@@ -36,7 +36,7 @@ _LARGEST_LOCK = 4096
 _SOON = 0.002
 _SELDOM = 0.05
 _SIZE = 512  # one sector, written by one call, so that no process reads half of it
-_held: dict[int, ref[Lock]] = {}
+_held: WeakValueDictionary[int, Lock] = WeakValueDictionary()
 """The locks of this process by their handles, so that an error can say that one is its own."""
 # First in the content: the crc32c of what comes after it, in 8 hex digits.
 _CHECK = re.compile(rb'\{"check": "(?P<check>[0-9a-f]{8})", (?P<rest>.*\}) *\n', re.DOTALL)
@@ -130,24 +130,16 @@ class Lock:
                 old, self.handle = self.handle, handle
                 let_go(fs, old)
                 self._pid = fs.identity().pid
-                self._note_held(handle)
+                _held[handle] = self
                 return previous
             fs.close(handle)
-
-    def _note_held(self, handle: int) -> None:
-        def forget(gone: ref[Lock]) -> None:
-            if _held.get(handle) is gone:
-                del _held[handle]
-
-        _held[handle] = ref(self, forget)
 
     def _is_held_here(self) -> bool:
         """True if this process has taken the lock, by another object."""
         fs = self._fs
         pid, place = fs.identity().pid, fs.place_of(self.path)
         # Those of a parent process were not taken here, and their file systems answer nothing.
-        found = [held() for held in list(_held.values())]
-        own = [lock for lock in found if lock is not None and lock.handle >= 0 and lock._pid == pid]
+        own = [lock for lock in list(_held.values()) if lock.handle >= 0 and lock._pid == pid]
         return any(fs.place_of(lock.path) == place for lock in own if fs.size_of(lock.path) is not None)
 
     def keep(self) -> bool:

@@ -222,6 +222,20 @@ def redo_named_by(found: LastWriter | None) -> int:
 class StoreState:
     """The state of an open store, whose lock is held."""
 
+    __slots__ = (
+        "_files",
+        "_fs",
+        "_is_signed",
+        "_lock",
+        "_now",
+        "_temporary",
+        "handle",
+        "is_due",
+        "is_old",
+        "is_pending",
+        "previous",
+    )
+
     def __init__(
         self, fs: FileSystem, files: StateFiles, temporary: Callable[[int], str], *, lock: bytes
     ) -> None:

@@ -28,6 +28,7 @@ log = Log("queue")
 
 # Of every head that has not been peeked at yet, since a deque takes as much memory as 60 messages. Nothing is
 # added to it.
+_NOTHING_COUNTED = QueuePosition(0, 0), QueuePosition(0, 0)
 _NOTHING_PEEKED: deque[tuple[bytes, QueuePosition]] = deque()
 
 
@@ -86,7 +87,7 @@ class FifoHead:
         self._unreceived = 0  # messages of all peeks that were never received
         self._recounted = 0  # records that are read again, and are not counted twice
         self._depth_at_open = 0
-        self._counted = QueuePosition(0, 0), QueuePosition(0, 0)
+        self._counted = _NOTHING_COUNTED
         self.worker: Worker | None = None
         self.dropped = self.lost = 0
 
@@ -96,7 +97,7 @@ class FifoHead:
         Of those in `counted`, from one place to another, `depth` has none that damage has made unreadable.
         """
         self._depth_at_open = depth
-        self._counted = counted
+        self._counted = counted if counted[0] < counted[1] else _NOTHING_COUNTED
         self.reader.seek(read)
 
     def release(self) -> None:

@@ -156,7 +156,8 @@ class QueueSteps(LogSteps):
         if self._make_private_directory():
             writer.pending.directories[files.directory] = None
         writer.pending.directories[files.private] = None
-        writer.on_release(lambda: self.quota.close(is_dropped=writer.is_dropped))
+        if self.options.budget is not None:
+            writer.on_release(lambda: self.quota.close(is_dropped=writer.is_dropped))
 
     def look(self, opening: LogOpening) -> LeftBehind:
         return LeftBehind(redo_source(self._files))
