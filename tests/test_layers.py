@@ -35,7 +35,7 @@ TABLE = """
   diskq.engine.*    PURE LEAVES diskq._native.* diskq.storage.* diskq.engine.*
   diskq.channels.*  STDLIB LEAVES trio.* outcome diskq.storage.* diskq.engine.* diskq.channels.*
   diskq.hub.*       STDLIB LEAVES trio.* grpc.* diskq.storage.* diskq.engine.* diskq.channels.* diskq.hub.*
-  diskq.logging     STDLIB LEAVES diskq.storage.fs diskq.engine.spool.*
+  diskq.logging     STDLIB LEAVES diskq.storage.fs diskq.storage.log_events diskq.engine.spool.*
   diskq.metrics.*   STDLIB LEAVES diskq.storage.sync_times diskq.storage.log_events diskq.metrics.*
   diskq.tools.*     STDLIB LEAVES diskq._native.* diskq.storage.* diskq.engine.* diskq.tools.*
   diskq.tables.*    PURE LEAVES pyarrow.* diskq.storage.* diskq.engine.* diskq.tables.*
@@ -60,6 +60,7 @@ TABLE = """
   diskq.storage.file_watch          diskq._native.core.inotify select
   diskq.storage.forks               os.* diskq._native.core.thread_guard
   diskq.storage.budget              threading
+  diskq.storage.log_events          threading
   diskq.storage.lock                time
   diskq.engine.log.file_line        threading
   diskq.engine.log.shared_sync      threading
