@@ -13,6 +13,7 @@ from diskq.errors import ForkedError
 from diskq.keywords import SpoolKeywords
 from diskq.messages import Batch
 from diskq.storage.fs import AnyPath
+from diskq.storage.log_events import logged_aside
 
 __all__ = ["SpoolHandler"]
 
@@ -21,8 +22,9 @@ class SpoolHandler(logging.Handler):
     """Puts each record, formatted, into a spool, whose thread delivers them. For `dictConfig`, too.
 
     Threads share it, and processes: each has a slot below `path`, also a child of a fork. Records of diskq's
-    own loggers are left out: the spool logs itself. Where the spool is full a record is handed to
-    `handleError`, as every handler does with what it cannot write.
+    own loggers are left out: the spool logs itself. Those of a put go to standard error, from warnings on,
+    and to no handler: it might be one that hands its records on to this one. Where the spool is full a record
+    is handed to `handleError`, as every handler does with what it cannot write.
     """
 
     def __init__(
@@ -73,7 +75,9 @@ class SpoolHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self.spool.put_nowait(self.format(record).encode("utf-8", "backslashreplace"))
+            text = self.format(record)
+            with logged_aside():
+                self.spool.put_nowait(text.encode("utf-8", "backslashreplace"))
         except Exception:
             self.handleError(record)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Literal
@@ -16,7 +17,7 @@ from typing import Literal
 from diskq.storage.one_line import one_line, traceback_lines
 from diskq.storage.repairs import Repair
 
-__all__ = ["EVENTS", "FACTS", "Log", "Subject", "nothing_logged"]
+__all__ = ["EVENTS", "FACTS", "Log", "Subject", "held_back", "logged_aside", "nothing_logged"]
 
 Subject = Literal[
     "queue", "stream", "journal", "priority", "offsets", "reading", "spool", "threads", "hub", "metrics"
@@ -101,6 +102,55 @@ def nothing_logged() -> Iterator[None]:
         _is_silent.reset(before)
 
 
+class _OfThread(threading.local):
+    # Not of a context: what is begun meanwhile, such as a task, outlives the call.
+    is_aside = False
+    held_back: list[tuple[logging.Logger, logging.LogRecord]] | None = None
+
+
+_here = _OfThread()
+
+
+@contextlib.contextmanager
+def logged_aside() -> Iterator[None]:
+    """Write what is logged in a `with` block to standard error alone, as Python does without a handler.
+
+    For a handler of logging that puts into a store, and for the time in which other handlers have a record:
+    what is logged about the store must not come back to the handler, and again, without end.
+    """
+    before, _here.is_aside = _here.is_aside, True
+    try:
+        yield
+    finally:
+        _here.is_aside = before
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Log what is logged in a `with` block when it is left.
+
+    For a block in which a lock is held: a handler may wait for another thread, which waits for that lock.
+    """
+    records: list[tuple[logging.Logger, logging.LogRecord]] = []
+    before, _here.held_back = _here.held_back, records
+    try:
+        yield
+    finally:
+        _here.held_back = before
+        for logger, record in records:
+            _hand_out(logger, record)
+
+
+def _hand_out(logger: logging.Logger, record: logging.LogRecord) -> None:
+    if not _here.is_aside:
+        with logged_aside():
+            logger.handle(record)
+        return
+    last = logging.lastResort
+    if last is not None and record.levelno >= last.level and not logger.disabled and logger.filter(record):
+        last.handle(record)
+
+
 def _safe(given: object) -> object:
     """Return a number as it is, anything else as one line of text."""
     return given if isinstance(given, int | float) else one_line(given)
@@ -133,8 +183,16 @@ class Log:
         if self._logger.isEnabledFor(level) and not _is_silent.get():
             extra = {f"diskq_{name}": _safe(fact) for name, fact in facts.items() if fact is not None}
             extra["diskq_event"] = event
-            safe = map(_safe, args)
-            self._logger.log(level, message, *safe, exc_info=exc_info, extra=extra, stacklevel=2)
+            safe = tuple(map(_safe, args))
+            path, line, function, _ = self._logger.findCaller(stacklevel=2)
+            raised = None if exc_info is None else (type(exc_info), exc_info, exc_info.__traceback__)
+            record = self._logger.makeRecord(
+                self._logger.name, level, path, line, message, safe, raised, function, extra
+            )
+            if (records := _here.held_back) is None:
+                _hand_out(self._logger, record)
+            else:
+                records.append((self._logger, record))
 
     def report_repairs(
         self, repairs: Sequence[Repair], start: int = 0, *, reported: Sequence[Repair] = ()

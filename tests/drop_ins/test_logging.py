@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import logging.config
+import logging.handlers
 import os
 import subprocess
 import sys
@@ -12,11 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import diskq
 from diskq.logging import SpoolHandler
+from diskq.storage.fs import OsFileSystem
+from diskq.storage.log_events import Log
 
 LONG = 20.0
 
@@ -137,3 +141,53 @@ def test_children_of_a_fork_log_too(tmp_path: Path) -> None:
         *(f"INFO:root:{what}" for what in ("after", "before")),
         *(f"INFO:root:child {n}" for n in range(3)),
     ]
+
+
+class DiskThatLogs(OsFileSystem):
+    """What diskq would log of a disk that is full, at each write."""
+
+    native = False
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        Log("queue").report("disk_full", "no space", path="/")
+        return super().pwrite(handle, data, offset)
+
+
+def test_what_diskq_logs_in_a_put_does_not_come_back_to_the_handler(
+    tmp_path: Path, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    got: list[bytes] = []
+    options: dict[str, Any] = {"fs": DiskThatLogs()}
+    spool = SpoolHandler(tmp_path / "logs", got.extend, **options)
+    # The records of diskq are left out by the last handler alone: this one would hand all on once more.
+    handler = logging.handlers.MemoryHandler(1, target=spool)
+    diskqs = logging.getLogger("diskq")
+    for each in (logger, diskqs):
+        each.addHandler(handler)
+    try:
+        capsys.readouterr()
+        logger.info("one")
+        assert "no space" in capsys.readouterr().err
+        assert spool.spool.drained(LONG)
+    finally:
+        diskqs.removeHandler(handler)
+        spool.close()
+    assert got == [b"one"]
+
+
+def test_what_a_handler_makes_diskq_log_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    class Putting(logging.Handler):
+        records = 0
+
+        def emit(self, record: logging.LogRecord) -> None:
+            self.records += 1
+            Log("queue").report("disk_full", "inner", path="/")
+
+    handler, diskqs = Putting(), logging.getLogger("diskq")
+    diskqs.addHandler(handler)
+    try:
+        Log("queue").report("disk_full", "outer", path="/")
+    finally:
+        diskqs.removeHandler(handler)
+    assert handler.records == 1
+    assert capsys.readouterr().err == "inner\n"

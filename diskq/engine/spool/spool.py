@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import TracebackType
 from typing import Unpack
 
@@ -36,7 +36,7 @@ from diskq.storage.callbacks import check_plain, check_result
 from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import checked_wait
-from diskq.storage.log_events import Log
+from diskq.storage.log_events import Log, held_back
 from diskq.storage.repairs import Repair
 from diskq.storage.slots import open_slot, slots_in
 from diskq.storage.sync_times import DurationCounter
@@ -334,6 +334,15 @@ class Spool(Closing):
             self._is_over = True
             self._notify()
 
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the thread guard. What is logged meanwhile is logged afterwards.
+
+        A handler of logging may put into this spool: with the handler's own lock, it waits for the guard.
+        """
+        with held_back(), self._queue.guard:
+            yield
+
     def _wait_for_messages(self) -> None:
         """Return when there is a message; with `linger`, when there is a full batch or time is up."""
         head, line = self._queue.steps.head, self._queue.log.thread_lines.for_messages
@@ -349,7 +358,7 @@ class Spool(Closing):
         if self._is_closing:
             raise _SpoolCloses
         if was_idle:
-            with self._queue.guard:
+            with self._alone():
                 self._cursor.note_arrival()
         linger, most = self.options.linger, self.options.max_messages
         if linger and not self._cursor.is_tried and head.depth < most:
@@ -375,7 +384,7 @@ class Spool(Closing):
     def _deliver_batch(self) -> None:
         steps, cursor, options = self._queue.steps, self._cursor, self.options
         try:
-            with self._queue.guard:
+            with self._alone():
                 bodies = steps.head.peek_many(*cursor.limits(options.max_messages, options.max_bytes))
                 if not bodies:
                     return  # the messages were given up meanwhile, to free space
@@ -386,7 +395,7 @@ class Spool(Closing):
             self._wait(_READ_AGAIN)
             return
         self._see_through()
-        with self._queue.guard:
+        with self._alone():
             count = cursor.count
             steps.head.advance(count)
             steps.head.settle_in_hand()
@@ -414,27 +423,27 @@ class Spool(Closing):
 
     def _try(self) -> None:
         """Return when nothing is left of the batch. Raises _TryAgain, and _SpoolCloses."""
-        guard, cursor, trial = self._queue.guard, self._cursor, self._trial
+        cursor, trial = self._cursor, self._trial
         while cursor.live:
             self._wait_for_turn()
             if trial.is_tried_enough:
                 return self._bury(trial.gives_up())
-            with guard:
+            with self._alone():
                 batch = cursor.begin_try()
             try:
                 check_result("deliver", self._deliver, self._deliver(batch))
             except Exception as raised:
-                with guard:
+                with self._alone():
                     failed = trial.failed(batch, raised)
                 if not failed.given_up:
                     raise _TryAgain(failed.after) from raised
                 self._bury(failed)
             except BaseException:
-                with guard:
+                with self._alone():
                     cursor.do_not_count_try()  # its outcome is unknown
                 raise
             else:
-                with guard:
+                with self._alone():
                     trial.succeeded()
                     trial.delivered += len(batch)
                 return None
@@ -442,14 +451,14 @@ class Spool(Closing):
 
     def _bury(self, failed: FailedTry) -> None:
         """Make dead letters of what is given up. Raises _TryAgain if there is no space for them."""
-        with self._queue.guard:
+        with self._alone():
             letters = self._cursor.dead_letters(self._cursor.batch(), failed.given_up, failed.reason)
         try:
             self.dead_letters.add(letters)
         except FullError as full:
             self._trial.complain(full)
             raise _TryAgain(self._pace.failed()) from full
-        with self._queue.guard:
+        with self._alone():
             self._trial.bury(failed)
 
     # --- waiting ----------------------------------------------------------------------------------
@@ -506,7 +515,7 @@ class Spool(Closing):
         """
         left = self._status_at + TICK - now()
         if left <= 0:
-            with self._queue.guard:
+            with self._alone():
                 tail = self._queue.steps.tail.position
                 self._cursor.ages.add(tail, self._fs.wall_clock())
                 self._figures.sample()
@@ -521,7 +530,7 @@ class Spool(Closing):
 
     def _write_status(self, *, is_open: bool) -> bool:
         """Write the status to stable storage. False: the disk is full, and the old status stays."""
-        with self._queue.guard:
+        with self._alone():
             barrier = self._cursor.barrier(self._figures.status(), is_open=is_open)
         began = now()
         try:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -324,3 +325,31 @@ def test_a_child_of_a_fork_is_refused(tmp_path: Path) -> None:
         assert str(os.getpid()) in answers.get()
         child.join()
         assert child.exitcode == 0
+
+
+def test_its_thread_holds_nothing_while_it_logs(tmp_path: Path) -> None:
+    """A handler of logging may wait for a thread that puts, and holds what the handler waits for."""
+
+    class Waiting(logging.Handler):
+        is_reached, may_go = threading.Event(), threading.Event()
+
+        def emit(self, record: logging.LogRecord) -> None:
+            self.is_reached.set()
+            self.may_go.wait(LONG)
+
+    handler, logger = Waiting(), logging.getLogger("diskq.spool")
+    logger.addHandler(handler)
+    try:
+        with diskq.Spool(tmp_path / "s", Sink(ConnectionError("down")), **QUICK) as spool:
+            spool.put(b"1")
+            assert handler.is_reached.wait(LONG)
+            putting = threading.Thread(target=spool.put, args=(b"2",))
+            putting.start()
+            putting.join(LONG / 2)
+            is_stuck = putting.is_alive()
+            handler.may_go.set()
+            assert not is_stuck
+            putting.join()
+            assert spool.drained(LONG)
+    finally:
+        logger.removeHandler(handler)
