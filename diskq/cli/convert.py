@@ -96,7 +96,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         "--end-offset", type=number, metavar="OFFSET", help="before this offset (default: all)"
     )
     group.add_argument(
-        "--limit", type=number, metavar="N", help="the first N messages at most (default: all)"
+        "-n", "--max-messages", type=number, metavar="N", help="the first N messages at most (default: all)"
     )
 
 
@@ -156,7 +156,7 @@ def _options(args: argparse.Namespace) -> ConvertOptions:
             until=args.until,
             start=args.start_offset,
             end=args.end_offset,
-            limit=args.limit,
+            max_messages=args.max_messages,
             queues=tuple(args.queue),
         ),
         append=args.append,

@@ -78,7 +78,7 @@ def usage_of(parser: argparse.ArgumentParser) -> str:
 
 
 def spelled(action: argparse.Action) -> str:
-    """An option with its value, as help spells it: `-n COUNT, --count COUNT`."""
+    """An option with its value, as help spells it: `-n N, --max-messages N`."""
     formatter = argparse.HelpFormatter("", width=_WIDTH)
     return formatter._format_action_invocation(action)
 

@@ -58,7 +58,7 @@ def test_every_command_has_help_with_examples(run, command):
         (["--start", "3", "--end", "5"], [3, 4]),
         (["--start", "1970-01-01T00:00:03.5Z", "--end", "1970-01-01T00:00:07Z"], [4, 5, 6]),
         (["--type", "2"], [2, 5, 8]),
-        (["--type", "2", "--count", "2"], [2, 5]),
+        (["--type", "2", "--max-messages", "2"], [2, 5]),
         (["--start", "newest"], []),
         (["--end", "100"], range(10)),
     ],
@@ -67,7 +67,7 @@ def test_a_stretch_is_scanned_and_counted_and_ends(run, path, words, expected):
     before = tree(path)
     done = run("journal", "read", path, *words)
     assert (done.code, values(done.out)) == (0, list(expected))
-    if "--count" not in words:
+    if "--max-messages" not in words:
         assert run("journal", "count", path, *words).out == b"%d\n" % len(expected)
     assert tree(path) == before
 
@@ -97,8 +97,8 @@ def test_a_file_is_dumped_to_its_end_and_no_further(run, path):
 @pytest.mark.exhaustive
 def test_the_last_messages_are_shown_and_then_what_comes(run, path):
     assert values(run("journal", "tail", path, "-n", 4).out) == [6, 7, 8, 9]
-    assert len(run("journal", "tail", path, "--count", 99).out.splitlines()) == 10
-    with start("journal", "tail", path, "--follow", "--count", 1, stdout=-1) as process:
+    assert len(run("journal", "tail", path, "--max-messages", 99).out.splitlines()) == 10
+    with start("journal", "tail", path, "--follow", "--max-messages", 1, stdout=-1) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"value 9\n"
         assert run("journal", "send", path, "value 10").notes == ["diskq: 1 sent"]

@@ -83,7 +83,7 @@ VERBS = [
     Verb("stream tail ./stream -n 150", "stream"),
     Verb("stream replay ./stream --speed max", "stream", effect="print"),
     Verb("journal read ./journal", "journal"),
-    Verb("journal tail ./journal --count 150", "journal"),
+    Verb("journal tail ./journal --max-messages 150", "journal"),
     Verb("journal dump ./journal/jnl/0000000000000000.jnl --json", "journal"),
     Verb("journal replay ./journal --speed max", "journal", effect="print"),
     Verb("queue peek ./queue q -n 150", "queue"),

@@ -216,12 +216,12 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_receiving(self) -> None:
         """Add -n and --follow, which say when to stop."""
-        self.add_count("-n", help="stop after N messages (default: when the queue is empty)")
+        self.add_count("-n", "--max-messages", help="stop after N messages (default: when the queue is empty)")
         self.add_flag("--follow", help="wait for more until interrupted (default: stop when empty)")
 
     def add_most(self) -> None:
         """Add -n, which says how many messages are shown."""
-        self.add_count("-n", default=10, help="messages at most (default: 10)")
+        self.add_count("-n", "--max-messages", default=10, help="messages at most (default: 10)")
 
     def add_durability(self) -> None:
         self.add_argument(

@@ -62,7 +62,7 @@ def _progress(start: int, end: int, *, is_wanted: bool = True) -> AbstractContex
 
 
 async def _write(args: argparse.Namespace, reader: JournalReader, start: int, end: int) -> None:
-    output, left = MessageOutput(args.framing, journal_line), getattr(args, "count", None)
+    output, left = MessageOutput(args.framing, journal_line), getattr(args, "max_messages", None)
     wanted = getattr(args, "type", None)
     with _progress(start, end, is_wanted=not stdout.is_terminal()) as advance:
         before = start
@@ -102,7 +102,7 @@ def tail(args: argparse.Namespace) -> None:
     with JournalReader(args.path) as reader:
         end = reader.next_offset()
         reader.seek(end)
-        last = reader.read_back(args.count)[::-1] if args.count else []
+        last = reader.read_back(args.max_messages)[::-1] if args.max_messages else []
         _report_losses(reader)
     run_async(_tail, args, last, end)
 

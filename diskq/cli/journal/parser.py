@@ -58,7 +58,7 @@ def add_parser(nouns: Commands) -> None:
         "--start -1h --json",
     )
     _add_stretch(read)
-    read.add_count("--count", "-n", help="messages at most (default: all)")
+    read.add_count("-n", "--max-messages", help="messages at most (default: all)")
     _add_output(read)
     read.set_defaults(run=journal_inspect.read)
 
@@ -66,8 +66,8 @@ def add_parser(nouns: Commands) -> None:
     _add_stretch(counted)
     counted.set_defaults(run=journal_inspect.count)
 
-    tail = _verb(verbs, "tail", "print the last messages", "Print the last messages.", "--count 20 --follow")
-    tail.add_number("--count", "-n", default=10, help="messages (default: 10)")
+    tail = _verb(verbs, "tail", "print the last messages", "Print the last messages.", "-n 20 --follow")
+    tail.add_number("-n", "--max-messages", default=10, help="messages (default: 10)")
     tail.add_flag("--follow", "-f", help="go on with new messages (default: stop)")
     _add_output(tail)
     tail.set_defaults(run=journal_inspect.tail)

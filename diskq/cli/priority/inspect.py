@@ -74,7 +74,7 @@ def peek(args: argparse.Namespace) -> None:
     queue = look_at_store(args.path).queues.get(name)
     if queue is None:
         raise NotFoundError("priority queue", args.path, f"there is no queue {name!r}")
-    records = queue.table.peek(args.n)
+    records = queue.table.peek(args.max_messages)
     if not stdout.is_terminal() or args.framing:
         run_async(PriorityOutput(args.framing).write, records)
         return

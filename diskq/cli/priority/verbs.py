@@ -186,8 +186,8 @@ async def _receive_all(args: argparse.Namespace, output: PriorityOutput) -> None
         async with _opened_in_trio(args) as store:
             queue = store.queue(args.queue or "")
             with progress("receiving", queue.table.ready, is_wanted=not stdout.is_terminal()) as advance:
-                while output.written != args.n:
-                    wanted = count_of_next(output, args.n)
+                while output.written != args.max_messages:
+                    wanted = count_of_next(output, args.max_messages)
                     records = store.get_many(queue, wanted, OUT_BYTES)
                     if not records:
                         break
@@ -195,7 +195,7 @@ async def _receive_all(args: argparse.Namespace, output: PriorityOutput) -> None
                     store.ack_many(queue, records)
                     advance(len(records))
             before = log_trace(args.path)
-        if not args.follow or output.written == args.n:
+        if not args.follow or output.written == args.max_messages:
             return
         await _commands(args.path, before)
 

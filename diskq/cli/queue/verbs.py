@@ -91,11 +91,11 @@ async def _receive_all(args: argparse.Namespace, output: Output) -> None:
         async with _opened(args) as queue:
             with progress("receiving", queue.depth, is_wanted=not stdout.is_terminal()) as advance:
                 while not queue.empty():
-                    wanted = count_of_next(output, args.n)
+                    wanted = count_of_next(output, args.max_messages)
                     async with queue.receiving(wanted, max_bytes=OUT_BYTES) as bodies:
                         await output.write(bodies)
                     advance(len(bodies))
-                    if output.written == args.n:
+                    if output.written == args.max_messages:
                         return
         if not args.follow:
             return
@@ -118,7 +118,7 @@ async def _messages(args: argparse.Namespace) -> None:
 def peek(args: argparse.Namespace) -> None:
     check_directory(args.directory)
     _check_exists(args)
-    first = look_at_first(args.directory, args.name, args.n)
+    first = look_at_first(args.directory, args.name, args.max_messages)
     for loss in first.losses:
         note(f"warning: {loss}")
     if not stdout.is_terminal() or args.framing:
@@ -130,7 +130,7 @@ def peek(args: argparse.Namespace) -> None:
     ]
     show_table(["#", "size", "message"], rows, numeric=["#", "size"])
     view = look(args.directory, args.name)
-    if (rest := (view.depth or 0) - args.n) > 0:
+    if (rest := (view.depth or 0) - args.max_messages) > 0:
         note(f"and {rest} more" if view.is_exact else f"and about {rest} more")
 
 

@@ -88,7 +88,7 @@ def _add_stretch(parser: CommandParser, has_partitions: bool) -> None:
     parser.add_argument(
         "--end-offset", type=number, metavar="OFFSET", help="stop after this offset (default: see --until)"
     )
-    parser.add_count("-n", help="stop after N messages (default: all)")
+    parser.add_count("-n", "--max-messages", help="stop after N messages (default: all)")
 
 
 def _add_pace(parser: CommandParser) -> None:
@@ -247,7 +247,7 @@ class _Run:
         )
         async with opened_sink(args) as sink, replayed as messages:
             left = messages.statistics().lag
-            total = left if args.n is None else min(left, args.n)
+            total = left if args.max_messages is None else min(left, args.max_messages)
             with progress("replaying", total, is_wanted=not is_shown) as advance:
                 while await self._replay_some(messages, sink, advance):
                     pass
@@ -256,7 +256,7 @@ class _Run:
 
     async def _replay_some(self, messages: Replay, sink: Sink, advance: Callable[[int], None]) -> bool:
         """Replay some messages. False if there are no more."""
-        wanted = sink.most if self._args.n is None else min(sink.most, self._args.n - self._count)
+        wanted = sink.most if self._args.max_messages is None else min(sink.most, self._args.max_messages - self._count)
         if not wanted:
             return False
         try:

@@ -181,7 +181,7 @@ def add_parser(nouns: Commands) -> None:
 
     tail = add("tail", "print the last messages, then new ones", ABOUT_TAIL, EXAMPLES_TAIL)
     tail.add_partitions()
-    tail.add_number("-n", default=10, help="messages (default: 10)")
+    tail.add_number("-n", "--max-messages", default=10, help="messages (default: 10)")
     tail.add_flag("-f", "--follow", help="go on with new messages (default: stop)")
     tail.add_framing("to stdout", [*OUT, "raw"], json=STREAM.about)
     tail.set_defaults(run=stream_read.tail)
@@ -291,7 +291,7 @@ def _add_read(parser: CommandParser) -> None:
     parser.add_argument(
         "--end-offset", type=number, metavar="OFFSET", help="stop after this offset (default: see --end)"
     )
-    parser.add_count("-n", help="stop after N messages (default: see --end)")
+    parser.add_count("-n", "--max-messages", help="stop after N messages (default: see --end)")
     parser.add_argument(
         "--group",
         metavar="NAME",

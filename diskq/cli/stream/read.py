@@ -61,8 +61,8 @@ async def _read_all(
     async with open_consumer(args.path, partitions, group=args.group, start=start, end=end) as consumer:
         _report_others(args, wanted, consumer)
         with _progress(args, end, consumer) as advance:
-            while output.written != args.n:
-                most = count_of_next(output, args.n)
+            while output.written != args.max_messages:
+                most = count_of_next(output, args.max_messages)
                 try:
                     async with consumer.receiving(most, max_bytes=OUT_BYTES) as messages:
                         await output.write(messages)
@@ -82,7 +82,7 @@ def _progress(args: argparse.Namespace, end: Stop, consumer: StreamConsumer) -> 
     total = None
     if end == "close" and stderr.is_terminal():
         total = sum(partition.lag or 0 for partition in consumer.look().partitions.values())
-        total = total if args.n is None else min(total, args.n)
+        total = total if args.max_messages is None else min(total, args.max_messages)
     return progress("reading", total, is_wanted=not stdout.is_terminal())
 
 
@@ -95,8 +95,8 @@ def tail(args: argparse.Namespace) -> None:
     last: dict[int, list[Message]] = {}
     ends: dict[int, int] = {}
     for partition in view.partitions(args.partitions):
-        last[partition], ends[partition] = _last_of(view, partition, args.n)
-    run_async(_tail_all, args, _latest(last, args.n), ends)
+        last[partition], ends[partition] = _last_of(view, partition, args.max_messages)
+    run_async(_tail_all, args, _latest(last, args.max_messages), ends)
 
 
 async def _tail_all(args: argparse.Namespace, last: list[Message], ends: Mapping[int, int]) -> None:

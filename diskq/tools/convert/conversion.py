@@ -308,7 +308,7 @@ class _Conversion(ExitStack):
         self._judge()
 
     def _mapped(self) -> Iterator[EntryBatch]:
-        left = self._options.selection.limit
+        left = self._options.selection.max_messages
         counts = [reading.total for reading in self._readings]
         total = None if None in counts else self._passes * sum(count or 0 for count in counts)
         for reading in self._readings:

@@ -87,7 +87,7 @@ class Selection:
     """From this offset on, in each partition."""
     end: int | None = None
     """Before this offset."""
-    limit: int | None = None
+    max_messages: int | None = None
     """Up to this many messages, the first ones."""
     queues: tuple[str, ...] = ()
     """Only messages of these queues; (): of all."""
@@ -165,7 +165,7 @@ def open_reading(
     disk = fs or OsFileSystem()
     selection.check(source)
     opened = _open(source, selection, disk)
-    is_cut = (selection.since, selection.until, selection.limit) != (None, None, None)
+    is_cut = (selection.since, selection.until, selection.max_messages) != (None, None, None)
     is_cut = is_cut or (isinstance(source, LinesFile) and selection != _ALL)
     return _Selected(opened, selection) if is_cut else opened
 
@@ -445,14 +445,14 @@ class _Selected(MessageSource):
 
     @property
     def total(self) -> int | None:
-        counts = [count for count in (self._inner.total, self._selection.limit) if count is not None]
+        counts = [count for count in (self._inner.total, self._selection.max_messages) if count is not None]
         return min(counts, default=None)
 
     def close(self) -> None:
         self._inner.close()
 
     def batches(self) -> Iterator[EntryBatch]:
-        left = self._selection.limit
+        left = self._selection.max_messages
         for batch in self._inner.batches():
             found = self._wanted(batch)
             if left is not None:

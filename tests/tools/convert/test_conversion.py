@@ -315,7 +315,7 @@ def test_stores_keep_what_their_queues_allow(tmp_path: Path) -> None:
 
 def test_a_limit_is_for_all_sources_together(tmp_path: Path) -> None:
     store = made(FS, "nsq", f"{tmp_path}/q", MESSAGES)
-    there = converted(store, tmp_path / "to", "jsonl", selection=Selection(limit=3))
+    there = converted(store, tmp_path / "to", "jsonl", selection=Selection(max_messages=3))
     assert [entry.value for entry in found(FS, there)] == [b'{"two": 2}', b"five", b"one"]
 
 

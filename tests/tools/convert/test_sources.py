@@ -110,12 +110,12 @@ def test_lines_are_read_as_they_stand(tmp_path: Path) -> None:
     [
         ({"start": 3}, b"34"),
         ({"end": 2}, b"01"),
-        ({"start": 1, "end": 9, "limit": 2}, b"12"),
+        ({"start": 1, "end": 9, "max_messages": 2}, b"12"),
         ({"since": 15}, b"234"),
         ({"since": 20, "until": 30}, b"2"),
         ({"since": 99}, b""),
         ({"until": 0}, b""),
-        ({"limit": 0}, b""),
+        ({"max_messages": 0}, b""),
     ],
     ids=str,
 )
