@@ -184,7 +184,7 @@ def pipeline(
     # A year has many directories, and each of the three partitions has rows for each of them.
     how: dict[str, Any] = {"by": "date", "gather": True}
     with contextlib.suppress(KeyboardInterrupt):
-        pipelines.archive(spark, str(stream), archive, most_in_a_batch=batch, watch=stopping(batch), **how)
+        pipelines.archive(spark, str(stream), archive, max_messages=batch, watch=stopping(batch), **how)
     first = spark.read.parquet(archive).count()
     pipelines.archive(spark, str(stream), archive, **how)
     seconds = time.perf_counter() - began

@@ -93,7 +93,7 @@ def test_neither_diskq_nor_its_help_loads_spark():
         ["archive", "s"],
         ["archive", "s", "a", "--by", "minute"],
         ["archive", "s", "a", "--follow", "10"],
-        ["archive", "s", "a", "--most", "0"],
+        ["archive", "s", "a", "--batch", "0"],
         ["archive", "s", "a", "--conf", "spark.executor.memory"],
         ["aggregate", "s"],
         ["aggregate", "s", "--window", "1 hour"],

@@ -130,7 +130,7 @@ def test_a_stream_is_archived_once_however_often_and_comes_back_as_it_was(spark,
     assert {path.name for path in into.glob("date=*")} == {"date=1969-12-31", "date=1970-01-01"}
 
     # Into as many partitions all is where it was; into another number of them, where its key belongs.
-    back = pipelines.replay(spark, str(into), str(tmp_path / "back"), most_in_a_round=200)
+    back = pipelines.replay(spark, str(into), str(tmp_path / "back"), max_messages=200)
     assert (back.messages, back.rounds, back.was_resumed) == (750, 4, False)
     assert found(tmp_path / "back") == found(stream)
     pipelines.replay(spark, str(into), str(tmp_path / "other"), partitions=2)
@@ -323,11 +323,11 @@ def test_a_stream_is_resharded_once_whatever_is_killed_when(spark, stream, tmp_p
         with pytest.MonkeyPatch.context() as patch:
             kill_at(patch, nth, when)
             with pytest.raises(Killed):
-                pipelines.reshard(spark, str(stream), str(into), 5, most_in_a_round=100)
+                pipelines.reshard(spark, str(stream), str(into), 5, max_messages=100)
         # What comes in between must not get into a round that is done again.
         append(stream, sent(10, count))
         count += 10
-    last = pipelines.reshard(spark, str(stream), str(into), most_in_a_round=250)
+    last = pipelines.reshard(spark, str(stream), str(into), max_messages=250)
     assert last.was_resumed
     assert by_key(found(into)) == in_order(sent(count))
     assert sorted(facts(found(into))) == sorted(facts(found(stream)))
@@ -360,7 +360,7 @@ def test_clients_are_merged_without_what_they_sent_twice(spark, tmp_path):
     append(ada, [*first, *[message("ada", n, 1000 + n) for n in range(40, 50)], message("ada", None, 7)])
     append(grace, [message("grace", n, n) for n in range(30)])
     id_of = "get_json_object(cast(value AS string), '$.n')"
-    done = pipelines.merge(spark, [str(ada), str(grace)], str(into), 1, id_of=id_of, most_in_a_round=35)
+    done = pipelines.merge(spark, [str(ada), str(grace)], str(into), 1, id_of=id_of, max_messages=35)
     assert (done.read, done.messages) == (91, 81)
 
     with pytest.MonkeyPatch.context() as patch:

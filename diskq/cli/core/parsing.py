@@ -216,7 +216,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_receiving(self) -> None:
         """Add -n and --follow, which say when to stop."""
-        self.add_count("-n", "--max-messages", help="stop after N messages (default: when the queue is empty)")
+        self.add_count(
+            "-n", "--max-messages", help="stop after N messages (default: when the queue is empty)"
+        )
         self.add_flag("--follow", help="wait for more until interrupted (default: stop when empty)")
 
     def add_most(self) -> None:

@@ -292,9 +292,7 @@ def _add_going_on(parser: CommandParser, most: int) -> None:
         "--follow",
         help="go on until interrupted, with a look each DURATION (default: stop when caught up)",
     )
-    parser.add_count(
-        "--most", default=most, help=f"messages in a batch, which a kill repeats at most (default: {most})"
-    )
+    parser.add_count("--batch", default=most, help=f"messages that a kill repeats at most (default: {most})")
 
 
 def _add_spark(

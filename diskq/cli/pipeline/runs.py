@@ -70,7 +70,7 @@ def archive(args: argparse.Namespace) -> None:
                 by=args.by,
                 gather=args.gather,
                 follow=args.follow,
-                most_in_a_batch=args.most,
+                max_messages=args.batch,
                 watch=watch,
             ),
         )
@@ -97,7 +97,7 @@ def aggregate(args: argparse.Namespace) -> None:
             each=(lambda rows: _show_rows(rows, as_json=args.json)) if is_shown else None,
             watermark=args.watermark,
             follow=args.follow,
-            most_in_a_batch=args.most,
+            max_messages=args.batch,
             checkpoint=args.checkpoint,
             watch=watch,
         )
@@ -144,7 +144,7 @@ def _copy(args: argparse.Namespace, what: str, pipeline: str, source: object, **
             args.into,
             partitions=args.partitions,
             follow=args.follow,
-            most_in_a_round=args.most,
+            max_messages=args.batch,
             job=args.job,
             lock_timeout=args.wait,
             watch=watch,

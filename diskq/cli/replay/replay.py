@@ -256,7 +256,11 @@ class _Run:
 
     async def _replay_some(self, messages: Replay, sink: Sink, advance: Callable[[int], None]) -> bool:
         """Replay some messages. False if there are no more."""
-        wanted = sink.most if self._args.max_messages is None else min(sink.most, self._args.max_messages - self._count)
+        wanted = (
+            sink.most
+            if self._args.max_messages is None
+            else min(sink.most, self._args.max_messages - self._count)
+        )
         if not wanted:
             return False
         try:

@@ -64,7 +64,7 @@ def aggregate(
     each: Each | None = None,
     watermark: float | None = None,
     follow: float | None = None,
-    most_in_a_batch: int = MOST_IN_A_BATCH,
+    max_messages: int = MOST_IN_A_BATCH,
     checkpoint: str | None = None,
     options: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
@@ -83,7 +83,7 @@ def aggregate(
     With `watermark` (seconds) it is done step by step, and a run continues where the last one ended. A window
     is written when a message is that much later than its end: it is then closed, and messages that come later
     are dropped, and counted in `late`. So the watermark must exceed the steps back of timestamps, and the lag
-    of one partition from the others, in a batch of `most_in_a_batch` messages. Open windows are kept in the
+    of one partition from the others, in a batch of `max_messages` messages. Open windows are kept in the
     checkpoint: `into`/_checkpoint, or the directory `checkpoint`, which a table and `each` need. With
     `follow` (seconds between batches) it runs until interrupted. A window is in Parquet once, despite kills;
     a table and `each` may get the last rows again. (Spark's watermark begins in 1970: step by step, messages
@@ -112,7 +112,7 @@ def aggregate(
         source = (
             spark.readStream.format("diskq")
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", most_in_a_batch)
+            .option("maxOffsetsPerTrigger", max_messages)
             .options(**(options or {}))
             .load(stream)
         )

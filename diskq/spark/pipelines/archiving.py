@@ -39,7 +39,7 @@ def archive(
     by: By = "hour",
     gather: bool = False,
     follow: float | None = None,
-    most_in_a_batch: int = MOST_IN_A_BATCH,
+    max_messages: int = MOST_IN_A_BATCH,
     checkpoint: str | None = None,
     options: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
@@ -53,7 +53,7 @@ def archive(
     partitions, or with times that vary widely. One core then writes all of a directory.
 
     It ends when it has caught up with the messages that were there when it began; with `follow` (seconds
-    between batches) it runs until interrupted. A batch has up to `most_in_a_batch` messages, so that a kill
+    between batches) it runs until interrupted. A batch has up to `max_messages` messages, so that a kill
     costs no more than that. Started again, it continues from the checkpoint: `into`/_checkpoint, where no
     reader looks, unless `checkpoint` names another directory. One run at a time.
 
@@ -65,7 +65,7 @@ def archive(
     """
     began = time.monotonic()
     source = spark.readStream.format("diskq").option("includeTimestampNanos", True)
-    source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", most_in_a_batch)
+    source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", max_messages)
     messages = with_hours(source.options(**(options or {})).load(stream))
     directories = ["date", "hour"] if by == "hour" else ["date"]
     if gather:

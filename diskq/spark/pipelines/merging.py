@@ -49,7 +49,7 @@ def merge(
     *,
     id_of: str | None = None,
     follow: float | None = None,
-    most_in_a_round: int = MOST_IN_A_ROUND,
+    max_messages: int = MOST_IN_A_ROUND,
     job: str = "merge",
     lock_timeout: float = LOCK_TIMEOUT,
     options: Mapping[str, Any] | None = None,
@@ -70,7 +70,7 @@ def merge(
     partition is that of the key. Keys, values and timestamps are unchanged.
 
     Each kept message leaves a digest of about 60 bytes in `into`, for good, and each round reads them all. So
-    large rounds (`most_in_a_round` messages) are better than small ones.
+    large rounds (`max_messages` messages) are better than small ones.
 
     `follow`, `job`, `lock_timeout`: as `reshard`, and as that it resumes and raises.
     """
@@ -78,7 +78,7 @@ def merge(
     if not source.streams:
         raise DiskqSparkError("DISKQ_OPTION", "there is no stream to merge")
     return _merged(
-        JobRun(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch),
+        JobRun(spark, into, job, follow, max_messages, lock_timeout, options, watch),
         source,
         partitions,
         of={"pipeline": "merge", "id": id_of},
@@ -96,7 +96,7 @@ def dedupe_merge(
     journal: str | None = None,
     id_of: str | None = None,
     follow: float | None = None,
-    most_in_a_round: int = MOST_IN_A_ROUND,
+    max_messages: int = MOST_IN_A_ROUND,
     job: str = "dedupe-merge",
     lock_timeout: float = LOCK_TIMEOUT,
     options: Mapping[str, Any] | None = None,
@@ -123,7 +123,7 @@ def dedupe_merge(
         what = "CLIENT.JOURNAL" if journal is None else f"CLIENT.{journal}"
         raise DiskqSparkError("DISKQ_NOT_FOUND", f"{root}: there is no journal named {what} here")
     return _merged(
-        JobRun(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch),
+        JobRun(spark, into, job, follow, max_messages, lock_timeout, options, watch),
         source,
         partitions,
         of={"pipeline": "dedupe-merge", "id": id_of, "journal": journal},

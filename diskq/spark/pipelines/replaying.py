@@ -55,7 +55,7 @@ def replay(
     speed: float = 0.0,
     every: float = 1.0,
     follow: float | None = None,
-    most_in_a_round: int = MOST_IN_A_ROUND,
+    max_messages: int = MOST_IN_A_ROUND,
     job: str = "replay",
     lock_timeout: float = LOCK_TIMEOUT,
     options: Mapping[str, Any] | None = None,
@@ -79,7 +79,7 @@ def replay(
     """
     if speed < 0 or every <= 0:
         raise DiskqSparkError("DISKQ_OPTION", "speed is 0 or more, and `every` more than 0 seconds")
-    run = JobRun(spark, into, job, follow, most_in_a_round, lock_timeout, options, watch)
+    run = JobRun(spark, into, job, follow, max_messages, lock_timeout, options, watch)
     pace = _Pace(speed, every) if speed else None
     stream: Source | None = None
     if log_at(source) == "triplet":
@@ -87,13 +87,13 @@ def replay(
         count = len(next(iter(stream.streams.values())).layout.spans())
         frame: Callable[[Ranges], DataFrame] = functools.partial(stream.between, run)
         next_round: Callable[[Places], Ranges] = functools.partial(
-            _of_stream, source, stream, pace, most_in_a_round
+            _of_stream, source, stream, pace, max_messages
         )
         name = next(iter(stream.streams))
     else:
         if follow is not None:
             raise DiskqSparkError("DISKQ_OPTION", f"{source} is not a stream: only streams are followed")
-        archive = _Archive(spark, source, pace, most_in_a_round)
+        archive = _Archive(spark, source, pace, max_messages)
         count, frame, next_round = archive.partition_count, archive.between, archive.next_round
         name = archive.name
     there = run.make(partitions if partitions is not None else _count_for(into, count))
