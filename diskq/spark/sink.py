@@ -6,7 +6,7 @@
 #             happens; appends it; records that it is done
 #
 # The next process that opens the stream, Spark or not, finishes a commit that was killed. A commit waits
-# while another process has the stream open, up to ownerLockTimeout. The mechanism is below Spark:
+# while another process has the stream open, up to `wait`. The mechanism is below Spark:
 # diskq/engine/stream/transactions/transaction.py.
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _SparkSink:
 
     def _opened(self, options: StreamOptions | None = None) -> Stream:
         """Return the stream, once no other process has it. Raises LockedError after the timeout."""
-        timeout = self.options.lock_timeout
+        timeout = self.options.wait
         return open_patiently(self.options.path, options, timeout=timeout, fs=self._file_system())
 
     def _file_system(self) -> Any:

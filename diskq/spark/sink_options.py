@@ -20,7 +20,7 @@ from diskq.spark.patience import LOCK_TIMEOUT
 __all__ = ["WriteOptions", "sink_name"]
 
 _NAMES = """
-    path topic partitions sinkId txnAppId txnVersion ownerLockTimeout checkpointLocation queryName
+    path topic partitions sinkId txnAppId txnVersion wait checkpointLocation queryName
 """
 _KNOWN = {name.lower(): name for name in _NAMES.split()}
 _LONGEST_NAME = 60
@@ -40,7 +40,7 @@ class WriteOptions:
     sink_id: str | None = None
     app_id: str | None = None
     version: int | None = None
-    lock_timeout: float = LOCK_TIMEOUT
+    wait: float = LOCK_TIMEOUT
     """Seconds to wait while another process has the stream."""
 
     @classmethod
@@ -71,7 +71,7 @@ class WriteOptions:
             sink_id=sink_id,
             app_id=app_id,
             version=version,
-            lock_timeout=given.duration("ownerLockTimeout", LOCK_TIMEOUT),
+            wait=given.duration("wait", LOCK_TIMEOUT),
         )
 
 

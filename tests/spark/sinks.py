@@ -63,7 +63,7 @@ def writer(
     path: Path, schema: StructType = SCHEMA, overwrite: bool = False, **options: object
 ) -> DiskqBatchWriter:
     """As Spark makes it for a batch: options are text, with names in lower case."""
-    given = {"path": str(path), "ownerlocktimeout": "0"}
+    given = {"path": str(path), "wait": "0"}
     given |= {name.lower(): str(value) for name, value in options.items()}
     return DiskqBatchWriter(given, schema, overwrite)
 

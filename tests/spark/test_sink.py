@@ -277,7 +277,7 @@ def test_columns_that_no_message_has_are_told(path, ddl, says):
         ({"txnAppId": "", "txnVersion": 1}, "txnAppId"),
         ({"sinkId": "a"}, "for streaming queries"),
         ({"topic": "a/b"}, "the name of a directory"),
-        ({"ownerLockTimeout": "soon"}, "a time as Spark writes it"),
+        ({"wait": "soon"}, "a time as Spark writes it"),
     ],
 )
 def test_options_that_make_no_sense_are_told(path, options, says):

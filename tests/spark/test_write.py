@@ -82,7 +82,7 @@ def test_a_row_that_is_no_message_fails_the_job_with_a_code_and_nothing_is_writt
 
 
 def test_a_stream_that_is_held_fails_the_job_and_it_can_be_run_again(spark, path):
-    held = messages(spark, 10).write.format("diskq").mode("append").option("ownerLockTimeout", "100ms")
+    held = messages(spark, 10).write.format("diskq").mode("append").option("wait", "100ms")
     with Stream(str(path)) as stream:
         stream.append(b"mine")
         with pytest.raises(Exception, match="DISKQ_LOCKED") as told:

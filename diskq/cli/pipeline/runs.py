@@ -146,7 +146,7 @@ def _copy(args: argparse.Namespace, what: str, pipeline: str, source: object, **
             follow=args.follow,
             max_messages=args.batch,
             job=args.job,
-            lock_timeout=args.wait,
+            wait=args.wait,
             watch=watch,
             **own,
         )

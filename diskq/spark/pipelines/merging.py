@@ -51,7 +51,7 @@ def merge(
     follow: float | None = None,
     max_messages: int = MOST_IN_A_ROUND,
     job: str = "merge",
-    lock_timeout: float = LOCK_TIMEOUT,
+    wait: float = LOCK_TIMEOUT,
     options: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
 ) -> Copied:
@@ -72,13 +72,13 @@ def merge(
     Each kept message leaves a digest of about 60 bytes in `into`, for good, and each round reads them all. So
     large rounds (`max_messages` messages) are better than small ones.
 
-    `follow`, `job`, `lock_timeout`: as `reshard`, and as that it resumes and raises.
+    `follow`, `job`, `wait`: as `reshard`, and as that it resumes and raises.
     """
     source = Source(streams, may_be_journals=True)
     if not source.streams:
         raise DiskqSparkError("DISKQ_OPTION", "there is no stream to merge")
     return _merged(
-        JobRun(spark, into, job, follow, max_messages, lock_timeout, options, watch),
+        JobRun(spark, into, job, follow, max_messages, wait, options, watch),
         source,
         partitions,
         of={"pipeline": "merge", "id": id_of},
@@ -98,7 +98,7 @@ def dedupe_merge(
     follow: float | None = None,
     max_messages: int = MOST_IN_A_ROUND,
     job: str = "dedupe-merge",
-    lock_timeout: float = LOCK_TIMEOUT,
+    wait: float = LOCK_TIMEOUT,
     options: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
 ) -> Copied:
@@ -123,7 +123,7 @@ def dedupe_merge(
         what = "CLIENT.JOURNAL" if journal is None else f"CLIENT.{journal}"
         raise DiskqSparkError("DISKQ_NOT_FOUND", f"{root}: there is no journal named {what} here")
     return _merged(
-        JobRun(spark, into, job, follow, max_messages, lock_timeout, options, watch),
+        JobRun(spark, into, job, follow, max_messages, wait, options, watch),
         source,
         partitions,
         of={"pipeline": "dedupe-merge", "id": id_of, "journal": journal},

@@ -57,7 +57,7 @@ def replay(
     follow: float | None = None,
     max_messages: int = MOST_IN_A_ROUND,
     job: str = "replay",
-    lock_timeout: float = LOCK_TIMEOUT,
+    wait: float = LOCK_TIMEOUT,
     options: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
 ) -> Copied:
@@ -75,11 +75,11 @@ def replay(
     100,000 slices of time.
 
     It ends with the messages that are there when it looks; with `follow` (seconds between looks) it continues
-    with new ones, of a stream. `job`, `lock_timeout`: as `reshard`, and as that it resumes and raises.
+    with new ones, of a stream. `job`, `wait`: as `reshard`, and as that it resumes and raises.
     """
     if speed < 0 or every <= 0:
         raise DiskqSparkError("DISKQ_OPTION", "speed is 0 or more, and `every` more than 0 seconds")
-    run = JobRun(spark, into, job, follow, max_messages, lock_timeout, options, watch)
+    run = JobRun(spark, into, job, follow, max_messages, wait, options, watch)
     pace = _Pace(speed, every) if speed else None
     stream: Source | None = None
     if log_at(source) == "triplet":

@@ -32,7 +32,7 @@ def reshard(
     follow: float | None = None,
     max_messages: int = MOST_IN_A_ROUND,
     job: str = "reshard",
-    lock_timeout: float = LOCK_TIMEOUT,
+    wait: float = LOCK_TIMEOUT,
     options: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
 ) -> Copied:
@@ -45,12 +45,12 @@ def reshard(
     It ends when it has copied the messages that were there; with `follow` (seconds between looks) it runs
     until interrupted. Called again it resumes, and repeats nothing: its progress is recorded in `into`, under
     the name `job`. `into` must be closed while a round of up to `max_messages` messages is committed: it
-    waits up to `lock_timeout` seconds for another process that has it.
+    waits up to `wait` seconds for another process that has it.
 
     Raises DiskqSparkError: DISKQ_OPTION if `into` has another partition count, or the job is another one;
     DISKQ_STREAM_CHANGED if `stream` was created again; and Spark's exceptions, with a code for `classify`.
     """
-    run = JobRun(spark, into, job, follow, max_messages, lock_timeout, options, watch)
+    run = JobRun(spark, into, job, follow, max_messages, wait, options, watch)
     source = Source([stream])
     run.make(partitions)
 

@@ -80,7 +80,7 @@ class JobRun:
     """Seconds between looks for more; None: end when nothing is left."""
     most: int
     """Messages in a round."""
-    lock_timeout: float
+    wait: float
     """Seconds to wait for `into` while another process has it."""
     options: Mapping[str, Any] | None
     """Options of the reads."""
@@ -90,7 +90,7 @@ class JobRun:
         """Create the stream `into`, or prepare one that only a peer has written. Returns its partition count.
 
         Raises DISKQ_OPTION if it exists with another count than `partitions`, DISKQ_LOCKED after
-        `lock_timeout` seconds.
+        `wait` seconds.
         """
         into = self.into
         with with_codes():
@@ -98,7 +98,7 @@ class JobRun:
             if settings is None or not os.path.isdir(os.path.join(into, ".diskq")):
                 os.makedirs(into, exist_ok=True)
                 options = None if settings is not None else StreamOptions(partition_count=partitions)
-                open_patiently(into, options, timeout=self.lock_timeout).close()
+                open_patiently(into, options, timeout=self.wait).close()
                 settings = settings_at(into)
                 assert settings is not None
         if partitions not in (None, settings.partitions):
@@ -120,7 +120,7 @@ class JobRun:
             .mode("append")
             .option("txnAppId", self.job)
             .option("txnVersion", number)
-            .option("ownerLockTimeout", f"{max(1, round(self.lock_timeout))}s")
+            .option("wait", f"{max(1, round(self.wait))}s")
             .save(self.into)
         )
         rows: int = counted.get["rows"]
