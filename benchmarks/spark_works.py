@@ -242,7 +242,7 @@ def _to_nowhere(rows: DataFrame) -> None:
 
 def write(work: SparkWork, spark: SparkSession, directory: Path) -> None:
     messages = spark.read.parquet(str(work.parquet(spark))).select("key", "value", "timestamp")
-    messages.write.format("diskq").mode("append").option("partitions", PARTITIONS).save(str(directory))
+    messages.write.format("diskq").mode("append").option("partitionCount", PARTITIONS).save(str(directory))
 
 
 def write_parquet(work: SparkWork, spark: SparkSession, directory: Path) -> None:

@@ -47,11 +47,11 @@ needs and the source does not have is made up as the options say, and reported: 
 """
 
 EXAMPLES = """
-  diskq convert data journals/events --to sej --queue events     a queue into a journal
-  diskq convert journals/web clicks --to triplet --partitions 8  a journal into a stream, by the keys
-  diskq convert clicks - --since -1h --text                      the last hour of a stream, as lines of JSON
+  diskq convert data journals/events --to sej --queue events          a queue into a journal
+  diskq convert journals/web clicks --to triplet --partition-count 8  a journal into a stream, by the keys
+  diskq convert clicks - --since -1h --text                           the last hour of a stream, as lines of JSON
   diskq convert dump.jsonl jobs --to taskflux --priority json:prio
-  diskq convert clicks data --to nsq --dry-run                   what would be lost, and what there is
+  diskq convert clicks data --to nsq --dry-run                        what would be lost, and what there is
   diskq convert more.jsonl journals/web --to sej --append
 """
 
@@ -109,7 +109,7 @@ def _add_making(parser: argparse.ArgumentParser) -> None:
     text = "for messages without one: a number, key or json:FIELD (default: 0)"
     group.add_argument("--priority", type=_priority, metavar="RULE", help=text)
     text = "distribute by the hash of the key, as producers do (default: as they were, or 3)"
-    group.add_argument("--partitions", type=count, metavar="N", help=text)
+    group.add_argument("--partition-count", type=count, metavar="N", help=text)
     text = "the queue that all messages go into (default: each its own, or the last part of TARGET)"
     group.add_argument("--into", metavar="NAME", help=text)
     text = "jsonl: UTF-8 as text, all else in base64 (default: all in base64)"
@@ -166,7 +166,7 @@ def _options(args: argparse.Namespace) -> ConvertOptions:
         key=args.key,
         timestamp=args.timestamp,
         priority=args.priority,
-        partitions=args.partitions,
+        partition_count=args.partition_count,
         text=args.text,
         min_message_size=args.min_size,
         max_message_size=args.max_size,

@@ -83,14 +83,14 @@ class _SparkSink:
         options = self.options
         settings = settings_at(options.path)
         if settings is None:
-            self._opened(StreamOptions(partition_count=options.partitions)).close()
+            self._opened(StreamOptions(partition_count=options.partition_count)).close()
             settings = settings_at(options.path)
             assert settings is not None
         count = settings.partitions
-        if options.partitions not in (None, count):
+        if options.partition_count not in (None, count):
             raise DiskqSparkError(
                 "DISKQ_OPTION",
-                f"partitions is {options.partitions}: {options.path} has {count}; leave it out",
+                f"partitionCount is {options.partition_count}: {options.path} has {count}; leave it out",
             )
         return count, settings.encoding
 

@@ -20,7 +20,7 @@ from diskq.spark.patience import LOCK_TIMEOUT
 __all__ = ["WriteOptions", "sink_name"]
 
 _NAMES = """
-    path topic partitions sinkId txnAppId txnVersion wait checkpointLocation queryName
+    path topic partitionCount sinkId txnAppId txnVersion wait checkpointLocation queryName
 """
 _KNOWN = {name.lower(): name for name in _NAMES.split()}
 _LONGEST_NAME = 60
@@ -35,7 +35,7 @@ class WriteOptions:
     """The stream's directory."""
     has_topic: bool = False
     """True if its name was given: rows of all topics go there, as with Kafka's sink."""
-    partitions: int | None = None
+    partition_count: int | None = None
     """Of a stream that is created; None: three."""
     sink_id: str | None = None
     app_id: str | None = None
@@ -67,7 +67,7 @@ class WriteOptions:
         return cls(
             path=path,
             has_topic=given.has("topic"),
-            partitions=given.number("partitions", 1, MOST_PARTITIONS),
+            partition_count=given.number("partitionCount", 1, MOST_PARTITIONS),
             sink_id=sink_id,
             app_id=app_id,
             version=version,

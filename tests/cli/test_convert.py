@@ -155,7 +155,7 @@ def test_it_is_appended(run: Run, tmp_path: Path) -> None:
         (["j", "to", "--to", "nsq", "--key", "random"], 2, "key is of no use for messages of nsq"),
         (["j", "to", "--to", "sej", "--queue", "q"], 2, "it has no queues to choose from"),
         (["q", "to", "--to", "sej", "--queue", "no"], 1, "q: there is no queue 'no'"),
-        (["j", "to", "--to", "sej", "--partitions", "0"], 2, "a whole number from 1 on"),
+        (["j", "to", "--to", "sej", "--partition-count", "0"], 2, "a whole number from 1 on"),
         (["j", "to", "--to", "taskflux", "--priority", "high"], 2, "priority is key or json:FIELD"),
         (["nowhere", "to", "--to", "sej"], 1, "nowhere: no such file"),
         (["empty", "to", "--to", "sej"], 1, "empty: there is nothing here that diskq knows"),

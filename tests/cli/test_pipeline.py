@@ -101,7 +101,7 @@ def test_neither_diskq_nor_its_help_loads_spark():
         ["aggregate", "s", "--window", "1h", "--measure", "max(offset)"],
         ["replay", "s", "t", "--speed", "-1"],
         ["replay", "s", "t", "--speed", "fast"],
-        ["reshard", "s", "t", "--partitions", "0"],
+        ["reshard", "s", "t", "--partition-count", "0"],
         ["merge", "s"],
         ["merge", "--into", "t"],
         ["dedupe-merge", "s"],

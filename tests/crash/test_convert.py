@@ -25,7 +25,7 @@ KINDS: tuple[Format, ...] = ("nsq", "triplet", "sej", "jsonl")
 
 
 def options(to: Format) -> ConvertOptions:
-    return ConvertOptions(lossy=True, partitions=1 if to == "triplet" else None)
+    return ConvertOptions(lossy=True, partition_count=1 if to == "triplet" else None)
 
 
 def conversion(to: Format) -> Callable[[CrashFS, Witness], None]:

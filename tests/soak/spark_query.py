@@ -29,7 +29,7 @@ def main(source: str, out: str, checkpoint: str, rows: int) -> None:
     query = (
         messages.writeStream.format("diskq")
         .trigger(availableNow=True)
-        .option("partitions", 2)
+        .option("partitionCount", 2)
         .option("checkpointLocation", checkpoint)
         .start(out)
     )

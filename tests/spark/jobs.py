@@ -82,7 +82,7 @@ def pipeline(spark: SparkSession, path: str, to: str) -> list[Any]:
     """The stream archived, put into other partitions, and that looked at; what all of it is afterwards."""
     archive, wide = f"{to}/archive", f"{to}/wide"
     archived = pipelines.archive(spark, path, archive, by="date")
-    copied = pipelines.reshard(spark, path, wide, partitions=6)
+    copied = pipelines.reshard(spark, path, wide, partition_count=6)
     audit = pipelines.audit(spark, wide)
     return [
         *(archived.messages, copied.messages, audit.records, audit.is_clean),

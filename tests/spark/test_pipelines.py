@@ -133,7 +133,7 @@ def test_a_stream_is_archived_once_however_often_and_comes_back_as_it_was(spark,
     back = pipelines.replay(spark, str(into), str(tmp_path / "back"), max_messages=200)
     assert (back.messages, back.rounds, back.was_resumed) == (750, 4, False)
     assert found(tmp_path / "back") == found(stream)
-    pipelines.replay(spark, str(into), str(tmp_path / "other"), partitions=2)
+    pipelines.replay(spark, str(into), str(tmp_path / "other"), partition_count=2)
     assert by_key(found(tmp_path / "other")) == in_order(sent(750))
 
     # And when the archive has grown, the rest follows.
@@ -468,7 +468,7 @@ def test_the_exit_code_of_an_audit_says_it_all(spark, stream, run):
 
 @pytest.mark.exhaustive
 def test_the_command_tells_what_was_done(stream, tmp_path, run):
-    code, out, _ = run("reshard", stream, tmp_path / "one", "--partitions", "1", "--json")
+    code, out, _ = run("reshard", stream, tmp_path / "one", "--partition-count", "1", "--json")
     told = json.loads(out)
     assert (code, told["messages"], told["rounds"], told["was_resumed"]) == (0, 600, 1, False)
     code, out, err = run("aggregate", stream, "--window", "30d", "--json-field", "n", "--json")
@@ -477,7 +477,7 @@ def test_the_command_tells_what_was_done(stream, tmp_path, run):
     assert err == "diskq: 600 messages in 600 rows\n"
     code, _, err = run("aggregate", stream, "--window", "30d", "--by", "nonsense")
     assert (code, err.split(".")[0]) == (1, "diskq: error: Spark: [UNRESOLVED_COLUMN")
-    code, _, err = run("reshard", stream, tmp_path / "one", "--partitions", "2")
+    code, _, err = run("reshard", stream, tmp_path / "one", "--partition-count", "2")
     assert code == 1
     assert err.startswith(f"diskq: error: DISKQ_OPTION: {tmp_path / 'one'} has 1 partitions, not 2")
 

@@ -36,13 +36,13 @@ def values(count, start=0):
 
 
 def test_all_tasks_are_appended_and_nothing_is_left_beside_the_stream(path):
-    write(path, rows(100), rows(50, 100), partitions=2)
+    write(path, rows(100), rows(50, 100), partitionCount=2)
     assert found(path) == found(path)._replace(staged=[], is_pending=False)
     assert found(path).values == values(150)
 
 
 def test_a_key_goes_where_a_producer_sends_it(path):
-    write(path, rows(60), partitions=4)
+    write(path, rows(60), partitionCount=4)
     with Stream(str(path.with_name("by hand")), options=StreamOptions(partition_count=4)) as stream:
         stream.append_many([(key, value) for key, value in rows(60)])
     ours, theirs = (
@@ -53,7 +53,7 @@ def test_a_key_goes_where_a_producer_sends_it(path):
 
 
 def test_tasks_are_appended_in_their_order(path):
-    job = writer(path, partitions=1)
+    job = writer(path, partitionCount=1)
     messages = [job.write(iter([batch(rows(10, start))])) for start in (20, 0, 10)]
     job.commit([messages[1], messages[2], messages[0]])
     assert [m.value for m in found(path).messages] == values(30)
@@ -92,7 +92,7 @@ def test_columns_that_the_source_gives_beyond_a_message_s_are_passed_over(path):
         "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
         "timestampType int"
     )
-    job = writer(path, all_of_them, partitions=3)
+    job = writer(path, all_of_them, partitionCount=3)
     read = [(b"k", b"v", "t", 2, 77, -5_000_001, 0), (b"k", b"w", "t", None, 78, None, 0)]
     before = OsFileSystem().wall_clock()
     job.commit([job.write(iter([batch(read, all_of_them)]))])
@@ -103,13 +103,13 @@ def test_columns_that_the_source_gives_beyond_a_message_s_are_passed_over(path):
 
 def test_nanoseconds_are_kept_and_go_before_microseconds(path):
     times = schema("value string, timestamp timestamp, timestampNanos long")
-    job = writer(path, times, partitions=1)
+    job = writer(path, times, partitionCount=1)
     job.commit([job.write(iter([batch([("a", 7, 123), ("b", 7, None)], times)]))])
     assert [(m.value, m.timestamp_ns) for m in found(path).messages] == [(b"a", 123), (b"b", 7000)]
 
 
 def test_a_slice_of_a_batch_is_what_is_written(path):
-    job = writer(path, partitions=1)
+    job = writer(path, partitionCount=1)
     job.commit([job.write(iter([batch(rows(20)).slice(5, 7)]))])
     assert [m.value for m in found(path).messages] == values(7, 5)
 
@@ -247,7 +247,7 @@ def test_a_row_that_is_no_message_fails_its_task_and_leaves_nothing(path, row, c
 
 def test_a_partition_that_is_not_there_is_named(path):
     placed = schema("value binary, partition int")
-    job = writer(path, placed, partitions=2)
+    job = writer(path, placed, partitionCount=2)
     with refused("DISKQ_SINK", "row 1.*partition 2"):
         job.write(iter([batch([(b"a", 1), (b"b", 2)], placed)]))
 
@@ -270,8 +270,8 @@ def test_columns_that_no_message_has_are_told(path, ddl, says):
 @pytest.mark.parametrize(
     "options, says",
     [
-        ({"partition": 3}, "did you mean partitions"),
-        ({"partitions": 0}, "partitions is '0'"),
+        ({"partition": 3}, "did you mean partitionCount"),
+        ({"partitionCount": 0}, "partitionCount is '0'"),
         ({"txnAppId": "a"}, "go together"),
         ({"txnVersion": 1}, "go together"),
         ({"txnAppId": "", "txnVersion": 1}, "txnAppId"),
@@ -291,9 +291,9 @@ def test_a_stream_is_appended_to_and_never_overwritten(path):
 
 
 def test_a_stream_keeps_its_partitions(path):
-    write(path, rows(3), partitions=2)
-    with refused("DISKQ_OPTION", "partitions is 3: .* has 2"):
-        writer(path, partitions=3)
+    write(path, rows(3), partitionCount=2)
+    with refused("DISKQ_OPTION", "partitionCount is 3: .* has 2"):
+        writer(path, partitionCount=3)
 
 
 def test_topic_is_the_stream_below_path(path):
@@ -348,7 +348,7 @@ def test_a_disk_that_is_full_while_a_task_stages_fails_the_task_and_leaves_nothi
 @pytest.mark.parametrize("room", [0, 500, 3_000, 20_000, 60_000])
 def test_a_disk_that_is_full_while_it_is_committed_costs_nothing(path, monkeypatch, room):
     """Before the intent: nothing happened. Behind it: it will. Which of the two, the next open shows."""
-    job = writer(path, partitions=2, txnAppId="a", txnVersion=1)
+    job = writer(path, partitionCount=2, txnAppId="a", txnVersion=1)
     staged = job.write(iter([batch([(b"k%d" % n, b"x" * 2_000) for n in range(40)])]))
     disk = FaultFS(OsFileSystem())
     disk.capacity(room)

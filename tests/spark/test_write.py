@@ -47,7 +47,7 @@ def values(count: int, start: int = 0) -> list[bytes]:
 
 
 def test_a_batch_is_appended(spark, path):
-    messages(spark, 3000).write.format("diskq").mode("append").option("partitions", 2).save(str(path))
+    messages(spark, 3000).write.format("diskq").mode("append").option("partitionCount", 2).save(str(path))
     messages(spark, 1000, 3000).write.format("diskq").mode("append").save(str(path))
     assert found(path) == (found(path).messages, [], False)
     assert found(path).values == values(4000)
@@ -59,7 +59,7 @@ def test_what_was_read_can_be_written_as_it_is(spark, path):
         stream.append_many([(b"k%d" % (n % 5), b"%06d" % n, n * 1_000_000_000 + n) for n in range(1000)])
     copy = path.with_name("copy")
     read = spark.read.format("diskq").option("includeTimestampNanos", True).load(str(path))
-    read.write.format("diskq").mode("append").option("partitions", 3).save(str(copy))
+    read.write.format("diskq").mode("append").option("partitionCount", 3).save(str(copy))
     assert found(copy).messages == found(path).messages
 
 

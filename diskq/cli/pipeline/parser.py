@@ -22,7 +22,7 @@ EXAMPLES = """
   diskq pipeline archive clicks /data/clicks
   diskq pipeline aggregate clicks --window 1h --json-field page
   diskq pipeline replay /data/clicks clicks-again
-  diskq pipeline reshard clicks clicks-12 --partitions 12
+  diskq pipeline reshard clicks clicks-12 --partition-count 12
   diskq pipeline merge journals/* --into all --id "get_json_object(cast(value AS string), '$.id')"
   diskq pipeline dedupe-merge /srv/hub --into all
   diskq pipeline audit clicks
@@ -83,8 +83,8 @@ are in one partition again, in order. --follow goes on with new messages, until 
 """
 
 EXAMPLES_RESHARD = """
-  diskq pipeline reshard clicks clicks-12 --partitions 12
-  diskq pipeline reshard clicks clicks-12 --partitions 12 --follow 1s
+  diskq pipeline reshard clicks clicks-12 --partition-count 12
+  diskq pipeline reshard clicks clicks-12 --partition-count 12 --follow 1s
 """
 
 ABOUT_AUDIT = """
@@ -271,7 +271,7 @@ def _add_copying(
     parser: CommandParser, name: str, verb: object, *, partitions: str = "3, or as it has"
 ) -> None:
     """Add the options of verbs that copy to a stream in rounds; `name` is the default of --job."""
-    parser.add_count("--partitions", help=f"of the stream that is made (default: {partitions})")
+    parser.add_count("--partition-count", help=f"of the stream that is made (default: {partitions})")
     parser.add_argument(
         "--job",
         default=name,

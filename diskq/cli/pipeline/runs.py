@@ -142,7 +142,7 @@ def _copy(args: argparse.Namespace, what: str, pipeline: str, source: object, **
             spark,
             source,
             args.into,
-            partitions=args.partitions,
+            partition_count=args.partition_count,
             follow=args.follow,
             max_messages=args.batch,
             job=args.job,

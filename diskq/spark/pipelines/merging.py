@@ -45,7 +45,7 @@ def merge(
     spark: SparkSession,
     streams: Sequence[str],
     into: str,
-    partitions: int | None = None,
+    partition_count: int | None = None,
     *,
     id_of: str | None = None,
     follow: float | None = None,
@@ -80,7 +80,7 @@ def merge(
     return _merged(
         JobRun(spark, into, job, follow, max_messages, wait, options, watch),
         source,
-        partitions,
+        partition_count,
         of={"pipeline": "merge", "id": id_of},
         id_of=id_of,
         client_of=_STREAM,
@@ -91,7 +91,7 @@ def dedupe_merge(
     spark: SparkSession,
     root: str,
     into: str,
-    partitions: int | None = None,
+    partition_count: int | None = None,
     *,
     journal: str | None = None,
     id_of: str | None = None,
@@ -125,7 +125,7 @@ def dedupe_merge(
     return _merged(
         JobRun(spark, into, job, follow, max_messages, wait, options, watch),
         source,
-        partitions,
+        partition_count,
         of={"pipeline": "dedupe-merge", "id": id_of, "journal": journal},
         id_of=id_of,
         client_of=_OF_A_HUB,
@@ -150,13 +150,13 @@ def _journals(root: str, journal: str | None) -> list[str]:
 def _merged(
     run: JobRun,
     source: Source,
-    partitions: int | None,
+    partition_count: int | None,
     *,
     of: Mapping[str, Any],
     id_of: str | None,
     client_of: str,
 ) -> Copied:
-    run.make(partitions)
+    run.make(partition_count)
     name = f"{run.job}.seen"
     seen = replace(run, into=os.path.join(run.into, ".diskq", "jobs", name))
     os.makedirs(os.path.dirname(seen.into), exist_ok=True)

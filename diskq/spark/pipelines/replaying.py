@@ -51,7 +51,7 @@ def replay(
     source: str,
     into: str,
     *,
-    partitions: int | None = None,
+    partition_count: int | None = None,
     speed: float = 0.0,
     every: float = 1.0,
     follow: float | None = None,
@@ -65,8 +65,8 @@ def replay(
 
     `source` is a stream, or Parquet as `archive` writes it: columns key, value, partition, offset, and
     `timestampNanos` or `timestamp`. If `into` has as many partitions as the source, messages stay in theirs;
-    otherwise, or if `partitions` is another number, each goes to that of its key. In both cases messages that
-    were in one partition, and are in one again, keep their order. `into` is created if it does not exist.
+    otherwise, or if `partition_count` is another number, each goes to that of its key. In both cases messages
+    that were in one partition, and are in one again, keep their order. `into` is created if it is missing.
 
     `speed` 0 writes as fast as possible. 1 is the original pace, N is N times that: counted from the first
     remaining message when the run begins, a message is written when its time has come and that of all before
@@ -96,7 +96,7 @@ def replay(
         archive = _Archive(spark, source, pace, max_messages)
         count, frame, next_round = archive.partition_count, archive.between, archive.next_round
         name = archive.name
-    there = run.make(partitions if partitions is not None else _count_for(into, count))
+    there = run.make(partition_count if partition_count is not None else _count_for(into, count))
     columns = ["key", "value", NANOS, *(["partition"] if there == count else [])]
 
     def copy(number: int, ranges: Ranges, more: Mapping[str, Any]) -> int:

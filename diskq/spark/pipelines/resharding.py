@@ -27,7 +27,7 @@ def reshard(
     spark: SparkSession,
     stream: str,
     into: str,
-    partitions: int | None = None,
+    partition_count: int | None = None,
     *,
     follow: float | None = None,
     max_messages: int = MOST_IN_A_ROUND,
@@ -38,9 +38,9 @@ def reshard(
 ) -> Copied:
     """Copy every message of `stream` to the stream `into`, once, with key, value and timestamp (to the ns).
 
-    `into` is created with `partitions` partitions, or has that number already; each message goes to the one
-    of its key. Messages of a key keep their order if they are in one partition of `stream`. If its partition
-    count was changed, a key's messages are in two partitions, and there is no order between them.
+    `into` is created with `partition_count` partitions, or has that number already; each message goes to the
+    one of its key. Messages of a key keep their order if they are in one partition of `stream`. If its
+    partition count was changed, a key's messages are in two partitions, and there is no order between them.
 
     It ends when it has copied the messages that were there; with `follow` (seconds between looks) it runs
     until interrupted. Called again it resumes, and repeats nothing: its progress is recorded in `into`, under
@@ -52,7 +52,7 @@ def reshard(
     """
     run = JobRun(spark, into, job, follow, max_messages, wait, options, watch)
     source = Source([stream])
-    run.make(partitions)
+    run.make(partition_count)
 
     def copy(number: int, ranges: Ranges, more: Mapping[str, Any]) -> int:
         return run.append(source.between(run, ranges).select("key", "value", NANOS), number)

@@ -86,10 +86,10 @@ class JobRun:
     """Options of the reads."""
     watch: Watch | None
 
-    def make(self, partitions: int | None) -> int:
+    def make(self, partition_count: int | None) -> int:
         """Create the stream `into`, or prepare one that only a peer has written. Returns its partition count.
 
-        Raises DISKQ_OPTION if it exists with another count than `partitions`, DISKQ_LOCKED after
+        Raises DISKQ_OPTION if it exists with another count than `partition_count`, DISKQ_LOCKED after
         `wait` seconds.
         """
         into = self.into
@@ -97,14 +97,15 @@ class JobRun:
             settings = settings_at(into)
             if settings is None or not os.path.isdir(os.path.join(into, ".diskq")):
                 os.makedirs(into, exist_ok=True)
-                options = None if settings is not None else StreamOptions(partition_count=partitions)
+                options = None if settings is not None else StreamOptions(partition_count=partition_count)
                 open_patiently(into, options, timeout=self.wait).close()
                 settings = settings_at(into)
                 assert settings is not None
-        if partitions not in (None, settings.partitions):
+        if partition_count not in (None, settings.partitions):
             raise DiskqSparkError(
                 "DISKQ_OPTION",
-                f"{into} has {settings.partitions} partitions, not {partitions}: give it a new directory",
+                f"{into} has {settings.partitions} partitions, not {partition_count}: "
+                "give it a new directory",
             )
         return settings.partitions
 

@@ -279,7 +279,7 @@ class _Conversion(ExitStack):
 
         settings = settings_at(self._path, fs=self._fs)
         assert settings is not None
-        if self._options.partitions not in (None, settings.partitions):
+        if self._options.partition_count not in (None, settings.partitions):
             raise ValueError(f"{self._path} has {settings.partitions} partitions, and keeps them")
         self._mapper.partitions = settings.partitions
 

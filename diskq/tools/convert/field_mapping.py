@@ -77,7 +77,7 @@ class ConvertOptions:
     else `now`."""
     priority: int | str | None = None
     """The priority of messages without one: a number, `key`, or `json:FIELD`. None: 0."""
-    partitions: int | None = None
+    partition_count: int | None = None
     """The number of partitions, chosen by the hash of the key. None: as they were, or else 3."""
     text: bool = False
     """In lines of JSON, write UTF-8 as text."""
@@ -92,11 +92,11 @@ class ConvertOptions:
             "key": (self.key, "key"),
             "timestamp": (self.timestamp, "timestamp_ns"),
             "priority": (self.priority, "priority"),
-            "partitions": (self.partitions, "partition"),
+            "partition_count": (self.partition_count, "partition"),
             "into": (self.into, "queue"),
         }
         for name, (given, what) in needs.items():
-            if given is not None and (what not in KEPT[to] or (to == "jsonl" and name == "partitions")):
+            if given is not None and (what not in KEPT[to] or (to == "jsonl" and name == "partition_count")):
                 raise ValueError(f"{name} is of no use for messages of {to}: leave it out")
 
         if self.text and to != "jsonl":
@@ -107,8 +107,8 @@ class ConvertOptions:
             _one_of("priority", self.priority, ("key",))
         elif not _LEAST <= self.priority <= _LARGEST_NUMBER:
             raise ValueError(f"priority is a number of 64 bits, got {self.priority}")
-        if self.partitions is not None and not 1 <= self.partitions <= MOST_PARTITIONS:
-            raise ValueError(f"partitions is 1 to {MOST_PARTITIONS}, got {self.partitions}")
+        if self.partition_count is not None and not 1 <= self.partition_count <= MOST_PARTITIONS:
+            raise ValueError(f"partition_count is 1 to {MOST_PARTITIONS}, got {self.partition_count}")
         most = _LARGEST[to] if self.max_message_size is None else self.max_message_size
         if not 0 <= self.min_message_size <= most <= _LARGEST[to]:
             raise ValueError(f"sizes of {to} are 0 to {_LARGEST[to]} bytes")
@@ -140,7 +140,7 @@ class FieldMapper:
         self.to = to
         self.source = ""
         """The source, for errors."""
-        self.partitions = options.partitions
+        self.partitions = options.partition_count
         """The number of partitions that are written to; None: not known yet."""
         self._options = options
         self._kept = KEPT[to]
@@ -376,7 +376,7 @@ class FieldMapper:
             )
         if self.partitions is None:
             return  # the partitions are counted first
-        if self._options.partitions is not None or partitions is None:
+        if self._options.partition_count is not None or partitions is None:
             mapped.partitions = self._hashed(mapped.keys or ())
             return
         if self.highest_partition >= self.partitions:

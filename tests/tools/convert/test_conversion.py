@@ -257,7 +257,7 @@ def test_partitions_stay_as_they_are_or_go_by_the_key(tmp_path: Path) -> None:
     store = made(FS, "triplet", f"{tmp_path}/s", MESSAGES)
     kept = converted(store, tmp_path / "kept", "triplet")
     assert found(FS, kept, "partition") == found(FS, store, "partition")
-    hashed = converted(store, tmp_path / "hashed", "triplet", partitions=5)
+    hashed = converted(store, tmp_path / "hashed", "triplet", partition_count=5)
     assert all(
         entry.partition == key_hash(entry.key or b"") % 5 for entry in found(FS, hashed, "key", "partition")
     )
@@ -362,8 +362,8 @@ def test_where_it_may_be_lost_a_long_key_is_left_out(tmp_path: Path) -> None:
         ("nsq", {"key": "random"}, "key is of no use for messages of nsq"),
         ("nsq", {"timestamp": "now"}, "timestamp is of no use"),
         ("sej", {"priority": 1}, "priority is of no use"),
-        ("sej", {"partitions": 1}, "partitions is of no use"),
-        ("jsonl", {"partitions": 1}, "partitions is of no use"),
+        ("sej", {"partition_count": 1}, "partition_count is of no use"),
+        ("jsonl", {"partition_count": 1}, "partition_count is of no use"),
         ("triplet", {"into": "q"}, "into is of no use"),
         ("sej", {"text": True}, "text is for jsonl"),
         ("triplet", {"timestamp": "none"}, "timestamp is now or json:FIELD"),
@@ -371,7 +371,7 @@ def test_where_it_may_be_lost_a_long_key_is_left_out(tmp_path: Path) -> None:
         ("sej", {"key": "json:"}, "the name of a field is missing"),
         ("taskflux", {"priority": "high"}, "priority is key or json:FIELD"),
         ("taskflux", {"priority": 2**63}, "64 bits"),
-        ("triplet", {"partitions": 0}, "partitions is 1 to"),
+        ("triplet", {"partition_count": 0}, "partition_count is 1 to"),
         ("sej", {"max_message_size": 2**40}, "sizes of sej"),
     ],
     ids=str,
@@ -463,8 +463,8 @@ def test_a_partition_that_a_stream_does_not_have_is_refused(tmp_path: Path) -> N
     with pytest.raises(ConversionError, match="partition 3, and the stream has 3"):
         converted(lines, tmp_path / "s", "triplet", append=True)
     with pytest.raises(ValueError, match="has 3 partitions, and keeps them"):
-        converted(lines, tmp_path / "s", "triplet", append=True, partitions=4)
-    converted(lines, tmp_path / "s", "triplet", append=True, partitions=3)
+        converted(lines, tmp_path / "s", "triplet", append=True, partition_count=4)
+    converted(lines, tmp_path / "s", "triplet", append=True, partition_count=3)
 
 
 def test_a_directory_above_that_is_not_there_is_an_error(tmp_path: Path) -> None:
