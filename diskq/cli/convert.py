@@ -47,11 +47,11 @@ needs and the source does not have is made up as the options say, and reported: 
 """
 
 EXAMPLES = """
-  diskq convert data journals/events --to sej --queue events          a queue into a journal
-  diskq convert journals/web clicks --to triplet --partition-count 8  a journal into a stream, by the keys
-  diskq convert clicks - --since -1h --text                           the last hour of a stream, as lines of JSON
+  diskq convert data journals/events --to sej --queue events         a queue into a journal
+  diskq convert journals/web clicks --to triplet --partition-count 8 a journal into a stream, by the keys
+  diskq convert clicks - --since -1h --text                          a stream's last hour, as lines of JSON
   diskq convert dump.jsonl jobs --to taskflux --priority json:prio
-  diskq convert clicks data --to nsq --dry-run                        what would be lost, and what there is
+  diskq convert clicks data --to nsq --dry-run                       what would be lost, and what there is
   diskq convert more.jsonl journals/web --to sej --append
 """
 
@@ -115,9 +115,9 @@ def _add_making(parser: argparse.ArgumentParser) -> None:
     text = "jsonl: UTF-8 as text, all else in base64 (default: all in base64)"
     group.add_argument("--text", action="store_true", help=text)
     text = "refuse smaller values: Go programs cannot read empty ones (default: 0)"
-    group.add_argument("--min-size", type=units.size, default=0, metavar="SIZE", help=text)
+    group.add_argument("--min-message-size", type=units.size, default=0, metavar="SIZE", help=text)
     text = "refuse larger values (default: what the format holds)"
-    group.add_argument("--max-size", type=units.size, metavar="SIZE", help=text)
+    group.add_argument("--max-message-size", type=units.size, metavar="SIZE", help=text)
 
 
 def _priority(text: str) -> int | str:
@@ -168,8 +168,8 @@ def _options(args: argparse.Namespace) -> ConvertOptions:
         priority=args.priority,
         partition_count=args.partition_count,
         text=args.text,
-        min_message_size=args.min_size,
-        max_message_size=args.max_size,
+        min_message_size=args.min_message_size,
+        max_message_size=args.max_message_size,
     )
 
 

@@ -163,7 +163,7 @@ def test_it_is_appended(run: Run, tmp_path: Path) -> None:
         (["j", "no/where", "--to", "sej"], 1, "no: no such directory"),
         (["j", "to", "--to", "sej", "--append"], 1, "to: there is nothing to append to"),
         (["bad", "to", "--to", "sej"], 1, "bad, line 2: it has no value"),
-        (["j", "to", "--to", "sej", "--max-size", "0"], 1, "message 1 (offset 0): a value of 1 bytes"),
+        (["j", "to", "--to", "sej", "--max-message-size", "0"], 1, "(offset 0): a value of 1 bytes"),
         (["j", "to", "--to", "taskflux", "--lossy", "--priority", "json:n"], 1, "message 1 (offset 0)"),
     ],
     ids=str,
