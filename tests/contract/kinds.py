@@ -323,7 +323,7 @@ class _Spool(_Queue):
             self._all = opened.pop_all()
 
     def take(self) -> bytes | None:
-        if not (waiting := self.queue.peek_many(*self.cursor.limits(1, ALL))):
+        if not (waiting := self.queue.steps.head.peek_many(*self.cursor.limits(1, ALL))):
             return None
         self.cursor.take_batch(waiting)
         self.cursor.begin_try()

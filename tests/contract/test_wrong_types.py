@@ -45,7 +45,7 @@ def queue_calls(queue: diskq.Queue) -> Calls:
         "put, durability": lambda wrong: queue.put(b"x", durability=wrong),
         "put_many": queue.put_many,
         "get_many": queue.get_many,
-        "get_many, bytes": lambda wrong: queue.get_many(1, wrong),
+        "get_many, bytes": lambda wrong: queue.get_many(1, max_bytes=wrong),
         "peek_many": queue.peek_many,
         "advance": queue.advance,
         "QueueWork": diskq.QueueWork,

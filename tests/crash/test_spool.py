@@ -79,7 +79,7 @@ class Session:
             promises.synced = promises.accepted
 
     def batch(self) -> diskq.Batch | None:
-        bodies = self.queue.peek_many(*self.cursor.limits(MAX_ITEMS, 2**40))
+        bodies = self.queue.steps.head.peek_many(*self.cursor.limits(MAX_ITEMS, 2**40))
         if not bodies:
             return None
         self.cursor.take_batch(bodies)

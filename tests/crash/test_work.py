@@ -105,7 +105,7 @@ class Session:
     def take(self) -> None:
         promises = self.promises
         promises.is_handing_out = True
-        leases = self.work.get_many(self.rng.randint(1, 5), 2000)
+        leases = self.work.get_many(self.rng.randint(1, 5), max_bytes=2000)
         for lease in leases:
             number = int(lease.body[:6])
             assert lease.body == body(number)

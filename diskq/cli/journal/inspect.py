@@ -43,7 +43,7 @@ def _stretch(reader: JournalReader, start: int, end: int, type: int | None) -> I
     """Yield the messages start:end, only those of `type` unless it is None. Losses are reported."""
     reader.seek(max(start, reader.first_offset()))
     while reader.position < end:
-        messages = reader.read_many(min(_MANY, end - reader.position), _BYTES)
+        messages = reader.read_many(min(_MANY, end - reader.position), max_bytes=_BYTES)
         _report_losses(reader)
         if not messages:
             return

@@ -188,7 +188,7 @@ async def _receive_all(args: argparse.Namespace, output: PriorityOutput) -> None
             with progress("receiving", queue.table.ready, is_wanted=not stdout.is_terminal()) as advance:
                 while output.written != args.max_messages:
                     wanted = count_of_next(output, args.max_messages)
-                    records = store.get_many(queue, wanted, OUT_BYTES)
+                    records = store.get_many(queue, wanted, max_bytes=OUT_BYTES)
                     if not records:
                         break
                     await output.write(records)

@@ -333,7 +333,7 @@ class LogReader(Closing, Dropped, Generic[M, C_co, S]):
                 return None
         return message
 
-    def read_many(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[M]:
+    def read_many(self, max_messages: int, *, max_bytes: int = UNBOUNDED) -> list[M]:
         """Return up to `max_messages` of the next messages.
 
         Their keys and values have up to `max_bytes` together; the first one may be larger; the list is empty

@@ -45,7 +45,7 @@ class LaneReader(Protocol[M_co]):
     @property
     def position(self) -> int: ...
 
-    def read_many(self, max_messages: int, max_bytes: int) -> Sequence[M_co]: ...
+    def read_many(self, max_messages: int, *, max_bytes: int) -> Sequence[M_co]: ...
 
     def close(self) -> None: ...
 
@@ -72,7 +72,7 @@ class Lane(Generic[M]):
         """Set `time` to the next message's. False if none is left. Raises what reading raises."""
         if not self._batch:
             wanted = min(_MANY, self.limit - self.reader.position)
-            messages = self.reader.read_many(wanted, _BYTES) if wanted > 0 else []
+            messages = self.reader.read_many(wanted, max_bytes=_BYTES) if wanted > 0 else []
             self._batch = [message for message in reversed(messages) if message.offset < self.limit]
             if not self._batch:
                 self.position = max(self.position, min(self.reader.position, self.limit))

@@ -230,7 +230,7 @@ class PriorityStore(LogEngine):
         return found[0] if found else None
 
     def get_many(
-        self, queue: StoredQueue, max_messages: int, max_bytes: int | None = None
+        self, queue: StoredQueue, max_messages: int, *, max_bytes: int | None = None
     ) -> list[PriorityRecord]:
         """Return the next messages: up to `max_messages`, of up to `max_bytes` together.
 

@@ -260,7 +260,7 @@ class Queue(LogEngine):
                 raise QueueEmptyError(self.name)  # a call within a call: nobody could put meanwhile
         return bodies[0] if bodies else None
 
-    def get_many(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
+    def get_many(self, max_messages: int, *, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """Remove and return the first messages: up to `max_messages`, of up to `max_bytes` together.
 
         The first one may be larger. Does not wait: the list is empty if there are none. Raises OSError if the
@@ -282,7 +282,7 @@ class Queue(LogEngine):
         bodies = self.peek_many(1)
         return bodies[0] if bodies else None
 
-    def peek_many(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[bytes]:
+    def peek_many(self, max_messages: int, *, max_bytes: int = UNBOUNDED) -> list[bytes]:
         """Return the first messages as `get_many` does, but leave them. `advance` removes them."""
         return self.steps.head.peek_many(max_messages, max_bytes)
 

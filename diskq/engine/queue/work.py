@@ -276,7 +276,7 @@ class QueueWork(Closing):
         return lease
 
     @exclusive
-    def get_many(self, max_messages: int, max_bytes: int = UNBOUNDED) -> list[Lease]:
+    def get_many(self, max_messages: int, *, max_bytes: int = UNBOUNDED) -> list[Lease]:
         """Return the next messages: up to `max_messages`, of up to `max_bytes` together; the first may be
         larger.
 

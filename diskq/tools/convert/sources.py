@@ -320,7 +320,7 @@ def _unmentioned(repairs: Iterable[Repair], losses: Sequence[SkippedBytes]) -> l
 def _taken(reader: LogReader[M, Any, Any], end: int) -> Iterator[list[M]]:
     """Yield the messages of a log before offset `end`, in batches; losses may make it step over `end`."""
     while reader.position < end:
-        found = reader.read_many(min(_MANY, end - reader.position), _BYTES)
+        found = reader.read_many(min(_MANY, end - reader.position), max_bytes=_BYTES)
         if not found:
             break
         yield [each for each in found if each.offset < end] if reader.losses else found

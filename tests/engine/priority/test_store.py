@@ -461,7 +461,7 @@ def test_a_message_is_settled_in_its_queue():
 def test_bytes_bound_a_batch():
     with opened(disk()) as store:
         store.put_many(store.queue(), [bytes(10), bytes(4), bytes(4), bytes(4)])
-        sizes = [[len(r.body) for r in store.get_many(store.queue(), 9, 8)] for _ in range(4)]
+        sizes = [[len(r.body) for r in store.get_many(store.queue(), 9, max_bytes=8)] for _ in range(4)]
         assert sizes == [[10], [4, 4], [4], []]
         assert store.get(store.queue()) is None
 

@@ -308,13 +308,13 @@ def test_the_queue_does_what_a_list_would_do(acts):
             del model[:value]
             peeked -= value
         elif act == "take_bytes":
-            some = queue.get_many(1000, value)
+            some = queue.get_many(1000, max_bytes=value)
             assert some == by_bytes(model, value)[: len(some)]
             assert some or not model or not value
             del model[: len(some)]
             peeked = max(0, peeked - len(some))
         elif act == "peek_bytes":
-            seen = queue.peek_many(1000, value)
+            seen = queue.peek_many(1000, max_bytes=value)
             assert seen == by_bytes(model, value)[: len(seen)]
             peeked = max(peeked, len(seen))
         elif act == "empty":

@@ -82,7 +82,7 @@ def test_what_is_peeked_at_and_received_in_time_is_never_written():
         assert queue.get() == body(3)
         with pytest.raises(ValueError, match="cannot advance"):
             queue.advance(1)
-        assert queue.peek_many(100, 250) == bodies(2, start=4)
+        assert queue.peek_many(100, max_bytes=250) == bodies(2, start=4)
         queue.advance(2)
         assert drained(queue) == bodies(4, start=6)
         assert fs.operations == before
@@ -266,7 +266,7 @@ def test_what_is_peeked_at_may_begin_in_the_files_and_end_in_memory():
         queue.put_many(bodies(5), durability="written")
         queue.put_many(bodies(5, start=5))
         assert queue.peek_many(8) == bodies(8)
-        assert queue.peek_many(100, 650) == bodies(6)
+        assert queue.peek_many(100, max_bytes=650) == bodies(6)
         queue.advance(4)
         assert queue.get_many(2) == bodies(2, start=4)
         assert queue.peek_many(2) == bodies(2, start=6)
@@ -279,8 +279,8 @@ def test_a_large_message_of_the_files_keeps_its_place_before_those_in_memory():
     with first(disk()) as queue:
         queue.put_many([b"a", bytes(500)], durability="written")
         queue.put(b"b")
-        assert queue.get_many(10, 100) == [b"a"]
-        assert queue.get_many(10, 1000) == [bytes(500), b"b"]
+        assert queue.get_many(10, max_bytes=100) == [b"a"]
+        assert queue.get_many(10, max_bytes=1000) == [bytes(500), b"b"]
 
 
 def test_emptying_takes_memory_too_and_what_is_peeked_at():
@@ -465,11 +465,11 @@ def test_memory_and_files_are_one_queue(seed):
         elif act == "take":
             assert taken(queue) == (model.popleft() if model else None)
         elif act == "take_many":
-            some = queue.get_many(rng.randrange(1, 30), rng.choice([1, 500, 10**9]))
+            some = queue.get_many(rng.randrange(1, 30), max_bytes=rng.choice([1, 500, 10**9]))
             assert some or not model
             assert some == [model.popleft() for _ in some]
         elif act == "peek":
-            peeked = queue.peek_many(rng.randrange(1, 10), rng.choice([1, 300, 10**9]))
+            peeked = queue.peek_many(rng.randrange(1, 10), max_bytes=rng.choice([1, 300, 10**9]))
             assert peeked == list(model)[: len(peeked)]
             assert peeked or not model
             if rng.random() < 0.5:

@@ -187,7 +187,7 @@ def test_a_batch_has_no_more_than_max_bytes_or_one_message():
         queue.put_many(large)
         with QueueWork(queue) as work:
             portions = []
-            while leases := work.get_many(10, 120):
+            while leases := work.get_many(10, max_bytes=120):
                 portions.append(len(leases))
             assert portions == [2, 1, 1]
             assert work.statistics().delivered == 4

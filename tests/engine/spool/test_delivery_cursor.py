@@ -22,7 +22,7 @@ class Life:
         self.cursor = DeliveryCursor(fs, PATH, self.queue.steps)
 
     def tried(self, count: int) -> diskq.Batch:
-        self.cursor.take_batch(self.queue.peek_many(*self.cursor.limits(count, 2**40)))
+        self.cursor.take_batch(self.queue.steps.head.peek_many(*self.cursor.limits(count, 2**40)))
         return self.cursor.begin_try()
 
     def delivered(self, count: int) -> diskq.Batch:

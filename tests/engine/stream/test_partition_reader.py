@@ -91,7 +91,7 @@ def test_a_batch_ends_at_its_bounds_and_holds_one_message_at_least(with_checksum
     found: list[Message] = []
     with reader(partition.fs) as its:
         its.seek_oldest()
-        while batch := its.read_many(25, max_bytes):
+        while batch := its.read_many(25, max_bytes=max_bytes):
             size = sum(len(message.key) + len(message.value) for message in batch)
             assert len(batch) == 1 or (size <= max_bytes and len(batch) <= 25)
             found += batch
