@@ -110,7 +110,7 @@ def priority_calls(store: diskq.PriorityStore) -> Calls:
         "put, priority": lambda wrong: store.put(queue, b"x", wrong),
         "put_many, queue": lambda wrong: store.put_many(wrong, [b"x"]),
         "put_many": lambda wrong: store.put_many(queue, wrong),
-        "put_many, priorities": lambda wrong: store.put_many(queue, [b"x"], wrong),
+        "put_many, priority": lambda wrong: store.put_many(queue, [b"x"], wrong),
         "get": store.get,
         "get_many, queue": lambda wrong: store.get_many(wrong, 1),
         "get_many": lambda wrong: store.get_many(queue, wrong),

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -19,6 +19,7 @@ from diskq.channels.core.gathering import FIRST
 from diskq.channels.core.handle import SendingHandle, chosen_durability
 from diskq.channels.core.leasing import LeasingHandle
 from diskq.channels.priority.loop import PriorityLoop, QueueLines, Want
+from diskq.engine.priority.steps import parted
 from diskq.engine.priority.store import Body, PriorityQueueInfo, PriorityRecord
 from diskq.errors import DiskqError, NotFoundError
 from diskq.options import Durability
@@ -116,18 +117,18 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
     async def send_many(
         self,
         messages: Iterable[Body | tuple[int, Body]],
-        priority: int = 0,
+        priority: int | Sequence[int] = 0,
         *,
         durability: Durability | None = None,
     ) -> range:
         """Add messages with one write, each a body, or (priority, body). Returns their ids.
 
-        `priority` is the default. Waits and raises as `send`. All messages are checked before the first is
-        added; `Cancelled` means that none is in. It waits for space for all of them; raises FullError
-        if they can never fit. If the disk becomes full midway, `FullError.accepted` is the number of
-        messages that are in.
+        `priority` is that of bodies without one, or a priority for each. Waits and raises as `send`. All
+        messages are checked before the first is added; `Cancelled` means that none is in. It waits for space
+        for all of them; raises FullError if they can never fit. If the disk becomes full midway,
+        `FullError.accepted` is the number of messages that are in.
         """
-        bodies, keys = _parted(messages, priority)
+        bodies, keys = parted(messages, priority)
         await self._begin()
         level = chosen_durability(durability, self._durability)
         checked = self._engine.checked(self._queue, bodies, keys)
@@ -323,16 +324,6 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
 
     def _not_found(self) -> NotFoundError:
         return NotFoundError("priority queue", self._engine.path, f"there is no queue {self._queue.name!r}")
-
-
-def _parted(messages: Iterable[Body | tuple[int, Body]], priority: int) -> tuple[list[Any], list[int]]:
-    bodies: list[Any] = []
-    keys: list[int] = []
-    for message in messages:
-        key, body = message if isinstance(message, tuple) else (priority, message)
-        bodies.append(body)
-        keys.append(key)
-    return bodies, keys
 
 
 def _refuse(*_: object) -> None:

@@ -55,6 +55,7 @@ __all__ = [
     "PriorityStoreStatistics",
     "QueueCalls",
     "Statistics",
+    "parted",
 ]
 
 log = Log("priority")
@@ -848,3 +849,19 @@ class PrioritySteps(DirectorySteps):
 
     def finish(self) -> None:
         self.log.sync()
+
+
+def parted(
+    messages: Iterable[Body | tuple[int, Body]], priority: int | Sequence[int]
+) -> tuple[list[Any], int | Sequence[int]]:
+    """Return the bodies, and their priorities, as `PrioritySteps.checked` takes them.
+
+    Raises TypeError for a tuple that is no pair. The rest is checked there.
+    """
+    given: list[Any] = list(messages)
+    if not isinstance(priority, int) or not any(isinstance(each, tuple) for each in given):
+        return given, priority
+    pairs = [each if isinstance(each, tuple) else (priority, each) for each in given]
+    if any(len(each) != 2 for each in pairs):
+        raise TypeError("a message is a body, or (priority, body)")
+    return [body for _, body in pairs], [key for key, _ in pairs]

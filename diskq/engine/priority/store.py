@@ -22,6 +22,7 @@ from diskq.engine.priority.steps import (
     PriorityQueueInfo,
     PrioritySteps,
     PriorityStoreStatistics,
+    parted,
 )
 from diskq.errors import DiskFullError, DiskqError, NotFoundError, StorageFailedError
 from diskq.keywords import PriorityKeywords
@@ -191,26 +192,27 @@ class PriorityStore(LogEngine):
     def put_many(
         self,
         queue: StoredQueue,
-        messages: Iterable[Body],
-        priorities: int | Sequence[int] = 0,
+        messages: Iterable[Body | tuple[int, Body]],
+        priority: int | Sequence[int] = 0,
         *,
         durability: Durability | None = None,
     ) -> range:
-        """Add messages, of one priority or each with its own, with one write. Returns their ids.
+        """Add messages with one write, each a body, or (priority, body). Returns their ids.
 
-        All are checked before the first is added. Raises as `put`; `FullError.accepted` is the
-        number of messages that are in the queue all the same.
+        `priority` is that of bodies without one, or a priority for each. All messages are checked before the
+        first is added. Raises as `put`; `FullError.accepted` is the number of messages that are in the queue
+        all the same.
         """
         if type(queue) is not StoredQueue:
             raise _no_queue(queue)
-        bodies = list(messages)
+        bodies, keys = parted(messages, priority)
         word = self.log.durability(durability)
         call = None
         try:
             self.guard.take()
             self.steps.check_there(queue)
             queue.check_room(len(bodies))
-            batch, keys = self.steps.checked(queue, bodies, priorities)
+            batch, keys = self.steps.checked(queue, bodies, keys)
             while self.steps.obstacle(sum(map(len, batch))):
                 self.log.sync()
             ids = self.steps.add(queue, batch, keys, word)

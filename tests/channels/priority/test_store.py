@@ -56,6 +56,15 @@ async def use_block(queue: diskq.PriorityQueueChannel) -> None:
 # --- order ------------------------------------------------------------------------------------------
 
 
+async def test_many_messages_may_have_a_priority_each(disk):
+    async with opened(disk) as store:
+        queue = store.queue()
+        assert await queue.send_many([b"b", b"a"], [2, 1]) == range(1, 3)
+        assert told(await queue.receive_many(2)) == [(1, b"a"), (2, b"b")]
+        with pytest.raises(ValueError, match="2 messages and 1 priorities"):
+            await queue.send_many([b"b", b"a"], [2])
+
+
 async def test_the_smallest_priority_comes_first_and_of_equals_the_oldest(disk):
     async with opened(disk) as store:
         mail = await store.create_queue("mail")

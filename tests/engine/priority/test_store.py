@@ -413,6 +413,16 @@ def test_a_message_is_bytes(what):
         assert [payload for _, _, payload in drain(store)] == [b"a", b"b"]
 
 
+def test_each_message_may_come_with_its_priority():
+    with opened(disk()) as store:
+        store.put_many(store.queue(), [(1, b"a"), b"c", (0, b"b")], 7)
+        assert [(priority, body) for priority, _, body in drain(store)] == [(0, b"b"), (1, b"a"), (7, b"c")]
+        with pytest.raises(TypeError, match=r"^a message is a body, or \(priority, body\)$"):
+            store.put_many(store.queue(), [(1, b"a", b"c")])  # type: ignore[list-item]
+        with pytest.raises(TypeError):
+            store.put_many(store.queue(), [(1, b"a")], [7])
+
+
 def test_priorities_are_as_many_whole_numbers_as_messages():
     with opened(disk()) as store:
         with pytest.raises(ValueError, match="2 messages and 1 priorities"):
