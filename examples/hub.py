@@ -27,12 +27,12 @@ async def main() -> None:
         async with diskq.open_journal("hub-example/clicks") as journal:
             await journal.send_many([(b"ada", b"one"), (b"grace", b"two")])
         copied = await replicate("hub-example/clicks", client, "clicks", follow=False)
-        print("copied from the journal:", copied.messages)
+        print("copied from the journal:", copied.delivered)
 
         async with diskq.open_queue("hub-example", "events") as queue:
             await queue.send_many([b"three", b"four", b"five"])
             copied = await replicate(queue, client, "events", follow=False)
-            print("taken from the queue:", copied.messages, "left in it:", queue.depth)
+            print("taken from the queue:", copied.delivered, "left in it:", queue.depth)
 
         for found in await hub.journals():
             last = (await client.get(found.journal, found.next - 1))[0]

@@ -19,7 +19,7 @@ import diskq
 from diskq.metrics.prometheus import DiskqCollector
 
 SHOWN = (
-    "diskq_sent_messages_total",
+    "diskq_accepted_messages_total",
     "diskq_depth_messages",
     "diskq_barrier_seconds_count",
     "diskq_budget_max",

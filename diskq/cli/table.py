@@ -156,7 +156,7 @@ def _update(table: Table, args: argparse.Namespace) -> None:
 def _summary(table: Table, done: TableUpdate, joined: TableUpdate) -> str:
     if not done.made and not done.removed and not joined.made:
         return f"nothing new: the table has {table.statistics().offsets} messages"
-    parts = [f"{_files(len(done.made))}, {done.messages} messages, {units.show_size(done.size)}"]
+    parts = [f"{_files(len(done.made))}, {done.messages} messages, {units.show_size(done.written_bytes)}"]
     if done.missing:
         parts.append(f"{done.missing} are missing")
     if done.removed:

@@ -43,9 +43,9 @@ T = TypeVar("T")
 class ReplicationStatistics:
     """Figures of a copy at one moment."""
 
-    messages: int = 0
+    delivered: int = 0
     """Messages that the hub has accepted from this copy and synced, without those that it already had."""
-    bytes: int = 0
+    delivered_bytes: int = 0
     """The bytes of their keys and values."""
     batches: int = 0
     next_offset: int | None = None
@@ -183,8 +183,8 @@ class _Copy:
     def _count(self, columns: JournalColumns, there: Range | None) -> None:
         statistics = self.statistics
         self.report(
-            messages=statistics.messages + columns.records,
-            bytes=statistics.bytes + len(columns.keys) + len(columns.values),
+            delivered=statistics.delivered + columns.records,
+            delivered_bytes=statistics.delivered_bytes + len(columns.keys) + len(columns.values),
             batches=statistics.batches + 1,
             next_offset=statistics.next_offset if there is None else there.next,
             failures=0,

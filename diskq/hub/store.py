@@ -56,7 +56,7 @@ class HubJournal:
     """The offset of the first message."""
     next: int
     """The offset that is expected next."""
-    bytes: int
+    bytes_on_disk: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +65,13 @@ class HubStatistics:
 
     puts: int
     gets: int
-    messages: int
+    accepted: int
     """Messages that were appended and synced."""
-    bytes: int
+    written_bytes: int
     """The bytes of their records."""
     duplicates: int
     """Messages that were put and already there."""
-    sent: int
+    delivered: int
     """Messages returned by `Get`."""
     gaps: int
     """Requests refused because their messages did not follow those of the journal."""
@@ -121,7 +121,7 @@ class HubStore:
         self._parent: int | None = None  # in a child of a fork: the process that opened it
         notify_on_fork(self)
         self.counts = dict.fromkeys(
-            ("puts", "gets", "messages", "bytes", "duplicates", "sent", "gaps", "refused"), 0
+            ("puts", "gets", "accepted", "written_bytes", "duplicates", "delivered", "gaps", "refused"), 0
         )
 
     # --- requests ---------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class HubStore:
             ) from full
         self._sync(place, journal)
         self._count(
-            messages=journal.next_offset - before, bytes=len(records.data), duplicates=records.skipped
+            accepted=journal.next_offset - before, written_bytes=len(records.data), duplicates=records.skipped
         )
         with self._lock:
             if place.client in self._used:
@@ -237,7 +237,7 @@ class HubStore:
                 return None, there
             columns = self._read(place, asked.offset)
         if columns is not None:
-            self._count(sent=columns.records)
+            self._count(delivered=columns.records)
         return columns, there
 
     def _read(self, place: _JournalPlace, offset: int) -> JournalColumns | None:
@@ -276,7 +276,11 @@ class HubStore:
                 continue
             found.append(
                 HubJournal(
-                    client=parts[0], journal=parts[1], first=first, next=following, bytes=self._size(path)
+                    client=parts[0],
+                    journal=parts[1],
+                    first=first,
+                    next=following,
+                    bytes_on_disk=self._size(path),
                 )
             )
         return found

@@ -75,18 +75,18 @@ _WITH_BARRIERS = ("QueueChannel", "StreamProducer", "JournalWriter", "PrioritySt
 METRICS: tuple[Metric, ...] = (
     # --- messages ---
     Metric(
-        "diskq_sent_messages",
+        "diskq_accepted_messages",
         "counter",
         _MESSAGE,
-        "Messages accepted; for a hub: sent to clients.",
-        _of("accepted", "Queue", "StreamProducer", "JournalWriter", "Spool") | _of("sent", "Hub"),
+        "Messages accepted; by a hub: synced, too.",
+        _of("accepted", "Queue", "StreamProducer", "JournalWriter", "Spool", "Hub"),
     ),
     Metric(
-        "diskq_received_messages",
+        "diskq_delivered_messages",
         "counter",
         _MESSAGE,
-        "Messages taken out of a queue.",
-        _of("delivered", "Queue"),
+        "Messages taken out, handed out or delivered, counted each time.",
+        _of("delivered", "Queue", "QueueWork", "Spool", "Replay", "Hub", "Replication"),
     ),
     Metric(
         "diskq_dropped_messages",
@@ -175,7 +175,14 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         _BYTES,
         "Bytes of records written to the files, with their framing.",
-        _of("written_bytes", *_WRITERS),
+        _of("written_bytes", *_WRITERS, "Hub"),
+    ),
+    Metric(
+        "diskq_delivered_bytes",
+        "counter",
+        _BYTES,
+        "Bytes of the keys and values that a hub has accepted from a copy.",
+        _of("delivered_bytes", "Replication"),
     ),
     Metric(
         "diskq_unsynced_bytes",
@@ -264,14 +271,7 @@ METRICS: tuple[Metric, ...] = (
         _of("delayed", "QueueWork"),
     ),
     Metric(
-        "diskq_handed_out_messages",
-        "counter",
-        _MESSAGE,
-        "Messages handed out, counted each time.",
-        _of("delivered", "QueueWork"),
-    ),
-    Metric(
-        "diskq_handed_out_again_messages",
+        "diskq_redelivered_messages",
         "counter",
         _MESSAGE,
         "Messages handed out that had been handed out before.",
@@ -299,13 +299,6 @@ METRICS: tuple[Metric, ...] = (
         _of("exhausted", "QueueWork"),
     ),
     # --- spools ---
-    Metric(
-        "diskq_delivered_messages",
-        "counter",
-        _MESSAGE,
-        "Messages delivered.",
-        _of("delivered", "Spool", "Replay"),
-    ),
     Metric(
         "diskq_buried_messages",
         "counter",
@@ -390,20 +383,6 @@ METRICS: tuple[Metric, ...] = (
         _MESSAGE,
         "Messages that were put and already there.",
         _of("duplicates", "Hub"),
-    ),
-    Metric(
-        "diskq_copied_messages",
-        "counter",
-        _MESSAGE,
-        "Messages that the hub has accepted and synced.",
-        _of("messages", "Hub", "Replication"),
-    ),
-    Metric(
-        "diskq_copied_bytes",
-        "counter",
-        _BYTES,
-        "Bytes of these messages.",
-        _of("bytes", "Hub", "Replication"),
     ),
     Metric(
         "diskq_source_next_offset",

@@ -41,7 +41,7 @@ def compact(table: TableState, target_size: int, each: Callable[[TableFile], obj
                 size += its_size
                 if each is not None:
                     each(file)
-    return TableUpdate(made=tuple(made), messages=messages, size=size, removed=tuple(removed))
+    return TableUpdate(made=tuple(made), messages=messages, written_bytes=size, removed=tuple(removed))
 
 
 def runs(sized: list[tuple[TableFile, int]], target_size: int) -> Iterator[list[TableFile]]:

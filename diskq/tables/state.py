@@ -43,8 +43,8 @@ class TableUpdate:
     """The new files."""
     messages: int = 0
     """The number of messages in them."""
-    size: int = 0
-    """Their size in bytes."""
+    written_bytes: int = 0
+    """Their size."""
     removed: tuple[TableFile, ...] = ()
     """Files that were removed: their segments are gone, or a new file has their messages."""
     missing: int = 0

@@ -60,7 +60,7 @@ class Updating:
         return TableUpdate(
             made=tuple(self._made),
             messages=self._messages,
-            size=self._size,
+            written_bytes=self._size,
             removed=tuple(self._removed),
             missing=self._missing,
         )

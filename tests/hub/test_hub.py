@@ -80,7 +80,7 @@ async def test_many_clients_at_once(tmp_path):
         async with trio.open_nursery() as nursery:
             for number in range(12):
                 nursery.start_soon(push, f"web{number}")
-        assert hub.statistics().messages == 12 * 60
+        assert hub.statistics().accepted == 12 * 60
         assert {each.next for each in await hub.journals()} == {60}
 
 
@@ -91,10 +91,12 @@ async def test_status_tells_what_there_is(tmp_path):
         (tmp_path / "lost+found").mkdir()
         told = await client.status()
         size = len(records(messages(0, 3)))
-        assert told.journals[1] == HubJournal(client="web1", journal="log", first=0, next=3, bytes=size)
+        assert told.journals[1] == HubJournal(
+            client="web1", journal="log", first=0, next=3, bytes_on_disk=size
+        )
         assert [each.journal for each in told.journals] == ["blue.3.000", "log"]
-        assert (told.statistics["puts"], told.statistics["messages"]) == (2, 4)
-        assert hub.statistics().messages == 4
+        assert (told.statistics["puts"], told.statistics["accepted"]) == (2, 4)
+        assert hub.statistics().accepted == 4
 
 
 async def test_a_hub_on_a_socket_file(tmp_path):

@@ -43,10 +43,10 @@ async def until(is_so: Callable[[], bool]) -> None:
 async def test_what_is_there_is_copied_byte_by_byte(source, copy):
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
         told = await replicate(source, client, "log", follow=False, max_messages=7)
-        assert (told.messages, told.next_offset, told.source_next) == (100, 100, 100)
+        assert (told.delivered, told.next_offset, told.source_next) == (100, 100, 100)
         assert told.batches >= 100 // 7
         again = await replicate(source, client, "log", follow=False)
-        assert (again.messages, again.batches, again.next_offset) == (0, 0, 100)
+        assert (again.delivered, again.batches, again.next_offset) == (0, 0, 100)
     assert bytes_of(copy) == bytes_of(source)
 
 
@@ -54,7 +54,7 @@ async def test_a_batch_has_so_many_bytes_at_most(source, copy):
     seen: list[ReplicationStatistics] = []
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
         await replicate(source, client, "log", follow=False, max_bytes=200, on_progress=seen.append)
-    steps = [later.bytes - sooner.bytes for sooner, later in pairwise(seen)]
+    steps = [later.delivered_bytes - sooner.delivered_bytes for sooner, later in pairwise(seen)]
     assert max(steps) <= 200
     assert bytes_of(copy) == bytes_of(source)
 
@@ -68,7 +68,7 @@ async def test_what_comes_is_copied_as_it_comes(tmp_path, copy):
                 for number in range(60):
                     journal.append_encoded(records([message(number)]))
                     if number % 10 == 9:
-                        await until(lambda: hub.statistics().messages == journal.next_offset)
+                        await until(lambda: hub.statistics().accepted == journal.next_offset)
                 nursery.cancel_scope.cancel()
     assert bytes_of(copy) == bytes_of(source)
 
@@ -77,7 +77,7 @@ async def test_it_goes_on_where_the_hub_is(source, copy):
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
         await client.put("log", messages(0, 30))
         told = await replicate(source, client, "log", follow=False)
-        assert told.messages == 70
+        assert told.delivered == 70
     assert bytes_of(copy) == bytes_of(source)
 
 
@@ -162,7 +162,7 @@ async def test_a_copy_may_begin_with_the_oldest_there_is(source, copy):
     first = drop_first_segment(source)
     async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
         told = await replicate(source, client, "log", follow=False, from_oldest=True, max_messages=5)
-        assert told.messages == 100 - first
+        assert told.delivered == 100 - first
         assert await client.range("log") == Range(first, 100)
         assert await client.get("log", first) == messages(first, 100)
     assert bytes_of(copy) == bytes_of(source)
@@ -218,7 +218,7 @@ async def test_a_queue_is_emptied_into_a_journal(tmp_path, copy):
         async with diskq.open_queue(tmp_path, "events") as queue:
             await queue.send_many(bodies)
             told = await replicate(queue, client, "log", follow=False, max_messages=8)
-            assert (queue.depth, told.messages) == (0, 50)
+            assert (queue.depth, told.delivered) == (0, 50)
             await queue.send(b"more")
             await replicate(queue, client, "log", follow=False)
         assert [each.value for each in await client.get("log")] == [*bodies, b"more"]
@@ -235,7 +235,7 @@ async def test_what_the_hub_has_not_stays_in_the_queue(tmp_path, copy):
         async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
             with trio.move_on_after(5) as scope:
                 await replicate(
-                    queue, client, "log", on_progress=lambda told: told.messages == 2 and scope.cancel()
+                    queue, client, "log", on_progress=lambda told: told.delivered == 2 and scope.cancel()
                 )
             assert [each.value for each in await client.get("log")] == [b"one", b"two"]
         assert queue.depth == 0
@@ -270,6 +270,6 @@ async def test_a_stream_is_copied_by_a_group_that_commits_what_the_hub_has(tmp_p
         for expected in (20, 0):
             async with diskq.open_consumer(path, group="copy", start="oldest", end="close") as consumer:
                 told = await replicate(consumer, client, "log", max_messages=6)
-                assert told.messages == expected
+                assert told.delivered == expected
         found = await client.get("log")
         assert [(each.key, each.value) for each in found] == [(b"k", b"value %d" % n) for n in range(20)]

@@ -60,7 +60,7 @@ async def test_a_collection_tells_how_things_are(meter, reader, disk):
                 await queue.send(b"x", durability="synced")
                 found = collected(reader)
                 its = {"kind": "queue", "name": "events", "host": "a"}
-                assert found["diskq_sent_messages"] == ("{message}", [(number, its)])
+                assert found["diskq_accepted_messages"] == ("{message}", [(number, its)])
                 assert found["diskq_barrier_seconds_count"][1][0][0] >= number
                 assert found["diskq_barrier_seconds_sum"][0] == "s"
         assert not collected(reader)

@@ -55,8 +55,10 @@ async def test_a_scrape_tells_how_things_are(disk):
         with collector.watch(queue, "events", host="a"):
             await queue.send_many([b"1", b"2", b"3"])
             await queue.receive()
-            assert value(collector, "diskq_sent_messages_total", kind="queue", name="events", host="a") == 3
-            assert value(collector, "diskq_received_messages_total") == 1
+            assert (
+                value(collector, "diskq_accepted_messages_total", kind="queue", name="events", host="a") == 3
+            )
+            assert value(collector, "diskq_delivered_messages_total") == 1
             assert value(collector, "diskq_depth_messages") == 2
             assert value(collector, "diskq_written_bytes_total") == 3 * 5
 
@@ -75,7 +77,7 @@ async def test_barriers_are_a_histogram(disk):
 async def test_everything_can_be_watched_at_once_and_scraped_from_a_thread(disk, autojump_clock):
     collector = DiskqCollector()
     progress = Progress()
-    progress(ReplicationStatistics(messages=7))
+    progress(ReplicationStatistics(delivered=7))
     collector.watch(progress, "copy")
     async with everything(disk) as stores:
         for kind, store in stores.items():
@@ -148,8 +150,8 @@ def test_a_counter_that_is_read_in_between_does_not_fall():
     collector.watch(progress, "copy")
     told = []
     for messages in (5, 4, 6):
-        progress(ReplicationStatistics(messages=messages))
-        told.append(value(collector, "diskq_copied_messages_total"))
+        progress(ReplicationStatistics(delivered=messages))
+        told.append(value(collector, "diskq_delivered_messages_total"))
     assert told == [5, 5, 6]
 
 

@@ -102,7 +102,7 @@ def test_a_table_is_kept_there_and_read_with_the_tail(fs, files, path):
     assert in_table(its) == [row for row in in_log(fs, path) if row[1] < its.ends()[row[0]]]
     assert read(fs, path, table=its) == in_log(fs, path)
     assert its.dataset().count_rows() == done.messages
-    assert its.statistics().bytes_on_disk == done.size
+    assert its.statistics().bytes_on_disk == done.written_bytes
 
 
 def test_a_second_update_puts_nothing_and_a_later_one_goes_on(fs, files):

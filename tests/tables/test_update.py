@@ -50,7 +50,7 @@ def test_every_message_of_complete_segments_is_in_the_table_as_it_is(path):
     assert in_table(its) == sealed(fs, path)
     assert len(done.made) > 3
     assert done.messages == len(in_table(its))
-    assert done.size == its.statistics().bytes_on_disk > 0
+    assert done.written_bytes == its.statistics().bytes_on_disk > 0
 
 
 @pytest.mark.parametrize("path", FILLED)

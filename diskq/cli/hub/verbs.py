@@ -77,8 +77,8 @@ async def _serve(opening: Any) -> None:
     finally:
         if hub is not None:
             done = hub.statistics()
-            size = units.show_size(done.bytes)
-            note(f"received {done.messages} messages ({size}) in {done.puts} requests")
+            size = units.show_size(done.written_bytes)
+            note(f"received {done.accepted} messages ({size}) in {done.puts} requests")
 
 
 # --- push -----------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ async def _push(args: argparse.Namespace, journal: str, client: HubClient, chang
 
 
 def _line(now: ReplicationStatistics) -> str:
-    parts = [f"{now.messages} messages copied ({units.show_size(now.bytes)})"]
+    parts = [f"{now.delivered} messages copied ({units.show_size(now.delivered_bytes)})"]
     if now.next_offset is not None:
         parts.append(f"the hub expects {now.next_offset}")
         if now.source_next is not None:
@@ -150,7 +150,7 @@ def status(args: argparse.Namespace) -> None:
     show_table(
         ("CLIENT", "JOURNAL", "FIRST", "NEXT", "SIZE"),
         [
-            (each.client, each.journal, str(each.first), str(each.next), units.show_size(each.bytes))
+            (each.client, each.journal, str(each.first), str(each.next), units.show_size(each.bytes_on_disk))
             for each in found.journals
         ],
         numeric=("FIRST", "NEXT", "SIZE"),

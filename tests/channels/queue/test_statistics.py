@@ -170,8 +170,8 @@ def test_durations_are_counted_by_their_length():
 def test_a_copys_progress_is_kept():
     progress = Progress()
     assert progress.statistics() == ReplicationStatistics()
-    progress(ReplicationStatistics(messages=3))
-    assert progress.statistics().messages == 3
+    progress(ReplicationStatistics(delivered=3))
+    assert progress.statistics().delivered == 3
 
 
 STATISTICS = [name for name in diskq.__all__ if name.endswith("Statistics")]
