@@ -15,28 +15,28 @@ __all__ = ["offset_after", "offset_at_or_after"]
 
 
 async def offset_after(
-    path: AnyPath, partition: int, when: datetime | int, *, fs: FileSystem | None = None
+    path: AnyPath, partition: int, timestamp: datetime | int, *, fs: FileSystem | None = None
 ) -> int | None:
-    """Return the first offset of a partition, in the order of offsets, whose message is later than `when`.
+    """Return the first offset of a partition, in their order, whose message is later than `timestamp`.
 
-    `when` is an aware datetime or nanoseconds since the Unix epoch. Returns None if no message is later. The
-    result is exact, also if timestamps repeat or step back. It takes some tens of microseconds on a stream
+    `timestamp` is an aware datetime or nanoseconds since the Unix epoch. Returns None if no message is later.
+    The result is exact, also if timestamps repeat or step back. It takes tens of microseconds on a stream
     that diskq wrote; another program's stream is read once for it, in a thread. `Cancelled` changes nothing.
 
     Raises ValueError for a naive datetime, NotFoundError if there is no such partition,
     UnsupportedFormatError and OSError.
     """
-    return await _first_from(path, partition, as_timestamp(when) + 1, fs)
+    return await _first_from(path, partition, as_timestamp(timestamp) + 1, fs)
 
 
 async def offset_at_or_after(
-    path: AnyPath, partition: int, when: datetime | int, *, fs: FileSystem | None = None
+    path: AnyPath, partition: int, timestamp: datetime | int, *, fs: FileSystem | None = None
 ) -> int | None:
-    """Return the first offset of a partition whose message is not earlier than `when`.
+    """Return the first offset of a partition whose message is not earlier than `timestamp`.
 
     Otherwise as `offset_after`.
     """
-    return await _first_from(path, partition, as_timestamp(when), fs)
+    return await _first_from(path, partition, as_timestamp(timestamp), fs)
 
 
 async def _first_from(path: AnyPath, partition: int, bound: int, fs: FileSystem | None) -> int | None:

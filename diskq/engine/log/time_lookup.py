@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
+from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
+from diskq.engine.log.timestamps import as_timestamp
 from diskq.storage.closing import Closing
 
 __all__ = ["EARLIEST", "LATEST", "LogTimeLookup", "SegmentGone", "SegmentTimestamps"]
@@ -63,16 +65,20 @@ class LogTimeLookup(Closing, Generic[S]):
     def _has_followers(self, segment: S) -> bool:
         """True if a segment after the last known one exists; its base is then added."""
 
-    def offset_after(self, timestamp: int) -> int | None:
-        """Return the first offset whose message is later than `timestamp` (ns since 1970).
+    def offset_after(self, timestamp: datetime | int) -> int | None:
+        """Return the first offset whose message is later than `timestamp`.
 
-        None if there is none: the log is empty, or no message is that late. Raises OSError, and the log's own
-        error if it is gone; for a stream, UnsupportedFormatError.
+        `timestamp` is an aware datetime or nanoseconds since the Unix epoch. None if there is none: the log
+        is empty, or no message is that late. Raises TypeError, and ValueError for a naive datetime; OSError,
+        and the log's own error if it is gone; for a stream, UnsupportedFormatError.
         """
-        return self.offset_at_or_after(timestamp + 1)
+        return self._first_at(_nanoseconds(timestamp) + 1)
 
-    def offset_at_or_after(self, timestamp: int) -> int | None:
+    def offset_at_or_after(self, timestamp: datetime | int) -> int | None:
         """Return the first offset whose message is not earlier than `timestamp`; as `offset_after`."""
+        return self._first_at(_nanoseconds(timestamp))
+
+    def _first_at(self, timestamp: int) -> int | None:
         if timestamp > LATEST:
             return None
         bound = max(timestamp, EARLIEST)
@@ -98,3 +104,8 @@ class LogTimeLookup(Closing, Generic[S]):
                 self._ceilings.append(max([*self._ceilings[-1:], segment.greatest()]))
             number += 1
         return None
+
+
+def _nanoseconds(timestamp: datetime | int) -> int:
+    """Return the nanoseconds of a moment; a number may be one that 64 bits cannot hold."""
+    return as_timestamp(timestamp) if isinstance(timestamp, datetime) else timestamp

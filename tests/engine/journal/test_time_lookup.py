@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given as drawn
 from hypothesis import settings
@@ -43,6 +45,16 @@ def test_it_is_what_looking_through_finds(told, size, first, asked):
             assert lookup.offset_after(bound - 1) == looked_through(at(*told), max(NULL, bound), first)
         assert lookup.offset_at_or_after(NULL - 5) == looked_through(at(*told), NULL, first)
         assert lookup.offset_after(LATEST) is None
+
+
+def test_a_moment_is_an_aware_datetime_too():
+    fs = RamFS({})
+    lay_out(fs, at(*(n * 10**9 for n in range(5))))
+    with JournalTimes(ROOT, fs=fs) as lookup:
+        assert lookup.offset_at_or_after(datetime.fromtimestamp(3, UTC)) == 3
+        assert lookup.offset_after(datetime.fromtimestamp(3, UTC)) == 4
+        with pytest.raises(ValueError, match="has no time zone"):
+            lookup.offset_after(datetime(1970, 1, 1))
 
 
 def test_it_is_so_in_long_segments_as_well():
