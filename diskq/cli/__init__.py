@@ -73,7 +73,7 @@ EXAMPLES = """
   diskq queue receive data events                  print messages, and remove what was printed
   diskq queue info data                            what is in there, and which process has it open
   diskq stream send clicks 'hello' --create        a message into the stream in the directory 'clicks'
-  diskq stream read clicks --at -1h                print the last hour's messages, which stay
+  diskq stream read clicks --since -1h             print the last hour's messages, which stay
   diskq stream tail clicks -f                      print the last messages, then new ones
   diskq priority send jobs --priority 5 'hello'    a message into the store of priority queues in 'jobs'
   diskq spool status spool/metrics --follow        what waits to be delivered, and its progress

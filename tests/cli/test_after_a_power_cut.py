@@ -14,7 +14,7 @@ LOOKS = {
     "stream": [
         ["stream", "read", "PATH"],
         ["stream", "tail", "PATH", "-n", "5"],
-        ["stream", "read", "PATH", "--at", "2020-01-01T00:00:00Z"],
+        ["stream", "read", "PATH", "--since", "2020-01-01T00:00:00Z"],
         ["stream", "lookup", "PATH", "-p", "0", "--at", "2020-01-01T00:00:00Z"],
     ],
     "journal": [

@@ -19,7 +19,7 @@ queue peek q events --base64
 queue info q
 queue info q events
 stream read s -n 3
-stream read s --at -1h
+stream read s --since -1h
 stream tail s
 stream lookup s --at -1h
 stream stats s

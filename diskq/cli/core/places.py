@@ -63,11 +63,11 @@ def stop(text: str) -> Stop | str:
 
 
 def start_of(args: argparse.Namespace) -> Place:
-    """Return what --start, --start-offset and --at say. Raises UsageError if they contradict each other."""
-    if args.at is not None:
+    """Return what --start, --start-offset and --since say. Raises UsageError if they contradict."""
+    if args.since is not None:
         if args.start is not None or args.start_offset is not None:
-            raise UsageError("--at says where to begin: leave --start and --start-offset out")
-        return Moment(args.at)
+            raise UsageError("--since says where to begin: leave --start and --start-offset out")
+        return Moment(args.since)
     found: Place | None = _either(args.start, args.start_offset, "--start")
     return "oldest" if found is None else found
 

@@ -30,7 +30,7 @@ go-diskq.
 EXAMPLES = """
   diskq stream create clicks --partition-count 3 --retention-max-age 7d
   diskq stream send clicks 'hello' --key customer-00
-  diskq stream read clicks --at -1h
+  diskq stream read clicks --since -1h
   diskq stream tail clicks -f
   diskq stream replay clicks --speed 10 --since -1h
   diskq stream table clicks --into /lake
@@ -82,7 +82,7 @@ written even if a reader such as `head` never reads it: use -n.
 EXAMPLES_READ = """
   diskq stream read clicks
   diskq stream read clicks --partition 0 --start 4096 -n 10
-  diskq stream read clicks --at '2013-07-04 06:00 America/New_York' --json
+  diskq stream read clicks --since '2013-07-04 06:00 America/New_York' --json
   diskq stream read clicks --start at-offset --start-offset 10 --end at-offset --end-offset 20
   diskq stream read clicks --group billing --end wait --json | ./bill
 """
@@ -193,7 +193,7 @@ def add_parser(nouns: Commands) -> None:
     add_info(verbs, "stream", "clicks", "PATH", StreamView)
 
     lookup = add("lookup", "the offset of a moment", ABOUT_LOOKUP, EXAMPLES_LOOKUP)
-    _add_at(lookup, "the moment", is_required=True)
+    lookup.add_argument("--at", type=moment, required=True, metavar="TIME", help=f"the moment: {MOMENTS}")
     lookup.add_partitions()
     lookup.add_flag(
         "--at-or-after", help="the first message that is not earlier (default: the first that is later)"
@@ -280,7 +280,9 @@ def _add_read(parser: CommandParser) -> None:
     parser.add_argument(
         "--start-offset", type=number, metavar="OFFSET", help="begin at this offset (default: see --start)"
     )
-    _add_at(parser, "begin at this moment", default="see --start")
+    parser.add_argument(
+        "--since", type=moment, metavar="TIME", help=f"begin at this moment: {MOMENTS} (default: see --start)"
+    )
     parser.add_argument(
         "--end",
         type=stop,
@@ -306,13 +308,6 @@ def _add_read(parser: CommandParser) -> None:
         const="json",
         help="the same as --json, as in go-diskq (default: --lines)",
     )
-
-
-def _add_at(
-    parser: CommandParser, what: str, *, is_required: bool = False, default: str | None = None
-) -> None:
-    text = f"{what}: {MOMENTS}" + (f" (default: {default})" if default else "")
-    parser.add_argument("--at", type=moment, required=is_required, metavar="TIME", help=text)
 
 
 def _add_vacuum(parser: CommandParser) -> None:
