@@ -217,7 +217,7 @@ def test_every_value_that_makes_no_sense_is_one_line(run, tmp_path, command):
         ["priority", "peek", "data", "--queue", "\ud800"],
         ["priority", "send", "new", "x", "--create", "--priority", "9" * 30],
         ["priority", "create", "new", "x" * 300],
-        ["priority", "create", "new", "q", "--priorities", "5", "1"],
+        ["priority", "create", "new", "q", "--priority-range", "5", "1"],
         ["spool", "send", "data", "x"],
         ["spool", "dead", "replay", "data", "no-id"],
         ["spool", "dead", "purge", "data"],

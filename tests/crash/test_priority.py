@@ -166,7 +166,7 @@ class Session:
         name = f"queue-{len(self.promises.commands)}"
         self.promises.commands.append(oracle.create(name, 2, 1000, None, (-2, 2)))
         self.store.create_queue(
-            name, implementation="QA", max_size=1000, key_range=(-2, 2), durability=self.word(rng)
+            name, implementation="QA", max_size=1000, priority_range=(-2, 2), durability=self.word(rng)
         )
 
     def delete(self, rng: random.Random) -> None:
@@ -240,7 +240,7 @@ def found_in(store: PriorityStore) -> State:
             info.last_id,
             info.max_size,
             info.max_message_size,
-            info.key_range,
+            info.priority_range,
             {record.id: (record.priority, record.body) for record in records},
         )
     return state

@@ -118,7 +118,7 @@ def state(store: PriorityStore) -> oracle.State:
             info.last_id,
             info.max_size,
             info.max_message_size,
-            info.key_range,
+            info.priority_range,
             {number: (key, payload) for key, number, payload in records},
         )
     return found

@@ -51,7 +51,7 @@ def described(store: PriorityStore) -> dict[str, Any]:
             "last_id": info.last_id,
             "max_queue_size": info.max_size,
             "max_message_size": info.max_message_size,
-            "key_range": list(info.key_range) if info.key_range else None,
+            "key_range": list(info.priority_range) if info.priority_range else None,
             "records": [
                 {"id": record.id, "key": record.priority, "payload": record.body.hex()} for record in records
             ],

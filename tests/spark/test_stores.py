@@ -25,7 +25,7 @@ def rows(found: Any) -> list[tuple[Any, ...]]:
 
 def filled(path: Path, **chosen: Any) -> PriorityStore:
     store = PriorityStore(path, options=PriorityOptions(**chosen))
-    mail = store.create_queue("mail", key_range=(-5, 5))
+    mail = store.create_queue("mail", priority_range=(-5, 5))
     store.put_many(mail, [b"b", b"", b"c"], [2, -5, 2])
     store.put(store.queue(), b"\0" * 3, 2**62)
     return store

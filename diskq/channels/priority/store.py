@@ -79,7 +79,7 @@ class PriorityStoreChannel(Calls):
         implementation: Implementation = "H4",
         max_size: int | None = None,
         max_message_size: int | None = None,
-        key_range: KeyRange | None = None,
+        priority_range: KeyRange | None = None,
         durability: Durability | None = None,
     ) -> PriorityQueueChannel:
         """Add a queue. Returns a handle on it when it is as durable as `durability` (or the options) says.
@@ -93,7 +93,7 @@ class PriorityStoreChannel(Calls):
         level = chosen_durability(durability, self._loop.options.durability)
         queue = await self._loop.alter(
             lambda: self._engine.add_queue(
-                name, implementation, max_size, max_message_size, key_range, level
+                name, implementation, max_size, max_message_size, priority_range, level
             ),
             level,
         )

@@ -51,7 +51,7 @@ Add a queue to a store, which is made if it is not there. The limits of a queue 
 EXAMPLES_CREATE = """
   diskq priority create jobs
   diskq priority create jobs mail --max-size 10000 --max-message-size 64KiB
-  diskq priority create jobs alarms --priorities 0 9 --kind QA
+  diskq priority create jobs alarms --priority-range 0 9 --implementation QA
 """
 
 ABOUT_DELETE = """
@@ -207,17 +207,17 @@ def _add_create(verbs: Commands) -> None:
     create.add_number("--max-size", help="messages in it at most (default: no limit)")
     create.add_size("--max-message-size", help="refuse larger messages (default: no limit)")
     create.add_argument(
-        "--priorities",
+        "--priority-range",
         type=int,
         nargs=2,
         metavar=("LOWEST", "HIGHEST"),
         help="refuse other priorities (default: any of 64 bits)",
     )
     create.add_argument(
-        "--kind",
+        "--implementation",
         choices=["H4", "QA"],
         default="H4",
-        help="TaskFlux's name of the structure; QA is for few --priorities (default: H4)",
+        help="TaskFlux's name of the structure; QA is for a small --priority-range (default: H4)",
     )
     create.add_argument(
         "--layout",

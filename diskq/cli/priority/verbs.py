@@ -41,20 +41,22 @@ _OURS = {"taskflux.settings.json", "data", ".diskq"}
 
 
 def create(args: argparse.Namespace) -> None:
-    limits = (args.max_size, args.max_message_size, args.priorities)
-    if args.name is None and (any(limit is not None for limit in limits) or args.kind != "H4"):
+    limits = (args.max_size, args.max_message_size, args.priority_range)
+    if args.name is None and (any(limit is not None for limit in limits) or args.implementation != "H4"):
         raise UsageError("NAME is missing: the limits are those of a queue, not of the store")
     is_new = _make_room(args.path)
     with _opened(args, PriorityOptions(layout=args.layout)) as store:
         if args.name is not None:
-            key_range = None if args.priorities is None else (args.priorities[0], args.priorities[1])
+            priority_range = (
+                None if args.priority_range is None else (args.priority_range[0], args.priority_range[1])
+            )
             with usage_errors():
                 store.create_queue(
                     args.name,
-                    implementation=args.kind,
+                    implementation=args.implementation,
                     max_size=args.max_size,
                     max_message_size=args.max_message_size,
-                    key_range=key_range,
+                    priority_range=priority_range,
                     durability="synced",
                 )
     what = "" if args.name is None else f"queue {args.name!r} in "

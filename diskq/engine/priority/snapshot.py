@@ -166,7 +166,7 @@ def _head(queue: StoredQueue) -> bytes:
         queue.table.last_id,
         queue.max_size,
         queue.max_message_size,
-        queue.key_range,
+        queue.priority_range,
         queue.table.stored,
     )
 

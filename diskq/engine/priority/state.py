@@ -55,15 +55,15 @@ class StoredQueue:
         implementation: int = IMPLEMENTATIONS["H4"],
         max_size: int | None = None,
         max_message_size: int | None = None,
-        key_range: KeyRange | None = None,
+        priority_range: KeyRange | None = None,
     ) -> None:
         self.name = name
         self.encoded_name = name.encode("ascii")
         self.implementation = implementation
         self.max_size = max_size
         self.max_message_size = max_message_size
-        self.key_range = key_range
-        self.table = RecordTable(name, _order(implementation, key_range))
+        self.priority_range = priority_range
+        self.table = RecordTable(name, _order(implementation, priority_range))
         self.is_deleted = False
 
     @property
@@ -74,7 +74,7 @@ class StoredQueue:
     @property
     def keys(self) -> KeyRange:
         """The lowest and the highest priority that it accepts."""
-        return self.key_range or (_LEAST_KEY, _LARGEST_KEY)
+        return self.priority_range or (_LEAST_KEY, _LARGEST_KEY)
 
     def has_room_for(self, count: int) -> bool:
         """True if it may hold `count` more messages now."""
@@ -96,13 +96,13 @@ class StoredQueue:
                 raise PriorityRangeError(key, least, largest)
 
 
-def _order(implementation: int, key_range: KeyRange | None) -> KeyOrder:
+def _order(implementation: int, priority_range: KeyRange | None) -> KeyOrder:
     if (
         implementation == IMPLEMENTATIONS["QA"]
-        and key_range is not None
-        and key_range[1] - key_range[0] < MOST_BUCKETS
+        and priority_range is not None
+        and priority_range[1] - priority_range[0] < MOST_BUCKETS
     ):
-        return BucketOrder(*key_range)
+        return BucketOrder(*priority_range)
     return HeapOrder()
 
 

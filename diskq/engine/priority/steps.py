@@ -87,7 +87,7 @@ class PriorityQueueInfo:
     last_id: int
     max_size: int | None
     max_message_size: int | None
-    key_range: KeyRange | None
+    priority_range: KeyRange | None
 
     @classmethod
     def of(cls, queue: StoredQueue, **more: Any) -> Self:
@@ -103,7 +103,7 @@ class PriorityQueueInfo:
             last_id=table.last_id,
             max_size=queue.max_size,
             max_message_size=queue.max_message_size,
-            key_range=queue.key_range,
+            priority_range=queue.priority_range,
             **more,
         )
 
@@ -340,7 +340,7 @@ class PrioritySteps(DirectorySteps):
         implementation: Implementation,
         max_size: int | None,
         max_message_size: int | None,
-        key_range: KeyRange | None,
+        priority_range: KeyRange | None,
         durability: Durability | None,
     ) -> StoredQueue:
         """Create a queue, as `PriorityStore.create_queue`, without any sync."""
@@ -352,14 +352,14 @@ class PrioritySteps(DirectorySteps):
         for what, limit in (("max_size", max_size), ("max_message_size", max_message_size)):
             if limit is not None and not 0 <= whole_number(what, limit) <= _LARGEST_LIMIT:
                 raise ValueError(f"{what} is 0 to {_LARGEST_LIMIT}, got {limit}")
-        if key_range is not None:
-            numbers = [whole_number("a key of key_range", key) for key in key_range]
+        if priority_range is not None:
+            numbers = [whole_number("a key of priority_range", key) for key in priority_range]
             if len(numbers) != 2 or not -(2**63) <= numbers[0] <= numbers[1] < 2**63:
-                raise ValueError(f"key_range is two numbers of 64 bits, in order, got {key_range}")
-        if implementation == "QA" and key_range is None:
-            raise ValueError("a queue of kind QA needs a key_range")
-        queue = StoredQueue(name, IMPLEMENTATIONS[implementation], max_size, max_message_size, key_range)
-        limits = (queue.implementation, max_size, max_message_size, key_range)
+                raise ValueError(f"priority_range is two numbers of 64 bits, in order, got {priority_range}")
+        if implementation == "QA" and priority_range is None:
+            raise ValueError("a queue of kind QA needs a priority_range")
+        queue = StoredQueue(name, IMPLEMENTATIONS[implementation], max_size, max_message_size, priority_range)
+        limits = (queue.implementation, max_size, max_message_size, priority_range)
         command = priority_codec.create_command(queue.encoded_name, *limits)
 
         def apply(start: int, stop: int) -> None:

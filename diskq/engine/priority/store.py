@@ -152,17 +152,19 @@ class PriorityStore(LogEngine):
         implementation: Implementation = "H4",
         max_size: int | None = None,
         max_message_size: int | None = None,
-        key_range: KeyRange | None = None,
+        priority_range: KeyRange | None = None,
         durability: Durability | None = None,
     ) -> StoredQueue:
         """Create a queue, which exists when this returns, as durably as `durability` (else the options) says.
 
         `max_size` bounds how many messages it holds, those in flight included, `max_message_size` (bytes)
-        each of them, and `key_range` (lowest, highest) their priorities. "QA" is for few priorities, and
+        each of them, and `priority_range` (lowest, highest) their priorities. "QA" is for few priorities, and
         needs a range. Raises QueueNameError (a name is up to 255 visible characters of ASCII),
         ExistsError, ValueError, and as `put`.
         """
-        queue = self.steps.add_queue(name, implementation, max_size, max_message_size, key_range, durability)
+        queue = self.steps.add_queue(
+            name, implementation, max_size, max_message_size, priority_range, durability
+        )
         self._sync_if_due(self.log.durability(durability))
         return queue
 

@@ -243,7 +243,7 @@ class _Store(Target):
             implementation=info.implementation,  # type: ignore[arg-type]
             max_size=info.max_size,
             max_message_size=info.max_message_size,
-            key_range=info.key_range,
+            priority_range=info.priority_range,
         )
         self._there.add(info.name)
 

@@ -615,7 +615,7 @@ async def test_a_name_that_no_queue_can_have_is_refused(disk, name):
 
 async def test_keys_out_of_range_are_refused(disk):
     async with opened(disk) as store:
-        few = await store.create_queue("few", implementation="QA", key_range=(0, 9))
+        few = await store.create_queue("few", implementation="QA", priority_range=(0, 9))
         any_key = store.queue()
         for queue, least, most in ((few, 0, 9), (any_key, -(2**63), 2**63 - 1)):
             for key in (least - 1, most + 1):
@@ -636,7 +636,7 @@ async def test_an_unknown_implementation_is_refused(disk):
     async with opened(disk) as store:
         with pytest.raises(ValueError, match="H4, QA"):
             await store.create_queue("q", implementation="H5")  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="key_range"):
+        with pytest.raises(ValueError, match="priority_range"):
             await store.create_queue("q", implementation="QA")
         assert [info.name for info in store.queues()] == [""]
 

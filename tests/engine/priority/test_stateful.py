@@ -84,7 +84,7 @@ class StoreModel(RuleBasedStateMachine):
             del self.models[name]
             self.in_hand = [pair for pair in self.in_hand if pair[0] != name]
         else:
-            self.store.create_queue(name, implementation="QA", key_range=(-3, 3), durability=word)
+            self.store.create_queue(name, implementation="QA", priority_range=(-3, 3), durability=word)
             self.models[name] = Model()
 
     @rule()

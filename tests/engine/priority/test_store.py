@@ -128,23 +128,27 @@ def test_limits_are_kept(max_size, max_message_size):
         store.create_queue("q", max_size=max_size, max_message_size=max_message_size)
     with opened(fs) as store:
         info = store.info(store.queue("q"))
-        assert (info.max_size, info.max_message_size, info.key_range) == (max_size, max_message_size, None)
+        assert (info.max_size, info.max_message_size, info.priority_range) == (
+            max_size,
+            max_message_size,
+            None,
+        )
     assert stored(fs)["q"] == oracle.Queue(1, 0, max_size, max_message_size)
 
 
 @pytest.mark.parametrize("implementation, code", [("H4", 1), ("QA", 2)])
-@pytest.mark.parametrize("key_range", RANGES[1:])
-def test_implementations_and_ranges_are_kept(implementation, code, key_range):
+@pytest.mark.parametrize("priority_range", RANGES[1:])
+def test_implementations_and_ranges_are_kept(implementation, code, priority_range):
     fs = disk()
     with opened(fs) as store:
-        store.create_queue("q", implementation=implementation, key_range=key_range)
-        store.put_many(store.queue("q"), [b"last", b"first"], [key_range[1], key_range[0]])
+        store.create_queue("q", implementation=implementation, priority_range=priority_range)
+        store.put_many(store.queue("q"), [b"last", b"first"], [priority_range[1], priority_range[0]])
         assert store.snapshot()
     with opened(fs) as store:
         info = store.info(store.queue("q"))
-        assert (info.implementation, info.key_range) == (implementation, key_range)
+        assert (info.implementation, info.priority_range) == (implementation, priority_range)
         payloads = [payload for _, _, payload in drain(store, "q")]
-        assert payloads[0] == (b"first" if key_range[0] < key_range[1] else b"last")
+        assert payloads[0] == (b"first" if priority_range[0] < priority_range[1] else b"last")
     assert stored(fs)["q"].code == code
 
 
@@ -155,9 +159,9 @@ def test_implementations_and_ranges_are_kept(implementation, code, key_range):
         {"max_size": 2**31},
         {"max_message_size": -1},
         {"max_message_size": 2**31},
-        {"key_range": (1, 0)},
-        {"key_range": (0, 2**63)},
-        {"key_range": (-(2**63) - 1, 0)},
+        {"priority_range": (1, 0)},
+        {"priority_range": (0, 2**63)},
+        {"priority_range": (-(2**63) - 1, 0)},
         {"implementation": "QA"},
         {"implementation": "H5"},
     ],
@@ -174,7 +178,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(wrong: dict[str, A
 
 def test_queues_are_told_apart():
     with opened(disk()) as store:
-        store.create_queue("b", implementation="QA", key_range=(0, 5), max_size=9)
+        store.create_queue("b", implementation="QA", priority_range=(0, 5), max_size=9)
         store.create_queue("a")
         store.put_many(store.queue("b"), [b"four", b"more"], 3)
         store.get(store.queue("b"))
@@ -189,7 +193,7 @@ def test_queues_are_told_apart():
             last_id=2,
             max_size=9,
             max_message_size=None,
-            key_range=(0, 5),
+            priority_range=(0, 5),
         )
         assert drain(store, "a") == drain(store) == []
 
@@ -246,7 +250,7 @@ def test_messages_come_out_by_priority_and_then_in_turn_also_after_a_restart(imp
     bodies = [b"%d" % number for number in range(1, count + 1)]
     expected = sorted(zip(keys, range(1, count + 1), bodies, strict=True))
     with opened(fs) as store:
-        queue = store.create_queue("q", implementation=implementation, key_range=(-3, 3))
+        queue = store.create_queue("q", implementation=implementation, priority_range=(-3, 3))
         assert store.put_many(queue, bodies, keys) == range(1, count + 1)
         half = store.get_many(queue, count // 2)
         assert [(r.priority, r.id, r.body) for r in half] == expected[: count // 2]
@@ -339,7 +343,7 @@ def test_what_is_in_hand_counts():
 
 def test_a_batch_that_does_not_fit_is_refused_as_a_whole():
     with opened(disk()) as store:
-        queue = store.create_queue("q", max_size=3, key_range=(0, 9), max_message_size=2)
+        queue = store.create_queue("q", max_size=3, priority_range=(0, 9), max_message_size=2)
         batches: list[tuple[list[bytes], int | list[int], type[Exception]]] = [
             ([b""] * 4, 0, FullError),
             ([b""] * 3, [0, 10, 0], PriorityRangeError),
@@ -360,7 +364,7 @@ def test_a_batch_that_does_not_fit_is_refused_as_a_whole():
 )
 def test_priorities_are_inside_the_range_ends_included(key, is_in):
     with opened(disk()) as store:
-        queue = store.create_queue("q", key_range=(-5, 4))
+        queue = store.create_queue("q", priority_range=(-5, 4))
         if is_in:
             assert store.put(queue, b"", key) == 1
         else:
