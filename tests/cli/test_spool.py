@@ -372,10 +372,10 @@ def test_dead_letters_for_programs(run, path):
     assert json.loads(done.out) == {
         "id": "a-1",
         "reason": "HTTP 413",
-        "time": "2013-07-04T10:00:00.000000001Z",
+        "timestamp": "2013-07-04T10:00:00.000000001Z",
         "attempts": 2,
         "size": 6,
-        "data": base64.b64encode(letter.body).decode(),
+        "body": base64.b64encode(letter.body).decode(),
     }
 
 

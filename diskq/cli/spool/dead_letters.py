@@ -42,10 +42,10 @@ def _as_json(dead_letter: DeadLetter) -> str:
     facts = {
         "id": dead_letter.id,
         "reason": dead_letter.reason,
-        "time": show_moment(dead_letter.time),
+        "timestamp": show_moment(dead_letter.timestamp_ns),
         "attempts": dead_letter.attempts,
         "size": len(dead_letter.body),
-        "data": base64.b64encode(dead_letter.body).decode(),
+        "body": base64.b64encode(dead_letter.body).decode(),
     }
     return json.dumps(facts, separators=(",", ":"))
 
@@ -53,7 +53,7 @@ def _as_json(dead_letter: DeadLetter) -> str:
 def _row(dead_letter: DeadLetter) -> tuple[str, ...]:
     return (
         printable(dead_letter.id.encode()),
-        show_moment(dead_letter.time),
+        show_moment(dead_letter.timestamp_ns),
         str(dead_letter.attempts),
         units.show_size(len(dead_letter.body)),
         printable(dead_letter.reason.encode()),

@@ -87,13 +87,13 @@ EXAMPLES_DEAD = """
 
 ABOUT_LIST = """
 Show the dead letters, or those with some ids, in the order in which they were given up. The table has only
-the start of each message; in the JSON, one line per letter, `data` is the whole message in base64.
+the start of each message; in the JSON, one line per letter, `body` is the whole message in base64.
 """
 
 EXAMPLES_LIST = """
   diskq spool dead list spool/metrics
   diskq spool dead list spool/metrics --json | jq -r .reason | sort | uniq -c
-  diskq spool dead list spool/metrics 75086135dfe511b4:0:8 --json | jq -r .data | base64 -d
+  diskq spool dead list spool/metrics 75086135dfe511b4:0:8 --json | jq -r .body | base64 -d
 """
 
 ABOUT_REPLAY = """

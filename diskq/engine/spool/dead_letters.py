@@ -43,7 +43,7 @@ class DeadLetter:
     id: str
     """The message's id, as in `Batch.ids`."""
     reason: str
-    time: int
+    timestamp_ns: int
     """When it was given up, in nanoseconds since the Unix epoch."""
     attempts: int
     """How often its delivery was tried."""
@@ -54,7 +54,7 @@ class DeadLetter:
             "version": VERSION,
             "id": self.id,
             "reason": self.reason[:_LONGEST_REASON],
-            "time": self.time,
+            "time": self.timestamp_ns,
             "attempts": self.attempts,
         }
         return json.dumps(head, ensure_ascii=True).encode() + b"\n" + self.body
@@ -181,7 +181,7 @@ class DeadLetters(Closing):
 
 def _age(letter: DeadLetter) -> tuple[int, ...]:
     """Return a sort key: older ones first; of those given up together, in the order of the spool."""
-    return (letter.time, *(int(part) for part in letter.id.split(":") if part.isdecimal()))
+    return (letter.timestamp_ns, *(int(part) for part in letter.id.split(":") if part.isdecimal()))
 
 
 def _in_order(dead_letters: Iterable[DeadLetter]) -> DeadLetterList:

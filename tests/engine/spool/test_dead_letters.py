@@ -19,7 +19,7 @@ def letter(number: int, **changes: object) -> DeadLetter:
     values: dict[str, object] = {
         "id": f"epoch:0:{number * 10}",
         "reason": "HTTP 400",
-        "time": 1_000 + number,
+        "timestamp_ns": 1_000 + number,
         "attempts": 3,
         "body": b"message %d\nof two lines" % number,
     }
@@ -67,7 +67,7 @@ def test_dead_letters_are_durable_when_they_were_added(disk):
 def test_a_dead_letter_that_was_written_twice_is_listed_once(disk):
     with opened(disk) as letters:
         letters._add([letter(1), letter(3)])
-        letters._add([letter(1, time=5_000, attempts=4), letter(2)])
+        letters._add([letter(1, timestamp_ns=5_000, attempts=4), letter(2)])
         assert letters.list() == [letter(1), letter(2), letter(3)]
         assert letters.purge([letter(3).id]) == 1
         assert letters.list() == [letter(1), letter(2)]
@@ -92,7 +92,7 @@ def test_dead_letters_are_removed_from_anywhere_and_the_others_stay_in_order(dis
 def test_more_dead_letters_than_one_read_returns(disk):
     with opened(disk) as letters:
         letters._add(map(letter, range(2_500)))
-        assert [found.time for found in letters.list()] == list(range(1_000, 3_500))
+        assert [found.timestamp_ns for found in letters.list()] == list(range(1_000, 3_500))
 
 
 def test_a_message_that_is_sent_again_is_at_the_tail_of_the_spool(disk):
