@@ -77,7 +77,7 @@ EXAMPLES = """
   diskq stream tail clicks -f                      print the last messages, then new ones
   diskq priority send jobs --priority 5 'hello'    a message into the store of priority queues in 'jobs'
   diskq spool status spool/metrics --follow        what waits to be delivered, and its progress
-  diskq hub push journals/web --to localhost:7070 --client-id web1    copy a journal to another machine
+  diskq hub push journals/web --address localhost:7070 --client-id web1    copy a journal to another machine
   diskq pipeline archive clicks /data/clicks       a stream into Parquet files, with Spark
   diskq info data clicks                           what is there: size, age, open in which process
   diskq verify data clicks spool/metrics           check every file, of any kind

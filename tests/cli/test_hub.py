@@ -43,13 +43,13 @@ def journal(tmp_path: Path) -> Path:
 def test_a_journal_is_pushed_and_shown(tmp_path, journal, run):
     root = tmp_path / "root"
     with served(root) as (address, process):
-        done = run("hub", "push", journal, "--to", address, "--client-id", "web1", "--batch", 30)
+        done = run("hub", "push", journal, "--address", address, "--client-id", "web1", "--batch", 30)
         assert done.code == 0
         assert done.notes[-1].startswith("diskq: 100 messages copied")
         assert "the hub expects 100, 0 to go" in done.notes[-1]
-        shown = run("hub", "status", "--at", address)
+        shown = run("hub", "status", "--address", address)
         assert shown.out.split()[5:] == [b"web1", b"web", b"0", b"100", b"4.8", b"KiB"]
-        told = json.loads(run("hub", "status", "--at", address, "--json").out)
+        told = json.loads(run("hub", "status", "--address", address, "--json").out)
         assert (told["journals"][0]["next"], told["statistics"]["accepted"]) == (100, 100)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 130
@@ -63,7 +63,17 @@ def test_a_journal_is_pushed_and_shown(tmp_path, journal, run):
 def test_push_follows_until_it_is_interrupted(tmp_path, journal):
     root = tmp_path / "root"
     with served(root) as (address, _):
-        command = [PROGRAM, "hub", "push", str(journal), "--to", address, "--client-id", "web1", "--follow"]
+        command = [
+            PROGRAM,
+            "hub",
+            "push",
+            str(journal),
+            "--address",
+            address,
+            "--client-id",
+            "web1",
+            "--follow",
+        ]
         with subprocess.Popen([*command, "--journal", "log"], stderr=subprocess.PIPE, text=True) as push:
             copy = root / "web1.log"
             until(lambda: copy.exists() and bytes_of(copy) == bytes_of(journal))
@@ -81,7 +91,7 @@ def test_push_follows_until_it_is_interrupted(tmp_path, journal):
 def test_a_token_is_asked_for(tmp_path, journal, run):
     (tmp_path / "tokens").write_text(f"{TOKEN} web1\n")
     with served(tmp_path / "root", "--token-file", tmp_path / "tokens") as (address, _):
-        push = ["hub", "push", journal, "--to", address, "--client-id"]
+        push = ["hub", "push", journal, "--address", address, "--client-id"]
         refused = run(*push, "web1")
         assert refused.code == 1
         assert "no token that this hub knows" in refused.notes[-1]
@@ -97,11 +107,11 @@ def test_a_token_is_asked_for(tmp_path, journal, run):
         (["serve", "root", "--tls-key", "k"], 2, "go together"),
         (["serve", "root", "--tls-client-ca", "c"], 2, "needs --tls-certificate"),
         (["serve", "root", "--token-file", "none"], 1, "No such file"),
-        (["push", "web", "--to", "example.org:1", "--client-id", "a"], 1, "give --tls, or --insecure"),
-        (["push", "web", "--to", "localhost:1", "--client-id", "a.b"], 1, "a client id is"),
-        (["push", "none", "--to", "localhost:1"], 2, "--client-id"),
-        (["status", "--at", "localhost:1", "--tls-key", "k"], 1, "go together"),
-        (["status", "--at", "localhost:1"], 1, "hub localhost:1"),
+        (["push", "web", "--address", "example.org:1", "--client-id", "a"], 1, "give --tls, or --insecure"),
+        (["push", "web", "--address", "localhost:1", "--client-id", "a.b"], 1, "a client id is"),
+        (["push", "none", "--address", "localhost:1"], 2, "--client-id"),
+        (["status", "--address", "localhost:1", "--tls-key", "k"], 1, "go together"),
+        (["status", "--address", "localhost:1"], 1, "hub localhost:1"),
     ],
 )
 def test_what_makes_no_sense_is_reported(run, words, code, why):
@@ -120,7 +130,8 @@ def test_help_teaches(run, verb):
 def test_without_grpcio_it_says_what_is_missing(tmp_path):
     # Found before any other, it cannot be imported.
     (tmp_path / "grpc.py").write_text("raise ModuleNotFoundError(\"No module named 'grpc'\", name='grpc')\n")
-    code = "import sys; from diskq.cli import main; sys.exit(main(['hub', 'status', '--at', 'localhost:1']))"
+    words = ["hub", "status", "--address", "localhost:1"]
+    code = f"import sys; from diskq.cli import main; sys.exit(main({words}))"
     path = f"{tmp_path}:{Path(__file__).parents[2]}"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False

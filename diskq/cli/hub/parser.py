@@ -17,8 +17,8 @@ Needs `{install_command("hub")}`. A hub that others can reach needs TLS, and tok
 
 EXAMPLES = """
   diskq hub serve /srv/journals --listen localhost:7070
-  diskq hub push journals/web --to localhost:7070 --client-id web1 --follow
-  diskq hub status --at localhost:7070
+  diskq hub push journals/web --address localhost:7070 --client-id web1 --follow
+  diskq hub status --address localhost:7070
 """
 
 ABOUT_SERVE = """
@@ -45,8 +45,8 @@ It stops at what cannot be copied: messages that were removed before the hub had
 """
 
 EXAMPLES_PUSH = """
-  diskq hub push journals/web --to localhost:7070 --client-id web1
-  diskq hub push journals/web --to hub:7070 --client-id web1 --follow --tls --tls-ca ca.pem --token-file token
+  diskq hub push journals/web --address localhost:7070 --client-id web1
+  diskq hub push journals/web --address hub:7070 --client-id web1 --follow --tls --token-file token
 """
 
 ABOUT_STATUS = """
@@ -54,8 +54,8 @@ Show the journals of a hub, with the offset that it expects next of each, and it
 """
 
 EXAMPLES_STATUS = """
-  diskq hub status --at localhost:7070
-  diskq hub status --at localhost:7070 --json | jq '.journals[] | select(.client == "web1")'
+  diskq hub status --address localhost:7070
+  diskq hub status --address localhost:7070 --json | jq '.journals[] | select(.client == "web1")'
 """
 
 
@@ -103,7 +103,7 @@ def add_parser(nouns: Commands) -> None:
 
     push = add_command(verbs, "push", "copy a journal into a hub", ABOUT_PUSH, EXAMPLES_PUSH)
     push.add_path("journal", "DIR")
-    _add_connection(push, "--to")
+    _add_connection(push)
     push.add_argument(
         "--client-id", required=True, metavar="ID", help="the id of this client: letters, digits and _ : # -"
     )
@@ -118,13 +118,13 @@ def add_parser(nouns: Commands) -> None:
     push.set_defaults(run=hub_verbs.push)
 
     status = add_command(verbs, "status", "show the journals of a hub", ABOUT_STATUS, EXAMPLES_STATUS)
-    _add_connection(status, "--at")
+    _add_connection(status)
     status.add_json()
     status.set_defaults(run=hub_verbs.status, client_id="status")
 
 
-def _add_connection(parser: CommandParser, name: str) -> None:
-    parser.add_argument(name, dest="address", required=True, metavar="ADDRESS", help="host:port or unix:PATH")
+def _add_connection(parser: CommandParser) -> None:
+    parser.add_argument("--address", required=True, metavar="ADDRESS", help="host:port or unix:PATH")
     parser.add_flag("--tls", help="use TLS (default: without, on this machine only)")
     parser.add_argument(
         "--tls-ca", metavar="FILE", help="the authority of the hub's certificate, PEM (default: public ones)"
