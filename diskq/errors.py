@@ -108,7 +108,7 @@ class NotFoundError(DiskqError, LookupError):
     """There is no such store, or no such part of it: a queue of a priority store, a partition of a stream.
 
     `kind` says what is missing, as in the message: "queue", "stream", "partition", "journal", "spool",
-    "priority store", "priority queue". `path` is where it was looked for.
+    "priority store", "priority queue", "hub". `path` is where it was looked for.
     """
 
     def __init__(self, kind: str, path: str, reason: str = "") -> None:

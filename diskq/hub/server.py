@@ -16,6 +16,7 @@ import trio
 
 from diskq.channels.core.closing import in_a_thread
 from diskq.channels.core.opening import Opening
+from diskq.errors import NotFoundError
 from diskq.hub.access import Tls, Tokens, is_loopback
 from diskq.hub.service import Patience, handlers
 from diskq.hub.store import HubJournal, HubStatistics, HubStore
@@ -108,16 +109,17 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
     """Receive journals over the network: an async context manager that gives a `Hub`, which listens
     meanwhile.
 
-    `root` is the directory of the journals, made if it is missing. `listen` is `host:port` (port 0: any free
-    port, see `Hub.port`) or `unix:PATH`. `tokens` are the accepted tokens: each may write for its clients.
+    `root` is the directory of the journals, made if it is missing (`create=False`: that is a NotFoundError).
+    `listen` is `host:port` (port 0: any free port, see `Hub.port`) or `unix:PATH`. `tokens` are the accepted
+    tokens: each may write for its clients.
 
     If other machines can reach the address, the hub needs `tls`, and `tokens` or a `ca` that signs clients'
     certificates; `insecure=True` lifts that, for a network that no one else uses. Options may be given as a
     `HubOptions`, or one by one: `quota=10 * GIB`.
 
     Leaving the block accepts no new requests, waits up to `stop_timeout` for those under way, and closes the
-    journals, also when the block was cancelled. Entering it raises ValueError, and OSError if the address
-    cannot be used.
+    journals, also when the block was cancelled. Entering it raises ValueError, NotFoundError, and OSError if
+    the address cannot be used.
 
     Options (`HubOptions`). Sizes in bytes, durations in seconds.
 
@@ -156,6 +158,7 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
         tls: Tls | None = None,
         tokens: Tokens | None = None,
         insecure: bool = False,
+        create: bool = True,
         options: HubOptions | None = None,
         fs: FileSystem | None = None,
         **changes: Unpack[HubKeywords],
@@ -164,6 +167,7 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
         self._listen = listen
         self._tls = tls
         self._tokens = tokens
+        self._create = create
         self._options = chosen_options(open_hub, options, HubOptions, changes)
         self._fs = fs or OsFileSystem()
         if tls is not None and tls.certificate is None:
@@ -180,6 +184,8 @@ class open_hub(Opening[Hub]):  # noqa: N801 (it is used as a function)
 
     def _start(self) -> tuple[_Running, Hub]:
         options = self._options
+        if not self._create and self._fs.size_of(self._root) is None:
+            raise NotFoundError("hub", self._root)
         make_directories(self._fs, self._root)
         store = HubStore(self._root, options, self._fs)
         patience = Patience(options.request_timeout, self._fs.monotonic)

@@ -14,7 +14,7 @@ import grpc
 import pytest
 import trio
 
-from diskq.errors import HubError
+from diskq.errors import HubError, NotFoundError
 from diskq.hub import HubClient, HubJournal, Range, Tokens, open_hub
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import FaultFS
@@ -31,6 +31,17 @@ async def test_messages_come_back_as_they_were_put(tmp_path):
         async with HubClient(hub.address, "web2") as other:
             assert await other.get("log", 14, client_id="web1") == messages(14, 15)
     assert bytes_of(tmp_path / "root" / "web1.log") == records(messages(0, 15))
+
+
+async def test_a_hub_that_is_not_there_is_made_only_where_it_may_be(tmp_path):
+    with pytest.raises(NotFoundError, match="there is no hub here"):
+        async with open_hub(tmp_path / "root", create=False):
+            pass
+    assert not (tmp_path / "root").exists()
+    async with open_hub(tmp_path / "root"):
+        pass
+    async with open_hub(tmp_path / "root", create=False):
+        pass
 
 
 async def test_a_gap_tells_what_is_expected(tmp_path):

@@ -274,8 +274,8 @@ class open_shards(Opening[JournalShardWriter]):  # noqa: N801 (it is used as a f
 
     An async context manager that gives a `JournalShardWriter`. `prefix` consists of letters, digits, _ and -;
     `bits` is 0 to 10. `hash` returns a key's number, whose lowest bits are its shard; the default is 32-bit
-    FNV-1a with its halves xored. At most `max_open` journals are open at once. The options apply to each
-    journal.
+    FNV-1a with its halves xored. At most `max_open` journals are open at once. A journal that does not exist
+    is made (`create=False`: its first message raises NotFoundError). The options apply to each journal.
 
     Raises ShardNameError, TypeError, ValueError. Leaving the block syncs and closes all journals, also when
     it was cancelled, and raises the errors of that; an exception of the block itself is raised instead.
@@ -316,6 +316,7 @@ class open_shards(Opening[JournalShardWriter]):  # noqa: N801 (it is used as a f
         *,
         hash: Callable[[bytes], int] = key_hash,
         max_open: int = 64,
+        create: bool = True,
         wait: float = 0.0,
         options: JournalOptions | None = None,
         fs: FileSystem | None = None,
@@ -327,7 +328,7 @@ class open_shards(Opening[JournalShardWriter]):  # noqa: N801 (it is used as a f
         self._hash = check_plain("hash", hash)
         self._max_open = max_open
         checked = chosen_options(open_shards, options, JournalOptions, changes)
-        self._opened = partial(open_journal, options=checked, fs=fs, wait=checked_wait(wait))
+        self._opened = partial(open_journal, create=create, options=checked, fs=fs, wait=checked_wait(wait))
 
     async def _open(self) -> tuple[ShardLoop, JournalShardWriter]:
         loop = ShardLoop(self._shards, self._opened)

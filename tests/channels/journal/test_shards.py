@@ -15,7 +15,7 @@ from diskq.channels.journal.shard_scanner import open_shard_scanner
 from diskq.channels.journal.shard_writer import open_shards
 from diskq.channels.journal.writer import open_journal
 from diskq.engine.journal.shards import ShardSet, key_hash
-from diskq.errors import LockedError, ShardNameError
+from diskq.errors import LockedError, NotFoundError, ShardNameError
 from diskq.storage.fs import OsFileSystem
 from tests.channels.journal_rig import elsewhere, filled, rest
 from tests.channels.rig import DIRECTORY, Tasks, blocked, fault_disk
@@ -51,6 +51,16 @@ async def test_what_sej_has_sharded_lies_where_we_would_put_it(tmp_path):
 
 
 # --- writing ----------------------------------------------------------------------------------
+
+
+async def test_a_shard_that_is_not_there_is_made_only_where_it_may_be(tmp_path):
+    async with open_shards(tmp_path, "web", 1) as shards:
+        made = (await shards.send(b"made", "a")).partition
+    other = next(key for key in map(str, range(99)) if shards.shard_of(key) != made)
+    async with open_shards(tmp_path, "web", 1, create=False) as shards:
+        await shards.send(b"there", "a")
+        with pytest.raises(NotFoundError):
+            await shards.send(b"not there", other)
 
 
 async def test_each_key_has_its_journal_and_its_order(tmp_path):
