@@ -136,15 +136,15 @@ class HubClient:
         return None if there is None else there.next
 
     async def put_columns(
-        self, journal: str, columns: JournalColumns | None, *, begin: int | None = None
+        self, journal: str, columns: JournalColumns | None, *, first_offset: int | None = None
     ) -> Range | None:
         """Do as `put`, with messages in a journal reader's columns. Returns the range that the hub has then.
 
-        `begin` is the first offset of a journal that the hub does not have yet (only diskq's hub supports
+        `first_offset` is that of a journal that the hub does not have yet (only diskq's hub supports
         it). If `columns` is None nothing is put, and only the range is returned. `Cancelled` as in `put`.
         """
         request = hubwire.put_request(self._client, _name(journal), columns)
-        more: Metadata = () if begin is None else ((BEGIN, str(begin)),)
+        more: Metadata = () if first_offset is None else ((BEGIN, str(first_offset)),)
         _, there = await self._call(self._put, request, more)
         return there
 

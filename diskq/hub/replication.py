@@ -148,7 +148,7 @@ class _Copy:
 
     async def put(self, columns: JournalColumns | None, begin: int | None = None) -> Range | None:
         """Put messages, and return the range that the hub has then. Raises HubError that is not temporary."""
-        there = await self.again(lambda: self.client.put_columns(self.journal, columns, begin=begin))
+        there = await self.again(lambda: self.client.put_columns(self.journal, columns, first_offset=begin))
         if columns is not None:
             self._count(columns, there)
         return there

@@ -247,7 +247,7 @@ async def test_a_journal_that_would_begin_too_far_on_is_refused(tmp_path):
     async with open_hub(tmp_path) as hub, HubClient(hub.address, "web1") as client:
         for begin in (2**62, 2**63 - 1):
             with pytest.raises(HubError, match=r"diskq-begin is an offset below 2\^62") as refusal:
-                await client.put_columns("log", None, begin=begin)
+                await client.put_columns("log", None, first_offset=begin)
             assert refusal.value.code == "INVALID_ARGUMENT"
         assert await client.put("log", messages(0, 3)) == 3
 

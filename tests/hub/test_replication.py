@@ -117,8 +117,8 @@ async def test_a_gap_sends_it_back_to_what_the_hub_expects(source, copy, monkeyp
     real = HubClient.put_columns
     asked = []
 
-    async def too_far(self, journal, columns, *, begin=None):
-        there = await real(self, journal, columns, begin=begin)
+    async def too_far(self, journal, columns, *, first_offset=None):
+        there = await real(self, journal, columns, first_offset=first_offset)
         asked.append(columns)
         return Range(0, 60) if len(asked) == 1 else there  # as if the hub had forgotten some
 
@@ -244,10 +244,10 @@ async def test_what_the_hub_has_not_stays_in_the_queue(tmp_path, copy):
 async def test_two_copies_into_one_journal_raise(tmp_path, copy, monkeypatch):
     real = HubClient.put_columns
 
-    async def just_behind_another(self, journal, columns, *, begin=None):
+    async def just_behind_another(self, journal, columns, *, first_offset=None):
         if columns is not None:
             await self._call(self._put, put_request(messages(0, 2)))
-        return await real(self, journal, columns, begin=begin)
+        return await real(self, journal, columns, first_offset=first_offset)
 
     monkeypatch.setattr(HubClient, "put_columns", just_behind_another)
     async with (
