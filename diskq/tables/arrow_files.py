@@ -3,15 +3,16 @@
 # complete.
 #
 # A put of an object store shows nothing before its end. Other file systems show a file while it grows: there
-# it is put under a private name, and moved. Neither has locks: updaters that meet put the same messages under
-# the same names.
+# it is put under a private name, and moved. Neither has locks of its own: who changes a table says so by an
+# object (arrow_lock.py), which is renewed whenever a file is used. Updaters that meet nevertheless put the
+# same messages under the same names.
 
 from __future__ import annotations
 
 import errno
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from diskq.storage.fs import FileSystem, base_name, directory_of, join
+from diskq.tables.arrow_lock import ArrowLock
 
 __all__ = ["ArrowFiles", "located"]
 
@@ -43,6 +45,7 @@ class ArrowFiles:
         self._numbers = itertools.count(1)
         self._opened: dict[int, Any] = {}
         self._staged: dict[str, Any] = {}  # by path: complete, or being written, and not put yet
+        self._lock: ArrowLock | None = None
 
     def uri(self, path: str) -> str | None:
         """Return the path as Spark names it; None if that is unknown."""
@@ -51,9 +54,35 @@ class ArrowFiles:
             return f"{scheme}://{path}"
         return f"file://{path}" if self.arrow.type_name == "local" else None
 
+    @contextmanager
+    def locked(self, directory: str, guarded: str) -> Iterator[None]:
+        """Hold the lock in `directory` for a `with` block. Raises LockedError, naming `guarded`; OSError."""
+        with _errors():
+            if not self._is_object_store:
+                self.arrow.create_dir(directory, recursive=True)
+            lock = ArrowLock(self.arrow, self._local, directory, guarded, self._put)
+        self._lock = lock
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):
+                lock.release()
+            raise
+        else:
+            with _errors():
+                lock.release()
+        finally:
+            self._lock = None
+
+    def _renew(self) -> None:
+        if self._lock is not None:
+            with _errors():
+                self._lock.renew()
+
     # --- files ------------------------------------------------------------------------------------
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
+        self._renew()
         if write:
             file = self._staged[path] = TemporaryFile()  # noqa: SIM115 - until it is put, or removed
         else:
@@ -69,6 +98,7 @@ class ArrowFiles:
             file.close()
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
+        self._renew()
         file = self._opened[handle]
         with _errors():
             file.seek(offset)
@@ -76,6 +106,7 @@ class ArrowFiles:
         return data
 
     def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        self._renew()
         file = self._opened[handle]
         file.seek(offset)
         written: int = file.write(data)
@@ -96,6 +127,7 @@ class ArrowFiles:
 
     def rename(self, source: str, target: str) -> None:
         """Put the file that was written as `source` under the name `target`."""
+        self._renew()
         file = self._staged.pop(source)
         with file, _errors():
             if self._is_object_store:
@@ -113,6 +145,7 @@ class ArrowFiles:
             with self.arrow.open_output_stream(path) as out:
                 while chunk := file.read(_CHUNK):
                     out.write(chunk)
+                    self._renew()
         finally:
             # A stream of pyarrow's is completed also when it is left by an error. What another updater has
             # put there is whole, and stays.
@@ -128,6 +161,7 @@ class ArrowFiles:
             return
         if path.endswith(_STAGED):
             raise FileNotFoundError(errno.ENOENT, "it was put, or removed", path)
+        self._renew()
         with _errors():
             self.arrow.delete_file(path)
 

@@ -30,11 +30,12 @@ def full_disk_reported(table: TableState) -> Iterator[None]:
 
 @contextmanager
 def locked(table: TableState) -> Iterator[None]:
-    """Hold the table's lock for a `with` block, unless there are none. Raises LockedError, OSError."""
-    if table.remote is not None:
-        yield
-        return
+    """Hold the table's lock for a `with` block. Raises LockedError, OSError."""
     fs, names = table.fs, table.names
+    if table.remote is not None:
+        with table.remote.locked(names.private, names.directory):
+            yield
+        return
     with full_disk_reported(table):
         make_directories(fs, names.private)
         lock = Lock(fs, names.lock, names.directory)

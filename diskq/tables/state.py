@@ -32,7 +32,7 @@ class TableState:
     is_kept: bool = False
     """True if the names of all files are known to be durable."""
     remote: ArrowFiles | None = None
-    """`fs`, if it is of pyarrow's: it has no locks, and directories are made by a put."""
+    """`fs`, if it is of pyarrow's: it has locks of another kind, and directories are made by a put."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -250,8 +250,8 @@ def open_table(
     gone.
 
     `into` may be where pyarrow puts files: `s3://bucket/lake`, `gs://`, `hdfs://`; or a path in `filesystem`,
-    a file system of `pyarrow.fs` or fsspec. There a file appears whole, by a put or a move, and nothing is
-    locked: updaters that meet put the same messages under the same names; compact with one of them.
+    a file system of `pyarrow.fs` or fsspec. There a file appears whole, by a put or a move. The lock is an
+    object there, which counts for 60 s after the end of an updater that was killed.
 
     Raises TypeError, ValueError; OSError if pyarrow does not know what `into` names.
 

@@ -1,5 +1,5 @@
 # Tables where pyarrow.fs puts files. Law: as on a disk, a list of the names is an exact table, whatever
-# fails, and whoever else puts files there.
+# fails, and whoever else puts files there; and one updater at a time changes it.
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.dataset
 import pyarrow.fs as pafs
 import pytest
 
-from diskq.errors import CorruptionError
+from diskq.errors import CorruptionError, LockedError
 from diskq.options import TableOptions
 from diskq.tables import arrow_files
 from diskq.tables.reading import read_arrow
@@ -22,12 +22,16 @@ MOCK = pafs._MockFileSystem
 
 
 class Handler(pafs.FSSpecHandler):  # type: ignore[misc]
-    """A handler written in Python, as that of fsspec, above another file system. `broken` puts fail then."""
+    """A handler written in Python, as that of fsspec, above another file system.
+
+    Puts under names that end with `fails` fail, each after a number of bytes of `broken`.
+    """
 
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
         self.inner = inner
         self.broken: list[int] = []
+        self.fails = ".tmp"
 
     def get_type_name(self) -> str:
         return "handled"
@@ -52,7 +56,7 @@ class Handler(pafs.FSSpecHandler):  # type: ignore[misc]
 
     def open_output_stream(self, path: str, metadata: Any) -> Any:
         out = self.inner.open_output_stream(path)
-        if self.broken:
+        if self.broken and path.endswith(self.fails):
             out.write(b"x" * self.broken.pop())
             out.close()
             raise OSError("the network is down")
@@ -69,9 +73,9 @@ def files(request, tmp_path, monkeypatch):
     if request.param == "object store":
         monkeypatch.setattr(arrow_files, "_OBJECT_STORES", ("mock",))
         made = MOCK()
-        for partition in range(2):  # it has directories, unlike an object store
-            for topic in ("clicks", "events"):
-                made.create_dir(f"lake/topic={topic}/partition={partition}")
+        for topic in ("clicks", "events"):  # it has directories, unlike an object store
+            for directory in ("partition=0", "partition=1", ".diskq"):
+                made.create_dir(f"lake/topic={topic}/{directory}")
         return made
     return MOCK()
 
@@ -115,11 +119,127 @@ def test_a_second_update_puts_nothing_and_a_later_one_goes_on(fs, files):
     assert read(fs, table=table(fs, files)) == in_log(fs)
 
 
-def test_updaters_that_meet_put_the_same_files(fs, files):
+# --- one updater at a time ------------------------------------------------------------------------
+
+LOCKS = "lake/topic=clicks/.diskq"
+
+
+def put(files: Any, path: str, content: bytes) -> None:
+    files.create_dir(path.rpartition("/")[0], recursive=True)
+    with files.open_output_stream(path) as out:
+        out.write(content)
+
+
+def locks(files: Any) -> list[str]:
+    found = files.get_file_info(pafs.FileSelector(LOCKS, allow_not_found=True))
+    return [info.path for info in found]
+
+
+def test_a_second_updater_changes_nothing(fs, files):
     other = table(fs, files)
-    table(fs, files).update(each=lambda _: other.update())
+    seen = []
+
+    def meet(_: Any) -> None:
+        before = names(files)
+        with pytest.raises(LockedError, match=r"topic=clicks is in use by process \d+ on crashfs since "):
+            other.update()
+        with pytest.raises(LockedError):
+            other.compact()
+        assert names(files) == before
+        seen.append(len(locks(files)))
+
+    table(fs, files).update(each=meet)
+    assert set(seen) == {1}
+    assert locks(files) == []
+    assert other.update().made == ()
+    assert other.compact().removed
+    assert read(fs, table=table(fs, files)) == in_log(fs)
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"pid": 7, "host": "web1", "since": 1, "renewed": %d}', b'{"pid": 7, "h']
+)
+def test_what_a_killed_updater_has_left_counts_for_a_minute(fs, files, content):
+    now = int(fs.wall_clock())
+    left = f"{LOCKS}/123.lock"
+    put(files, left, content % now if b"%" in content else content)
+    if b"%" not in content:  # it was killed while it put that: then the time of the put counts
+        put_at = files.get_file_info(left).mtime
+        fs.clock += put_at.timestamp() - now
+    for seconds in (0, 59):
+        fs.clock += seconds
+        with pytest.raises(LockedError, match=r"123\.lock"):
+            table(fs, files).update()
+        assert locks(files) == [left]
+    fs.clock += 2
+    assert table(fs, files).update().made
+    assert locks(files) == []
+
+
+def test_an_updater_knows_its_own_lock_however_the_path_is_written(tmp_path):
+    fs = CrashFS()
+    fill_stream(fs)
+    its = open_table(STREAM, f"{tmp_path}//lake/", filesystem=pafs.LocalFileSystem(), fs=fs)
+    assert its.update().made
+    assert its.update().made == ()
+
+
+def test_an_updater_that_works_long_renews_its_lock(fs, files):
+    other = table(fs, files)
+
+    def meet(_: Any) -> None:
+        fs.clock += 45
+        with pytest.raises(LockedError):
+            other.update()
+
+    made = table(fs, files).update(each=meet).made
+    assert len(made) * 45 > 200
+
+
+def test_an_updater_that_stood_still_and_was_taken_for_dead_stops(fs, files):
+    other = table(fs, files)
+    done: list[Any] = []
+
+    def meet(_: Any) -> None:
+        if not done:
+            fs.clock += 61
+            done.append(other.update())
+
+    with pytest.raises(LockedError, match="this one stood still for more than 60 s"):
+        table(fs, files).update(each=meet)
+    assert done[0].made
     assert read(fs, table=table(fs, files)) == in_log(fs)
     assert names(files) == sorted(file.path for file in other.files())
+
+
+def test_a_lock_that_is_released_while_it_is_read_is_none(fs):
+    handler = Handler(MOCK())
+    files = pafs.PyFileSystem(handler)
+    left = f"{LOCKS}/123.lock"
+    put(files, left, b"{}")
+    reading = handler.open_input_file
+
+    def gone_meanwhile(path: str) -> Any:
+        if path == left:
+            handler.delete_file(path)
+            raise OSError("GetObject: failed to flush response stream")
+        return reading(path)
+
+    handler.open_input_file = gone_meanwhile  # type: ignore[method-assign]
+    assert table(fs, files).update().made
+
+
+def test_a_lock_that_cannot_be_put_leaves_nothing(fs):
+    handler = Handler(MOCK())
+    handler.fails, handler.broken = ".lock", [5]
+    files = pafs.PyFileSystem(handler)
+    with pytest.raises(OSError, match="the network is down"):
+        table(fs, files).update()
+    assert locks(files) == []
+    assert table(fs, files).update().made
+
+
+# --- changes of a table ---------------------------------------------------------------------------
 
 
 def test_small_files_are_joined_there(fs, files):
