@@ -189,6 +189,7 @@ class LogOpening:
         self.state.is_due = False
         if was_old:
             self.lock.sign(can_wait=True)
+            writer.pending.files.append(self.lock.handle)  # what it said counts if this state is ever torn
         writer.catch_up_before(*kind.appends())
         kind.carry_out()
         writer.note()

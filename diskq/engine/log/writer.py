@@ -220,7 +220,7 @@ class LogWriter(Synced, Dropped):
         return state
 
     def sign(self) -> None:
-        """Plan the state, and sign the lock file; durable with the next sync. See `catch_up` for a full disk.
+        """Plan the state, durable with the next sync, and sign the lock file. See `catch_up` for a full disk.
 
         A lock file of an earlier version has what the state of this one will have: it is signed when that is
         durable.
@@ -228,7 +228,6 @@ class LogWriter(Synced, Dropped):
         self.state.sign()
         if not self.state.is_old:
             self.lock.sign(can_wait=True)
-            self.pending.files.append(self.lock.handle)
 
     def begin(self, metadata: Sequence[Replacement], *, can_wait: bool) -> None:
         """Make durable what the open has found, and `metadata`, whose last one says where recovery begins.

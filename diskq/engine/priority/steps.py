@@ -258,6 +258,7 @@ class PrioritySteps(DirectorySteps):
         state.is_due = False
         if was_old:
             lock.sign(can_wait=True)
+            writer.pending.files.append(lock.handle)  # what it said counts if this state is ever torn
         state.note_newest(-1, can_wait=True)  # from here on the point has it
         if writer.is_behind:
             writer.shut()
