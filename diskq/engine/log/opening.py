@@ -36,6 +36,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.log.entries import Displaced, Staging
 from diskq.storage.log.replay import Redone, RedoSource, not_displaced
 from diskq.storage.log_events import Log
+from diskq.storage.numbered_files import private_path
 from diskq.storage.repairs import Repair
 from diskq.storage.state import StoreState
 from diskq.storage.swap import finish_swap
@@ -156,7 +157,8 @@ class LogOpening:
         kind.prepare()
         self.lock = writer.hold(Lock(fs, files.lock, self._guarded, wait=writer.patience))
         writer.on_release(kind.abandon)
-        finish_swap(fs, self._root, files.swap)
+        if fs.size_of(private_path(self._root, files.swap)) is not None:
+            finish_swap(fs, self._root, files.swap)
         self.state = writer.use_state(StoreState(fs, files, files.state_temporary, lock=self.lock.found))
         left = kind.look(self)
         options: LoggedOptions = kind.options
@@ -210,4 +212,5 @@ class LogOpening:
     def _report(self, reported: Sequence[Repair] = ()) -> None:
         """Log the repairs that are not logged yet, but for those that the kind has `reported` itself."""
         repairs = self._kind.log.repairs
-        self._logged = self._topic.report_repairs(repairs, self._logged, reported=reported)
+        if len(repairs) > self._logged:
+            self._logged = self._topic.report_repairs(repairs, self._logged, reported=reported)

@@ -183,7 +183,8 @@ class QueueSteps(LogSteps):
         self._recovered = recovery, found
         if self._has_voided or (found.sizes and not found.is_ours):
             state.plan_foreign()
-        repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
+        if files.ack_logs():
+            repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
         self._sealed.find(found.sizes, found.write.file)
         opening.note_found(found.repairs, _count)
         lost = [repair for repair in writer.repairs if repair.kind is not RepairKind.UNSYNCED]

@@ -80,6 +80,16 @@ class StreamFiles:
             raise NotFoundError("stream", self.path, "there is no stream here")
         return _PARTITION.listed(self._fs, self.parts)
 
+    @property
+    def has_groups(self) -> bool:
+        """False if no group has ever read it."""
+        return self._fs.size_of(self.groups) is not None
+
+    @property
+    def has_transactions(self) -> bool:
+        """False if nothing is staged or committed here, as in most streams."""
+        return self._fs.size_of(self.staging) is not None or self._fs.size_of(self.intent) is not None
+
     def group(self, name: str) -> str:
         """Return the directory of a group's committed offsets."""
         return join(self.groups, name)

@@ -241,7 +241,7 @@ class _StreamJudge:
 
     def next_offset(self, given: int, promised: int, trust: Trust) -> int:
         found = self.found
-        if trust in (Trust.POWER_CUT, Trust.KILLED):
+        if trust in (Trust.POWER_CUT, Trust.KILLED) and self.files.stream.has_groups:
             # A group that has read messages that were never synced must not skip those that replace them.
             most = max(given, found.next_offset) + _MOST_READ
             given = max(given, furthest(self.fs, self.files.stream, self.files.index, most))

@@ -235,7 +235,7 @@ class StreamSteps(DirectorySteps):
         """Decide nothing."""
 
     def recover(self, opening: LogOpening) -> Sequence[Repair]:
-        self._intent = pending(self._fs, self.files)
+        self._intent = pending(self._fs, self.files) if self.files.has_transactions else None
         self._open_partitions(opening, self._intent)
         self._make_router()
         return ()
@@ -250,7 +250,7 @@ class StreamSteps(DirectorySteps):
             self.roll_forward(self._intent, is_new=False)
             self._retire(self.settings.partitions)
             self._intent = None
-        else:
+        elif self.files.has_transactions:
             forget_finished(self._fs, self.files)
         if self._ages is not None:
             self._ages.resume(self._found_ages(), self.log.clock())
