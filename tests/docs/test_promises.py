@@ -11,8 +11,8 @@ import trio
 
 import diskq
 from diskq._native.queue import codec as queue_codec
+from diskq.engine.log.sync import SyncPolicy
 from diskq.storage.fs import OsFileSystem
-from diskq.storage.sync_times import SyncPolicy
 from tests.engine.queues import (
     ROOT,
     bodies,

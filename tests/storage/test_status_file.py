@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from diskq.engine.log.sync import DurationCounter
 from diskq.storage.status_file import DiskBound, StatusBoard, StatusNote, read_status
-from diskq.storage.sync_times import DurationCounter
 from diskq.testing import FaultFS
 from tests.clock import Clock
 

@@ -20,12 +20,11 @@ import outcome
 
 from diskq._native.core.sync_queue import SyncQueue
 from diskq.channels.core.event_loops.seam import EventLoop, running_event_loop
-from diskq.engine.log.sync import Sync
+from diskq.engine.log.sync import DurationCounter, Sync
 from diskq.storage.barrier import Barrier
 from diskq.storage.forks import notify_on_fork
 from diskq.storage.fs import FileSystem, syncs_natively
 from diskq.storage.status_file import DiskBound, StatusBoard
-from diskq.storage.sync_times import DurationCounter
 
 __all__ = ["MOST_THREADS", "Executed", "SyncExecutor", "SyncPool", "Work"]
 

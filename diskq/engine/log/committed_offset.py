@@ -46,7 +46,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from diskq.engine.log.sync import Sync, Synced
+from diskq.engine.log.sync import Sync, Synced, SyncPolicy
 from diskq.errors import DiskFullError, ForkedError
 from diskq.storage.barrier import NO_ROOM, Barrier, PendingSyncs, Replacement, write_all
 from diskq.storage.checksums import checksum
@@ -56,7 +56,6 @@ from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.repairs import Repair, RepairKind
-from diskq.storage.sync_times import SyncPolicy
 
 __all__ = [
     "LARGEST_OFFSET",

@@ -1,5 +1,6 @@
-# A sync, and an object with at most one of each sort in flight. Law: a sync is prepared in the thread that
-# writes, executed in any thread, and completed in the first one again; a failed one is final.
+# A sync, when it is due and how long it takes, and an object with at most one of each sort in flight. Law: a
+# sync is prepared in the thread that writes, executed in any thread, and completed in the first one again; a
+# failed one is final.
 #
 # There are syncs of the files, and syncs of the redo log, which make records durable without the files. One
 # of each may be in flight at the same time.
@@ -22,9 +23,12 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
@@ -33,9 +37,85 @@ from diskq.errors import DiskqError, FullError, StorageFailedError
 from diskq.storage.barrier import NO_ROOM, Barrier
 from diskq.storage.fs import FileSystem
 from diskq.storage.log_events import Log
-from diskq.storage.sync_times import SyncPolicy
+from diskq.storage.sync_times import BOUNDS, Durations
 
-__all__ = ["Exclusive", "Sync", "Synced", "exclusive"]
+__all__ = ["DurationCounter", "Exclusive", "Sync", "SyncPolicy", "Synced", "exclusive"]
+
+
+@dataclass(slots=True)
+class SyncPolicy:
+    """When a sync is due: arithmetic, with the time as an argument. No loop, no sleep, no disk, no clock.
+
+    A barrier after `every` records (written or consumed), or `timeout` seconds after the first.
+
+    go-diskqueue counts the same way, but asks for equality, so a count that jumps past is missed.
+    """
+
+    every: int
+    timeout: float
+    max_unsynced: int = sys.maxsize
+    """Bytes. After more than half of them, a barrier should begin if possible: what is written while it runs
+    goes into the other half. So the disk works before any sender has to wait for it."""
+    half: int = field(init=False)
+    """Half of `max_unsynced`."""
+    pending: int = 0
+    due_at: float = math.inf
+    """When a barrier is due at the latest, on the clock of `now`; infinity: nothing is pending."""
+    is_forced: bool = False
+
+    def __post_init__(self) -> None:
+        self.half = self.max_unsynced // 2
+
+    def count(self, records: int, now: float) -> int:
+        """Count `records` that were written or consumed since the last call, at the time `now` in seconds.
+
+        Returns how many more may pass before a barrier is due; 0: one is due now.
+        """
+        if records:
+            if not self.pending:
+                self.due_at = now + self.timeout
+            self.pending += records
+        if self.is_forced or self.pending >= self.every or now >= self.due_at:
+            return 0
+        return self.every - self.pending
+
+    def force(self) -> None:
+        """Make a barrier due now, since a file was used up, or rolled."""
+        self.is_forced = True
+
+    def bytes_until_check(self, unsynced: int) -> int:
+        """Return the bytes that may be written before the caller must check against half or all of them."""
+        return (self.max_unsynced if unsynced > self.half else self.half) - unsynced
+
+    def prepared(self) -> None:
+        """Note that a barrier was prepared, which covers everything so far."""
+        self.pending = 0
+        self.due_at = math.inf
+        self.is_forced = False
+
+
+class DurationCounter:
+    """Counts durations, in seconds. One thread at a time calls it, but for `now`. No number decreases."""
+
+    def __init__(self) -> None:
+        self._seconds = self._longest = 0.0
+        self._buckets = [0] * (len(BOUNDS) + 1)
+
+    def count(self, seconds: float) -> None:
+        """Count one more operation, which took `seconds`."""
+        self._seconds += seconds
+        self._longest = max(self._longest, seconds)
+        self._buckets[bisect_left(BOUNDS, seconds)] += 1
+
+    def take_longest(self) -> float:
+        """Return the longest duration since the last call."""
+        longest, self._longest = self._longest, 0.0
+        return longest
+
+    def now(self) -> Durations:
+        """Return the counts, in any thread."""
+        buckets = tuple(self._buckets)
+        return Durations(count=sum(buckets), seconds=self._seconds, buckets=buckets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from diskq.engine.log.format import Format, SyncOptions
 from diskq.engine.log.redo import Redo
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.shared_sync import SharedCall, SharedSyncs
-from diskq.engine.log.sync import Sync, Synced, exclusive
+from diskq.engine.log.sync import Sync, Synced, SyncPolicy, exclusive
 from diskq.engine.log.thread_line import ThreadLines
 from diskq.errors import BusyError, DiskFullError, DiskqError, FullError, LockedError
 from diskq.options import DURABILITY_WORDS, Durability, checked_durability
@@ -36,7 +36,6 @@ from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair
 from diskq.storage.state import StoreState
-from diskq.storage.sync_times import SyncPolicy
 from diskq.storage.write_ahead_logs import WriteAheadLogs
 
 __all__ = ["MOST_WAITING", "LogWriter"]

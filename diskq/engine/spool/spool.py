@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from types import TracebackType
 from typing import Unpack
 
+from diskq.engine.log.sync import DurationCounter
 from diskq.engine.log.thread_line import deadline, now
 from diskq.engine.queue.fifo_queue import Body, Queue
 from diskq.engine.queue.files import QueuePosition
@@ -39,7 +40,6 @@ from diskq.storage.lock import checked_wait
 from diskq.storage.log_events import Log, held_back
 from diskq.storage.repairs import Repair
 from diskq.storage.slots import open_slot, slots_in
-from diskq.storage.sync_times import DurationCounter
 
 __all__ = ["Spool", "ThreadedDeadLetters"]
 

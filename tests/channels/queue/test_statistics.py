@@ -13,8 +13,9 @@ import pytest
 import trio
 
 import diskq
+from diskq.engine.log.sync import DurationCounter
 from diskq.hub.replication import Progress, ReplicationStatistics
-from diskq.storage.sync_times import BOUNDS, DurationCounter
+from diskq.storage.sync_times import BOUNDS
 from diskq.testing import CrashFS, FaultFS
 
 KINDS = (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq.storage.sync_times import SyncPolicy
+from diskq.engine.log.sync import SyncPolicy
 
 
 @pytest.fixture
