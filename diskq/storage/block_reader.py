@@ -16,8 +16,8 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
+from diskq.storage.log.replay import row_at
 from diskq.storage.repairs import RepairKind
-from diskq.storage.write_ahead_log import row_at
 
 __all__ = ["BlockReader", "BrokenFraming", "CorruptBlock", "Loss", "Takeable", "Unverified", "WalRows"]
 

@@ -1,5 +1,7 @@
-# The write-ahead log: accepted records that wait to be written, and the checksums of those written last.
-# Law: it is self-contained: it says what it holds and where that belongs, without any other file.
+# The write-ahead logs of one writer: accepted records that wait to be written, and the checksums of those
+# written last. Law: a log is self-contained: it says what it holds and where that belongs. The state names it
+# after it is created, and stops naming it before it is removed; so a missing one is noticed after a kill. It
+# does not name those for checksums alone: if one of them is missing, no message is.
 #
 # A file of one fixed size, mapped into memory and shared with the page cache: a message staged
 # there outlives the process without a system call. It is not synced, and after a restart of the
@@ -7,100 +9,59 @@
 # the kernel's identifier of this boot, and it is ignored after another boot.
 #
 # It holds one entry: records, the file and the byte where they belong, and a checksum of all that. After a
-# kill the next open puts them there (`replay`, by the table in log/replay.py).
+# kill the next open puts them there (log/replay.py).
 #
 # It also holds the checksums of blocks whose rows may not be in their checksum files yet, including the open
-# block: after a kill every byte has a checksum. `replay` adds them to the checksum files. A writer whose
+# block: after a kill every byte has a checksum. The replay adds them to the checksum files. A writer whose
 # messages do not wait has a write-ahead log of one page, for these checksums only; a clean close empties it.
-# Format: docs/format/log.md.
+# Format: docs/format/log.md. What reads it: log/format.py.
 
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
 
-from diskq._native.core.append_buffer import WAL_ENTRY, WAL_RECORDS, WAL_ROW_COUNT, WAL_ROWS, AppendBuffer
-from diskq._native.core.log_entry import decode_header
+from diskq._native.core.append_buffer import WAL_ENTRY, WAL_RECORDS, WAL_ROWS, AppendBuffer
 from diskq.errors import FullError
-from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import Barrier, write_all
-from diskq.storage.checksums import Row, Rows, checksum
-from diskq.storage.closing import let_go, opened
-from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, join
-from diskq.storage.log.entries import Displaced, LogHeader, Part, Staging, WalContent
+from diskq.storage.closing import opened
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored, join
+from diskq.storage.log.entries import Displaced, LogHeader, Part, Staging
 from diskq.storage.log.format import (
-    HEADER_SIZE,
+    ROWS_SIZE,
+    WAL_ROWS_END,
+    WAL_SIZE,
     WRITTEN,
+    boot_of,
     encode_header,
-    entry_of,
-    head_at,
-    header_in,
+    holds_nothing,
+    is_missing,
+    is_of_this_run,
+    old_wal_path,
+    wal_place,
 )
-from diskq.storage.log.old_formats import OLD_WAL_NAME, old_wal_in
-from diskq.storage.log.replay import LogReplay
-from diskq.storage.overlay import OverlayFS
-from diskq.storage.repairs import Repair, RepairKind, keep_copy
+from diskq.storage.log.replay import replay_wal
+from diskq.storage.repairs import Repair, RepairKind
+from diskq.storage.state import LastWriter, StoreState
 
 __all__ = [
     "RESERVE",
-    "ROWS_SIZE",
-    "SIZE",
-    "Replayed",
     "WriteAheadLog",
-    "clear_rows",
+    "WriteAheadLogs",
     "clear_wal",
     "flush_to_the_end",
-    "holds_all",
-    "holds_nothing",
-    "holds_records",
-    "is_missing",
-    "is_of_this_run",
-    "kept_aside_since",
     "open_wal",
-    "read_wal",
-    "replay",
-    "row_at",
-    "rows_on",
-    "rows_to_add",
-    "view_with_rows",
+    "was_restarted",
 ]
 
-SIZE = 64 * 1024
-RESERVE = SIZE
+RESERVE = WAL_SIZE
 """Unused bytes after the mapped ones: on a full disk they are freed for the waiting records, at the close or
 in recovery. A writer with many write-ahead logs has one reserve: each log frees space for the next.
 """
 
-ROWS_SIZE = 4 * 1024
-"""The size of a write-ahead log for checksums only, in bytes."""
-
 # Bytes kept in place of a write-ahead log that did not fit, so that the next open has a little space.
 _FOOTING = 16 * 1024
-
-_ROW = struct.Struct("<qQIIII")
-_CHECKED_ROW = 28
-_LONGEST_BOOT = 64
-_ROWS_END = WAL_ROWS + WAL_ROW_COUNT * _ROW.size
-assert WAL_ROWS == HEADER_SIZE
-assert WAL_ENTRY == _ROWS_END + HEADER_SIZE
-
-
-@dataclass(slots=True)
-class Replayed:
-    """The result of replaying a write-ahead log."""
-
-    displaced: Displaced | None = None
-    """Accepted records whose place is used: they are to be appended again."""
-    restored: Part | None = None
-    """Accepted records that are in their place now. Checksums need not cover them."""
-    repairs: list[Repair] = field(default_factory=list)
-    """Parts of it that were unreadable or missing."""
-    has_added_rows: bool = False
-    """True if it held checksums, and all of them are in their checksum files now."""
 
 
 class WriteAheadLog:
@@ -114,7 +75,7 @@ class WriteAheadLog:
         self._buffer = buffer
         self._path = path
         self.is_for_rows = is_for_rows
-        size = ROWS_SIZE if is_for_rows else SIZE
+        size = ROWS_SIZE if is_for_rows else WAL_SIZE
         self.size = size + reserve
         """Bytes on the disk."""
         self._has_reserve = reserve > 0
@@ -125,8 +86,8 @@ class WriteAheadLog:
                     fs.truncate(handle, size)
                 number = fs.unique_number()
                 areas, area = (0, 0) if is_for_rows else (1, size - WAL_ENTRY)
-                header = encode_header(LogHeader(WRITTEN, number, _boot(fs), WAL_ENTRY, areas, area))
-                head = header.ljust(_ROWS_END, b"\0") + header
+                header = encode_header(LogHeader(WRITTEN, number, boot_of(fs), WAL_ENTRY, areas, area))
+                head = header.ljust(WAL_ROWS_END, b"\0") + header
                 # Real zeros, so that a full disk fails here and not when the memory is written.
                 write_all(fs, handle, head + bytes(self.size - WAL_ENTRY), 0)
                 self._memory = fs.share_memory(handle, size)
@@ -153,7 +114,7 @@ class WriteAheadLog:
     def wipe(self) -> None:
         """Clear its content, which is durable elsewhere."""
         if not self._is_closed:
-            self._memory[WAL_ROWS:_ROWS_END] = bytes(_ROWS_END - WAL_ROWS)
+            self._memory[WAL_ROWS:WAL_ROWS_END] = bytes(WAL_ROWS_END - WAL_ROWS)
             self._memory[WAL_ENTRY:WAL_RECORDS] = bytes(WAL_RECORDS - WAL_ENTRY)
 
     def give_up(self) -> None:
@@ -172,7 +133,7 @@ class WriteAheadLog:
         is_last = is_last and not self.is_for_rows
         if self._has_reserve:
             self._has_reserve = False
-            _truncate(self._fs, self._path, SIZE)
+            _truncate(self._fs, self._path, WAL_SIZE)
             return True
         if is_last or self._is_given_up or self.has_records:
             return False
@@ -229,326 +190,7 @@ def _leave_footing(fs: FileSystem, path: str) -> None:
         _truncate(fs, path, 0)
 
 
-# --- reading it -----------------------------------------------------------------------------------
-
-
-def _place(fs: FileSystem, path: str) -> str:
-    """Return where the log is: `path`, or if nothing is there the place that earlier versions had for it."""
-    if not fs.size_of(path) and fs.size_of(_old(path)):
-        return _old(path)
-    return path
-
-
-def _old(path: str) -> str:
-    return path.removesuffix("wal") + OLD_WAL_NAME
-
-
-def _load(fs: FileSystem, path: str) -> WalContent | None:
-    """Return the content; None if there is no write-ahead log, or no whole one. Raises OSError."""
-    place = _place(fs, path)
-    if (fs.size_of(place) or 0) < ROWS_SIZE:
-        return None
-    content = _first_bytes(fs, place, SIZE)
-    if place != path:
-        return old_wal_in(content, _boot(fs))
-    if not content.strip(b"\0"):
-        return None
-    header = header_in(path, content, WAL_ENTRY)
-    is_for_rows = not header.areas if header is not None else len(content) < SIZE
-    if len(content) < (ROWS_SIZE if is_for_rows else SIZE):
-        return None
-    is_of_this_run = None if header is None else header.boot == _boot(fs)
-    if is_for_rows:
-        return WalContent(is_of_this_run, rows=_rows_in(content), is_for_rows=True)
-    waiting, unreadable = _entry_in(content, None if header is None else header.number)
-    return WalContent(is_of_this_run, waiting, unreadable, _rows_in(content))
-
-
-def _first_bytes(fs: FileSystem, path: str, size: int) -> bytes:
-    handle = fs.open(path)
-    try:
-        return fs.pread(handle, size, 0)
-    finally:
-        let_go(fs, handle)
-
-
-def _entry_in(content: bytes, number: int | None) -> tuple[Part | None, int]:
-    """Return the accepted records that a write-ahead log with this `content` holds, and 0.
-
-    If it holds none: None and 0. If they are unreadable: None and the most bytes that they can have.
-    `number`: of the log; None: its header is unreadable.
-    """
-    state = content[WAL_ENTRY : WAL_ENTRY + 8]
-    if not any(state):
-        return None, 0
-    found = decode_header(content, WAL_ENTRY)
-    assert found is not None
-    size, _, its, *_ = found
-    head = head_at(its if number is None else number, content, WAL_ENTRY)
-    entry = None if head is None else entry_of(head, content, WAL_ENTRY)
-    if entry is not None and len(entry.parts) == 1:
-        (part,) = entry.parts
-        if part.content and min(part.file, part.position) >= 0:
-            return part, 0
-    if sum(map(bool, state)) == 1:
-        return None, 0  # one corrupt byte in an empty entry
-    size -= WAL_RECORDS - WAL_ENTRY
-    return None, size if 0 < size <= SIZE - WAL_RECORDS else SIZE - WAL_RECORDS
-
-
-def _rows_in(content: bytes) -> tuple[tuple[int, Row], ...]:
-    found = []
-    for at in range(WAL_ROWS, _ROWS_END, _ROW.size):
-        file, end, size, records, crc, check = _ROW.unpack_from(content, at)
-        if 0 < size <= end and file >= 0 and check == checksum(content[at : at + _CHECKED_ROW]):
-            found.append((file, Row(end - size, end, records, crc)))
-    return tuple(found)
-
-
-def read_wal(fs: FileSystem, path: str) -> Part | None:
-    """Return the records that wait to be written by its owner, or, after a kill, by the next open.
-
-    None if there are none, or they are unreadable. Raises OSError.
-    """
-    content = _load(fs, path)
-    return content.waiting if content is not None and content.is_of_this_run else None
-
-
-def rows_on(fs: FileSystem, path: str, file: int) -> list[Row]:
-    """Return the rows there of blocks of file number `file`, in no order, for readers in other processes.
-
-    Blocks were written before their rows came into the write-ahead log. [] if there is no write-ahead log
-    with a valid header of this boot. Records that wait in it are not looked at. Raises OSError.
-    """
-    return [row for its, row in _shown(fs, path) if its == file]
-
-
-def _shown(fs: FileSystem, path: str) -> tuple[tuple[int, Row], ...]:
-    size = fs.size_of(path) or 0
-    if size < ROWS_SIZE:
-        content = None if size or _place(fs, path) == path else _load(fs, path)
-        return content.rows if content is not None and content.is_of_this_run else ()
-    try:
-        head = _first_bytes(fs, path, WAL_ENTRY)
-    except FileNotFoundError:  # it was removed just now
-        return ()
-    if len(head) < WAL_ENTRY or not head[WAL_ROWS:_ROWS_END].strip(b"\0"):
-        return ()
-    header = header_in(path, head, WAL_ENTRY)
-    if header is None or header.boot != _boot(fs) or (size < SIZE and header.areas):
-        return ()
-    return _rows_in(head)
-
-
-def row_at(rows: Sequence[Row], covered: int, position: int) -> Row | None:
-    """Return the row of the block at `position` among rows of a write-ahead log; the checksum file's end at
-    byte `covered`.
-    """
-    return next((row for row in _following(rows, covered) if row.end > position), None)
-
-
-def rows_to_add(fs: FileSystem, staging: Staging) -> dict[int, list[Row]]:
-    """Return the rows of the write-ahead log that continue each checksum file, by the file's number.
-
-    They are what the next open would add; else as `rows_on`. Raises OSError.
-    """
-    shown = _shown(fs, staging.path)
-    found = {file: _missing_rows(fs, staging, file, shown) for file in {file for file, _ in shown}}
-    return {file: missing.rows for file, missing in found.items() if missing is not None and missing.rows}
-
-
-def is_of_this_run(fs: FileSystem, path: str) -> bool:
-    """True if the write-ahead log says that it was made in this boot. Raises OSError."""
-    content = _load(fs, path)
-    return content is not None and content.is_of_this_run is True
-
-
-def holds_all(fs: FileSystem, path: str) -> bool:
-    """True if the write-ahead log is of this boot, and its waiting records are readable. Raises OSError."""
-    content = _load(fs, path)
-    return content is not None and content.is_of_this_run is True and not content.unreadable
-
-
-def is_missing(fs: FileSystem, path: str) -> bool:
-    """True if there is no write-ahead log, or only a part of one. Raises OSError."""
-    return (fs.size_of(_place(fs, path)) or 0) < SIZE
-
-
-def holds_records(fs: FileSystem, path: str) -> bool:
-    """True if accepted records of this boot wait there, even if they cannot be read. Raises OSError."""
-    content = _load(fs, path)
-    if content is None or content.is_of_this_run is False:
-        return False
-    return content.waiting is not None or content.unreadable > 0
-
-
-def holds_nothing(fs: FileSystem, path: str) -> bool:
-    """True if the write-ahead log holds nothing, or nothing of this boot. Raises OSError.
-
-    False for one that is only for checksums, even an empty one: it shows that its process was killed.
-    """
-    content = _load(fs, path)
-    if content is None or content.is_of_this_run is False:
-        return True
-    if content.is_for_rows and content.is_of_this_run:
-        return False
-    return content.waiting is None and not content.unreadable and not content.rows
-
-
 # --- after a kill ---------------------------------------------------------------------------------
-
-
-def replay(
-    fs: FileSystem,
-    staging: Staging,
-    *,
-    was_restarted: bool | None,
-    was_staging: bool,
-    in_place: bool = True,
-    voided: Mapping[int, int] = MappingProxyType({}),
-) -> Replayed:
-    """After a kill, write what the write-ahead log holds to its place, as far as it is not there yet.
-
-    `was_restarted`: True if other sources say that the machine was restarted; None: they do not know.
-    `was_staging`: True if the write-ahead log should exist. Without `in_place` nothing is written, and
-    records that are not fully in place are displaced: for files whose checksums could not show the damage of
-    a power cut at this moment. `voided`: by file, the byte from which on its checksums are of bytes that are
-    gone. A second call changes nothing, and the write-ahead log stays unchanged. Raises OSError; on a full
-    disk only if the write-ahead log has no reserve, or another program used its space.
-    """
-    found = Replayed()
-    content = _load(fs, staging.path)
-    staging = staging._replace(path=_place(fs, staging.path))
-    if content is None:
-        if was_staging and not was_restarted:
-            size = fs.size_of(staging.path)
-            what = "is gone" if size is None else f"has only {size} bytes that can be read"
-            reason = f"it {what}: messages accepted just before the process died may be lost"
-            found.repairs.append(
-                Repair(
-                    path=staging.path, kind=RepairKind.LOST, kept=0, dropped=0, reason=reason, records=None
-                )
-            )
-        return found
-    is_believed = content.is_of_this_run
-    if is_believed is None:
-        is_believed = was_restarted is False
-    if not is_believed:
-        return found
-    if content.waiting is not None:
-        _put(fs, staging, content, in_place, found)
-    elif content.unreadable:
-        found.repairs.append(_keep_unreadable(fs, staging.path, content.unreadable))
-    rows = [(file, row) for file, row in content.rows if row.end <= voided.get(file, row.end)]
-    found.has_added_rows = _add_rows(fs, staging, rows) and bool(rows)
-    return found
-
-
-def _put(fs: FileSystem, staging: Staging, content: WalContent, in_place: bool, found: Replayed) -> None:
-    """Put the waiting records into their place, and record in `found` what became of them."""
-    waiting = content.waiting
-    assert waiting is not None
-    if content.may_be_consumed and fs.size_of(staging.data(waiting.file)) is None:
-        return
-
-    def use_reserve(*_: object) -> bool:
-        _truncate(fs, staging.path, SIZE)
-        return False
-
-    files = LogReplay(fs, {0: staging}, in_place=in_place, are_synced=False, on_full=use_reserve)
-    try:
-        if files.put(waiting):
-            found.restored = waiting
-        displaced, repairs = files.finish()
-        found.displaced = displaced[0] if displaced else None
-        found.repairs += repairs
-    finally:
-        files.close()
-
-
-def _keep_unreadable(fs: FileSystem, path: str, size: int) -> Repair:
-    handle = fs.open(path)
-    try:
-        aside = keep_copy(fs, handle, path, end=SIZE)
-    except OSError as failure:
-        if failure.errno not in FULL_DISK_ERRNOS:
-            raise
-        aside = None
-    finally:
-        fs.close(handle)
-    reason = "its checksum is wrong: messages accepted just before the process died may be lost"
-    return Repair(
-        path=path,
-        kind=RepairKind.CORRUPT,
-        kept=WAL_RECORDS,
-        dropped=size,
-        reason=reason,
-        records=None,
-        saved_as=aside,
-    )
-
-
-class _MissingRows(NamedTuple):
-    """Rows to be added to a checksum file."""
-
-    kept: int
-    """Bytes of the rows that are there."""
-    covered: int
-    """The byte of the data that those rows reach."""
-    rows: list[Row]
-
-
-def _missing_rows(
-    fs: FileSystem, staging: Staging, file: int, shown: Sequence[tuple[int, Row]]
-) -> _MissingRows | None:
-    """Return the rows to add for a file; None if it is gone, or complete by its checksum file."""
-    if fs.size_of(staging.data(file)) is None and fs.size_of(staging.checksum_file(file)) is None:
-        return None
-    rows = Rows(fs, staging.checksum_file(file))
-    try:
-        rows.seek(2**62)
-        kept, covered, last = rows.consumed, rows.last_end, rows.last
-    finally:
-        rows.close()
-    if last is not None and last.is_seal:
-        return None
-    return _MissingRows(kept, covered, _following([row for its, row in shown if its == file], covered))
-
-
-def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]) -> bool:
-    """Add the rows that continue each checksum file. False: the disk is full."""
-    has_room = True
-    for file in sorted({file for file, _ in shown}):
-        missing = _missing_rows(fs, staging, file, shown)
-        if missing is not None and missing.rows:
-            try:
-                _add_missing(fs, staging.checksum_file(file), missing)
-            except OSError as failure:
-                if failure.errno not in FULL_DISK_ERRNOS:
-                    raise
-                has_room = False
-    return has_room
-
-
-def _add_missing(fs: FileSystem, path: str, missing: _MissingRows) -> None:
-    checksum_file = ChecksumFile.open(fs, path, missing.kept, missing.covered)
-    try:
-        for row in missing.rows:
-            checksum_file.add_row(row.end, row.end - row.start, row.records, row.crc)
-        checksum_file.flush()
-    finally:
-        fs.close(checksum_file.handle)
-
-
-def _following(rows: Sequence[Row], covered: int) -> list[Row]:
-    """Return the rows that continue from byte `covered` without a gap; of several, the longest."""
-    found: list[Row] = []
-    while True:
-        starting = [row for row in rows if row.start == covered]
-        if not starting:
-            return found
-        found.append(max(starting, key=lambda row: row.end))
-        covered = found[-1].end
 
 
 def kept_aside_since(fs: FileSystem, since: int, stagings: Iterable[Staging]) -> list[Repair]:
@@ -588,9 +230,9 @@ def clear_rows(fs: FileSystem, path: str) -> None:
 
     Those of an old log lie in these bytes, too, but for a part of the first one, whose check is wrong then.
     """
-    handle = fs.open(_place(fs, path), write=True)
+    handle = fs.open(wal_place(fs, path), write=True)
     try:
-        write_all(fs, handle, bytes(_ROWS_END - WAL_ROWS), WAL_ROWS)
+        write_all(fs, handle, bytes(WAL_ROWS_END - WAL_ROWS), WAL_ROWS)
     finally:
         fs.close(handle)
 
@@ -599,23 +241,9 @@ def clear_wal(fs: FileSystem, path: str) -> None:
     """Discard its content and free its space. Raises OSError."""
     if fs.size_of(path):
         _truncate(fs, path, 0)
-    elif fs.size_of(_old(path)) is not None:
-        Barrier(removals=(_old(path),)).execute(fs)
+    elif fs.size_of(old_wal_path(path)) is not None:
+        Barrier(removals=(old_wal_path(path),)).execute(fs)
         Barrier(directories=(directory_of(path),)).execute(fs)
-
-
-def view_with_rows(fs: FileSystem, staging: Staging, rows: Mapping[int, Sequence[Row]]) -> OverlayFS:
-    """Return a view of the files with these rows (`rows_to_add`) in their checksum files.
-
-    For a store that a process may have open. No file is changed. The caller closes the view. Raises OSError.
-    """
-    view = OverlayFS(fs)
-    try:
-        _add_rows(view, staging, [(file, row) for file, its in rows.items() for row in its])
-    except BaseException:
-        view.close_all()
-        raise
-    return view
 
 
 def _truncate(fs: FileSystem, path: str, size: int) -> None:
@@ -626,5 +254,191 @@ def _truncate(fs: FileSystem, path: str, size: int) -> None:
         fs.close(handle)
 
 
-def _boot(fs: FileSystem) -> bytes:
-    return fs.identity().boot_id.encode()[:_LONGEST_BOOT]
+# --- all of one writer ----------------------------------------------------------------------------
+
+
+def was_restarted(fs: FileSystem, previous: LastWriter | None, wals: Iterable[str] = ()) -> bool | None:
+    """Return True if the machine was restarted since a diskq process last wrote; None if no file shows it.
+
+    `previous` is what the state says; None: diskq never wrote to the store. An unreadable
+    one counts as written before a restart, unless one of the `wals` was made in this boot. Raises OSError.
+    """
+    if previous is not None and previous.is_of_this_boot(fs):
+        return False
+    if any(is_of_this_run(fs, wal) for wal in wals):
+        return False
+    return None if previous is None else True
+
+
+class WriteAheadLogs:
+    """A writer's write-ahead logs by number: a queue or journal has number 0, a stream one per partition."""
+
+    def __init__(self, fs: FileSystem, state: StoreState, stagings: Mapping[int, Staging]) -> None:
+        self._fs = fs
+        self._state = state
+        self._stagings = stagings
+        self._staged: Sequence[int] = state.staged
+        self._in_use: dict[int, WriteAheadLog] = {}
+        self._kept: list[int] = []  # empty ones that the disk was too full to give up
+        self.displaced: list[Displaced] = []
+        self.restored: dict[int, Part] = {}
+        """By number of the write-ahead log: the accepted messages that are in their place after `replay`."""
+        self.repairs: list[Repair] = []
+        self.unreported: list[Repair] = []
+        """What a killed open has kept aside, and perhaps not reported.
+
+        Empty after a restart of the machine: what is lost then was never acknowledged as durable.
+        """
+        self.was_killed = False
+        """True if a write-ahead log was in use when its process ended, or a later recovery was killed."""
+        self.is_resumed = False
+        """True if it was a recovery after a restart of the machine that was killed: files may be missing."""
+        self.was_unlogged = state.previous is not None and state.previous.is_unlogged
+        """True if there was no space for one of them."""
+        self._was_restarted = was_restarted(fs, state.previous, (its.path for its in stagings.values()))
+        self.was_restarted = self._was_restarted is True
+        """True if the machine was restarted, as `was_restarted` decides."""
+        self.has_run_on = self._was_restarted is False
+        """True if it certainly was not. Otherwise a power cut may have taken what was not synced."""
+
+    def __bool__(self) -> bool:
+        """True if messages may wait in one of them."""
+        return bool(self._staging)
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk of all write-ahead logs that this writer uses."""
+        return sum(wal.size for wal in self._in_use.values())
+
+    @property
+    def _staging(self) -> list[int]:
+        return [number for number, wal in self._in_use.items() if not wal.is_for_rows]
+
+    def replay(
+        self, *, in_place: bool = True, voided: Mapping[tuple[int, int], int] = MappingProxyType({})
+    ) -> None:
+        """After a kill, call `replay_wal` for all of them, and free their space. Raises OSError.
+
+        `voided`: by number and file, the byte from which on their checksums are of bytes that are gone. A
+        second call changes nothing. Write-ahead logs with displaced records stay.
+        """
+        previous = self._state.previous
+        staged = self._staged
+        self.was_killed = self._state.recovering_since > 0 or any(
+            number in staged or not holds_nothing(self._fs, its.path)
+            for number, its in self._stagings.items()
+        )
+        if (since := self._state.recovering_since) and not self.was_restarted:
+            self.unreported = kept_aside_since(self._fs, since, self._stagings.values())
+        self.is_resumed = self._state.has_restarted and not self.was_restarted
+        if self.was_killed and previous is not None:
+            self._state.note_recovering(has_restarted=self.was_restarted)
+        # The one with the reserve comes first: each frees space for the next.
+        sizes = {number: self._fs.size_of(its.path) or 0 for number, its in self._stagings.items()}
+        for number in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            staging = self._stagings[number]
+            done = replay_wal(
+                self._fs,
+                staging,
+                was_restarted=self._was_restarted,
+                was_staging=number in staged,
+                in_place=in_place,
+                voided={file: start for (its, file), start in voided.items() if its == number},
+            )
+            self.repairs += done.repairs
+            if done.restored is not None:
+                self.restored[number] = done.restored
+            if done.displaced is not None:
+                path, part = done.displaced
+                self.displaced.append(Displaced(path, part._replace(group=number)))
+                # If this open is killed, the next one must not use the rows that this one gives up.
+                if done.has_added_rows:
+                    clear_rows(self._fs, staging.path)
+            else:
+                self._clear(number)
+
+    def clear_empty(self) -> None:
+        """Free the space of those that hold nothing; a missing one stays missing. Raises OSError."""
+        for number, staging in self._stagings.items():
+            if not is_missing(self._fs, staging.path) and holds_nothing(self._fs, staging.path):
+                self._clear(number)
+
+    def clear(self) -> None:
+        """Clear the displaced messages, which were appended again and are durable. Raises OSError."""
+        for displaced in self.displaced:
+            self._clear(displaced.part.group)
+        self.displaced.clear()
+
+    def _clear(self, number: int) -> None:
+        path = self._stagings[number].path
+        previous = self._state.previous
+        if previous is not None:
+            others = [other for other in self._staged if other != number]
+            try:
+                self._state.note_staged(others)
+            except OSError as failure:
+                if failure.errno not in FULL_DISK_ERRNOS or not holds_nothing(self._fs, path):
+                    raise
+                self._kept.append(number)  # the state names it still
+                return
+            self._staged = others
+        clear_wal(self._fs, path)
+
+    def open(
+        self,
+        buffers: Mapping[int, AppendBuffer],
+        *,
+        is_for_rows: bool,
+        stagings: Mapping[int, Staging],
+    ) -> None:
+        """Create new ones for these buffers; the first has the reserve. Raises OSError.
+
+        With `is_for_rows` no message waits in them. `stagings` are the files of all numbers. There are none
+        while the state cannot name them.
+        """
+        assert not self.displaced
+        self._stagings = stagings
+        for number, buffer in buffers.items() if not self._state.is_pending else ():
+            reserve = 0 if self._in_use else RESERVE
+            path = self._stagings[number].path
+            wal = open_wal(self._fs, path, buffer, reserve, is_for_rows=is_for_rows)
+            if wal is not None:
+                self._in_use[number] = wal
+        with full_disk_ignored():
+            staged = sorted({*self._staging, *self._kept})
+            self._state.note_ready(staged, is_unlogged=len(self._in_use) < len(buffers))
+            return
+        self._discard()
+        self._state.note_ready(self._kept, is_unlogged=True, can_wait=True)
+
+    def flush_to_the_end(self, flush: Callable[[], None]) -> None:
+        """Call `flush_to_the_end`; what cannot be written stays where it is."""
+        with contextlib.suppress(OSError):
+            flush_to_the_end(flush, list(self._in_use.values()))
+
+    def give_up(self) -> None:
+        """Discard them with their content, and free their space. Raises OSError."""
+        self._state.note_staged(())
+        self._discard()
+
+    def _discard(self) -> None:
+        in_use, self._in_use = self._in_use, {}
+        for wal in in_use.values():
+            wal.give_up()
+
+    def retire(self) -> None:
+        """Retire them at a clean close: what they do not hold any more is written and synced."""
+        with contextlib.suppress(OSError):
+            self._state.note_staged([number for number, wal in self._in_use.items() if wal.has_records])
+            for wal in self._in_use.values():
+                if wal.is_for_rows:
+                    wal.give_up()
+                elif not wal.has_records:
+                    wal.wipe()
+
+    def close(self) -> None:
+        """Close them. Idempotent."""
+        in_use, self._in_use = self._in_use, {}
+        with contextlib.ExitStack() as stack:
+            for wal in in_use.values():
+                stack.callback(wal.close)

@@ -23,9 +23,9 @@ from diskq.engine.stream.owner import owner_state
 from diskq.engine.stream.stream import Stream
 from diskq.options import JournalOptions, QueueOptions, StreamOptions
 from diskq.storage.fs import FileSystem, OsFileSystem
+from diskq.storage.log.format import holds_nothing
 from diskq.storage.repairs import Repair
 from diskq.storage.state import read_state
-from diskq.storage.write_ahead_log import holds_nothing
 from diskq.tools.redo_logs import RedoLogs, is_log_empty
 from diskq.tools.stores import Store
 

@@ -11,10 +11,10 @@ from diskq.engine.journal.files import JournalFiles
 from diskq.engine.stream.files import StreamFiles
 from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.storage.lock import may_be_open
+from diskq.storage.log.format import holds_records
 from diskq.storage.log_events import nothing_logged
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import Repair
-from diskq.storage.write_ahead_log import holds_records
 from diskq.tools.checkpoint import checkpoint, queues_of
 from diskq.tools.holders import writer_of
 from diskq.tools.stores import Store

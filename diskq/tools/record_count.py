@@ -12,7 +12,7 @@ from diskq.engine.queue.snapshot import waiting_after
 from diskq.storage.checksums import Rows
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
-from diskq.storage.write_ahead_log import read_wal
+from diskq.storage.log.format import read_wal
 
 __all__ = ["Counted", "bytes_between", "count_between", "count_waiting"]
 

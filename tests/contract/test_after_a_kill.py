@@ -21,8 +21,8 @@ import diskq
 from diskq._native.core.append_buffer import WAL_ENTRY, WAL_RECORDS, WAL_ROW_COUNT, WAL_ROWS
 from diskq.engine.log.reader import SkippedBytes
 from diskq.errors import LockedError
+from diskq.storage.log.format import ROWS_SIZE, read_wal
 from diskq.storage.repairs import Repair
-from diskq.storage.write_ahead_log import ROWS_SIZE, read_wal
 from diskq.testing import CrashFS, PowerCut
 from diskq.tools.convert.sources import entries
 from diskq.tools.findings import Verification

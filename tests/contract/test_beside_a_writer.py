@@ -19,7 +19,7 @@ from diskq.engine.spool.files import SPOOL
 from diskq.engine.stream.reader import ReadableStream
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import OsFileSystem
-from diskq.storage.write_ahead_log import rows_on
+from diskq.storage.log.format import rows_on
 from diskq.testing import CrashFS
 from diskq.tools.convert.sources import entries
 from diskq.tools.stores import Store

@@ -12,8 +12,7 @@ import diskq
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.options import QueueOptions
 from diskq.storage.log.entries import Part
-from diskq.storage.log.format import read_redo
-from diskq.storage.write_ahead_log import read_wal
+from diskq.storage.log.format import read_redo, read_wal
 from diskq.testing import CrashFS
 from tests.docs.documents import ROOT, hex_block
 from tests.docs.test_format_nsq import castagnoli

@@ -15,10 +15,10 @@ from diskq._native.queue.codec import NsqFraming
 from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import PendingSyncs
 from diskq.storage.log.entries import DATA, Part, Staging
-from diskq.storage.log.replay import RedoSource, replay_redo
+from diskq.storage.log.replay import RedoSource, replay_redo, replay_wal
 from diskq.storage.redo_log import LEAST_SIZE, RedoLog
 from diskq.storage.repairs import RepairKind
-from diskq.storage.write_ahead_log import RESERVE, WriteAheadLog, replay
+from diskq.storage.write_ahead_log import RESERVE, WriteAheadLog
 from diskq.testing import CrashFS, FaultFS, PowerCut
 from tests.reference.nsq_oracle import frame
 
@@ -61,7 +61,7 @@ class AcceptedLog:
 
     @staticmethod
     def replay(fs: CrashFS | FaultFS[CrashFS], staging: Staging, in_place: bool) -> Outcome:
-        done = replay(fs, staging, was_restarted=False, was_staging=True, in_place=in_place)
+        done = replay_wal(fs, staging, was_restarted=False, was_staging=True, in_place=in_place)
         return outcome(fs, b"" if done.displaced is None else done.displaced.part.content, done.repairs)
 
 

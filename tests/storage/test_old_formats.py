@@ -11,8 +11,8 @@ import pytest
 
 from diskq.storage.checksums import checksum
 from diskq.storage.log.entries import Part
-from diskq.storage.log.format import read_redo
-from diskq.storage.write_ahead_log import clear_wal, holds_all, holds_nothing, is_missing, read_wal, rows_on
+from diskq.storage.log.format import holds_all, holds_nothing, is_missing, read_redo, read_wal, rows_on
+from diskq.storage.write_ahead_log import clear_wal
 from diskq.testing import CrashFS
 
 OLD, NEW, REDO = "/q/.diskq/events.slate", "/q/.diskq/events.wal", "/q/.diskq/events.redo"

@@ -15,7 +15,7 @@ from diskq.storage.checksums import checksum
 from diskq.storage.closing import read_small
 from diskq.storage.fs import FileSystem
 from diskq.storage.state import HEAD_SIZE, LastWriter, StoreState, read_rest, read_state, redo_named_by
-from diskq.storage.write_ahead_logs import was_restarted
+from diskq.storage.write_ahead_log import was_restarted
 from diskq.testing import CrashFS
 from diskq.testing.crash_fs import PowerCut
 

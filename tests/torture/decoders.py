@@ -36,10 +36,10 @@ from diskq.storage.fs import Stamp
 from diskq.storage.lock import holder_of, read_holder
 from diskq.storage.log import format as log_format
 from diskq.storage.log.entries import LogHeader
+from diskq.storage.log.format import holds_nothing, read_wal, rows_on
 from diskq.storage.old_state import old_fields
 from diskq.storage.state import LastWriter
 from diskq.storage.status_file import DiskBound, StatusNote
-from diskq.storage.write_ahead_log import holds_nothing, read_wal, rows_on
 from tests.engine.ram import RamFS
 from tests.reference import log_oracle
 from tests.torture import vouching

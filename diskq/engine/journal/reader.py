@@ -21,8 +21,8 @@ from diskq.engine.log.tail import BufferedEnd, LogTail
 from diskq.errors import OffsetOutOfRangeError
 from diskq.storage.block_reader import STRETCH, Loss
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
+from diskq.storage.log.format import rows_on
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.write_ahead_log import rows_on
 
 __all__ = ["JournalReader"]
 

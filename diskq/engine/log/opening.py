@@ -40,7 +40,7 @@ from diskq.storage.numbered_files import private_path
 from diskq.storage.repairs import Repair
 from diskq.storage.state import StoreState
 from diskq.storage.swap import finish_swap
-from diskq.storage.write_ahead_logs import WriteAheadLogs
+from diskq.storage.write_ahead_log import WriteAheadLogs
 
 __all__ = ["LeftBehind", "LogOpening", "NewLogs", "Opened"]
 

@@ -12,7 +12,7 @@
 #   begin after  Messages are gone whose offsets a reader may have seen: a new segment begins after them. Its
 #                name is durable before anything goes that shows which offsets these are.
 #   put back     Acknowledged messages that a kill left in the staging area go into their files, before
-#                anything else is looked at: storage/write_ahead_logs.py.
+#                anything else is looked at: storage/log/replay.py.
 #
 # Each format judges which act it is, in recovery.py of its package.
 

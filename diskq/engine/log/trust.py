@@ -23,9 +23,9 @@ from typing import Protocol
 from diskq.engine.log.recovery_points import RecoveryPoints
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.entries import Part
+from diskq.storage.log.format import holds_all, holds_nothing
 from diskq.storage.state import LastWriter, StateFiles, read_state
-from diskq.storage.write_ahead_log import holds_all, holds_nothing
-from diskq.storage.write_ahead_logs import WriteAheadLogs, was_restarted
+from diskq.storage.write_ahead_log import WriteAheadLogs, was_restarted
 
 __all__ = ["QueueUse", "Trust", "trust_of_points", "trust_of_store"]
 

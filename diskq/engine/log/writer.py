@@ -36,7 +36,7 @@ from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair
 from diskq.storage.state import StoreState
-from diskq.storage.write_ahead_logs import WriteAheadLogs
+from diskq.storage.write_ahead_log import WriteAheadLogs
 
 __all__ = ["MOST_WAITING", "LogWriter"]
 

@@ -44,7 +44,7 @@ from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair
 from diskq.storage.state import StoreState
-from diskq.storage.write_ahead_logs import was_restarted
+from diskq.storage.write_ahead_log import was_restarted
 
 __all__ = [
     "AddBatch",

@@ -19,7 +19,7 @@ from diskq.storage.checksums import Row, Rows, rows_after
 from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.entries import Displaced
-from diskq.storage.write_ahead_log import rows_to_add
+from diskq.storage.log.replay import rows_to_add
 
 __all__ = ["Overwritten", "find_overwritten", "is_of_another_program"]
 

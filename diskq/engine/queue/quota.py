@@ -32,8 +32,9 @@ from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile
 from diskq.storage.budget import BLOCK, WALS_IN_A_BUDGET, BudgetShare
 from diskq.storage.fs import FileSystem
+from diskq.storage.log.format import ROWS_SIZE, WAL_SIZE
 from diskq.storage.redo_log import LEAST_SIZE
-from diskq.storage.write_ahead_log import RESERVE, ROWS_SIZE, SIZE
+from diskq.storage.write_ahead_log import RESERVE
 
 __all__ = ["Act", "Obstacle", "QueueParts", "QueueQuota"]
 
@@ -84,7 +85,7 @@ class QueueQuota:
 
     def plan_wal(self, *, is_wanted: bool) -> bool:
         """Decide whether messages may wait on a write-ahead log, and count it: not in a small bound."""
-        size, options = SIZE + RESERVE, self._options
+        size, options = WAL_SIZE + RESERVE, self._options
         is_too_large = options.max_bytes is not None and size > options.max_bytes // _WALS_IN_A_BOUND
         if options.budget is not None:
             is_too_large |= size > options.budget.max_bytes // WALS_IN_A_BUDGET

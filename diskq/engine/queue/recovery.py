@@ -48,10 +48,9 @@ from diskq.storage.checksums import (
 )
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
-from diskq.storage.log.replay import RedoSource
+from diskq.storage.log.replay import RedoSource, rows_to_add, view_with_rows
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.repairs import Repair, RepairKind
-from diskq.storage.write_ahead_log import rows_to_add, view_with_rows
 
 __all__ = ["QueueRecovery", "Recovered", "redo_source", "survey"]
 

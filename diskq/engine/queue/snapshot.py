@@ -30,10 +30,10 @@ from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import holder_of
 from diskq.storage.log.entries import DATA, Part
+from diskq.storage.log.format import read_wal
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import RepairKind
-from diskq.storage.write_ahead_log import read_wal
 
 __all__ = [
     "OtherQueueError",

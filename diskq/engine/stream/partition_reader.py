@@ -13,8 +13,8 @@ from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.segment_reader import SegmentReader
 from diskq.errors import OffsetOutOfRangeError
 from diskq.storage.fs import FileSystem
+from diskq.storage.log.format import rows_on
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.write_ahead_log import rows_on
 
 __all__ = ["LiveEnd", "PartitionReader", "SkippedBytes"]
 

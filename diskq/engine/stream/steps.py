@@ -49,11 +49,12 @@ from diskq.storage.barrier import Barrier, Replacement, keep_path
 from diskq.storage.budget import BLOCK, WALS_IN_A_BUDGET, BudgetShare
 from diskq.storage.fs import AnyPath, FileSystem, directory_of
 from diskq.storage.log.entries import Displaced
+from diskq.storage.log.format import ROWS_SIZE, WAL_SIZE
 from diskq.storage.log.replay import Redone
 from diskq.storage.log_events import Log
 from diskq.storage.redo_log import LEAST_SIZE
 from diskq.storage.repairs import Repair, RepairKind, keep_content
-from diskq.storage.write_ahead_log import RESERVE, ROWS_SIZE, SIZE
+from diskq.storage.write_ahead_log import RESERVE
 
 __all__ = ["Item", "Key", "StreamSteps", "Value", "When", "key_maker"]
 
@@ -288,7 +289,7 @@ class StreamSteps(DirectorySteps):
     def _wals_size(self, *, is_for_rows: bool) -> int:
         """Return the bytes of the write-ahead logs, if they are only for checksums, or for messages, too."""
         count = min(_MOST_WALS, self.settings.partitions)
-        return count * ROWS_SIZE if is_for_rows else count * SIZE + RESERVE
+        return count * ROWS_SIZE if is_for_rows else count * WAL_SIZE + RESERVE
 
     def _read_settings(self) -> None:
         """Take the settings that the stream has, or give it its own. Raises DiskFullError without space."""

@@ -1,4 +1,4 @@
-# The bytes of a log: its header and its entries, and the reading of a redo log. Law: a log says itself what
+# The bytes of a log: its header and its entries, and the reading of both logs. Law: a log says itself what
 # was promised of the messages in it, and where its entries are; a reader needs no other file.
 #
 # There are two kinds, of one format. A log of `written` messages is mapped into memory: it survives a kill,
@@ -14,26 +14,42 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from diskq._native.core.append_buffer import WAL_ENTRY, WAL_RECORDS, WAL_ROW_COUNT, WAL_ROWS
 from diskq._native.core.log_entry import ENTRY_SIZE, decode_header, decode_parts, header_check
 from diskq.errors import UnsupportedFormatError
-from diskq.storage.checksums import checksum
+from diskq.storage.checksums import Row, checksum
 from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
-from diskq.storage.log.entries import EntryHead, LogEntry, LogHeader, Part
-from diskq.storage.log.old_formats import old_redo_head_at, old_redo_header
+from diskq.storage.log.entries import EntryHead, LogEntry, LogHeader, Part, WalContent
+from diskq.storage.log.old_formats import OLD_WAL_NAME, old_redo_head_at, old_redo_header, old_wal_in
 
 __all__ = [
     "HALVES_AT",
     "HEADER_SIZE",
+    "ROWS_SIZE",
     "SYNCED",
+    "WAL_ROWS_END",
+    "WAL_SIZE",
     "WRITTEN",
     "RedoContent",
+    "boot_of",
     "encode_header",
     "entry_of",
     "head_at",
     "header_in",
+    "holds_all",
+    "holds_nothing",
+    "holds_records",
+    "is_missing",
+    "is_of_this_run",
+    "load_wal",
+    "old_wal_path",
     "read_redo",
+    "read_wal",
     "redo_path",
+    "rows_on",
+    "shown_rows",
+    "wal_place",
 ]
 
 WRITTEN, SYNCED = 1, 2
@@ -43,6 +59,19 @@ HEADER_SIZE = 128
 
 HALVES_AT = 4096
 """The byte at which the areas of a redo log begin. It has two, here called halves."""
+
+WAL_SIZE = 64 * 1024
+"""The size of a write-ahead log in which messages wait, in bytes: so many of it are mapped."""
+
+ROWS_SIZE = 4 * 1024
+"""The size of a write-ahead log for checksums only, in bytes."""
+
+_ROW = struct.Struct("<qQIIII")
+_CHECKED_ROW = 28
+_LONGEST_BOOT = 64
+WAL_ROWS_END = WAL_ROWS + WAL_ROW_COUNT * _ROW.size
+assert WAL_ROWS == HEADER_SIZE
+assert WAL_ENTRY == WAL_ROWS_END + HEADER_SIZE
 
 _MAGIC = b"diskqlog"
 _VERSION = 1
@@ -113,6 +142,162 @@ def entry_of(head: EntryHead, data: bytes, at: int) -> LogEntry | None:
     if len(content) < head.size - ENTRY_SIZE or head.crc != checksum(content, head.seed):
         return None
     return LogEntry(head.sequence, tuple(Part(*part) for part in decode_parts(content)))
+
+
+def boot_of(fs: FileSystem) -> bytes:
+    """Return the boot id as a header has it."""
+    return fs.identity().boot_id.encode()[:_LONGEST_BOOT]
+
+
+# --- a write-ahead log --------------------------------------------------------------------------------
+
+
+def read_wal(fs: FileSystem, path: str) -> Part | None:
+    """Return the records that wait to be written by its owner, or, after a kill, by the next open.
+
+    None if there are none, or they are unreadable. Raises OSError.
+    """
+    content = load_wal(fs, path)
+    return content.waiting if content is not None and content.is_of_this_run else None
+
+
+def rows_on(fs: FileSystem, path: str, file: int) -> list[Row]:
+    """Return the rows there of blocks of file number `file`, in no order, for readers in other processes.
+
+    Blocks were written before their rows came into the write-ahead log. [] if there is no write-ahead log
+    with a valid header of this boot. Records that wait in it are not looked at. Raises OSError.
+    """
+    return [row for its, row in shown_rows(fs, path) if its == file]
+
+
+def shown_rows(fs: FileSystem, path: str) -> tuple[tuple[int, Row], ...]:
+    """Return the rows there, each with the number of its file; else as `rows_on`. Raises OSError."""
+    size = fs.size_of(path) or 0
+    if size < ROWS_SIZE:
+        content = None if size or wal_place(fs, path) == path else load_wal(fs, path)
+        return content.rows if content is not None and content.is_of_this_run else ()
+    try:
+        head = _first_bytes(fs, path, WAL_ENTRY)
+    except FileNotFoundError:  # it was removed just now
+        return ()
+    if len(head) < WAL_ENTRY or not head[WAL_ROWS:WAL_ROWS_END].strip(b"\0"):
+        return ()
+    header = header_in(path, head, WAL_ENTRY)
+    if header is None or header.boot != boot_of(fs) or (size < WAL_SIZE and header.areas):
+        return ()
+    return _rows_in(head)
+
+
+def is_of_this_run(fs: FileSystem, path: str) -> bool:
+    """True if the write-ahead log says that it was made in this boot. Raises OSError."""
+    content = load_wal(fs, path)
+    return content is not None and content.is_of_this_run is True
+
+
+def holds_all(fs: FileSystem, path: str) -> bool:
+    """True if the write-ahead log is of this boot, and its waiting records are readable. Raises OSError."""
+    content = load_wal(fs, path)
+    return content is not None and content.is_of_this_run is True and not content.unreadable
+
+
+def is_missing(fs: FileSystem, path: str) -> bool:
+    """True if there is no write-ahead log, or only a part of one. Raises OSError."""
+    return (fs.size_of(wal_place(fs, path)) or 0) < WAL_SIZE
+
+
+def holds_records(fs: FileSystem, path: str) -> bool:
+    """True if accepted records of this boot wait there, even if they cannot be read. Raises OSError."""
+    content = load_wal(fs, path)
+    if content is None or content.is_of_this_run is False:
+        return False
+    return content.waiting is not None or content.unreadable > 0
+
+
+def holds_nothing(fs: FileSystem, path: str) -> bool:
+    """True if the write-ahead log holds nothing, or nothing of this boot. Raises OSError.
+
+    False for one that is only for checksums, even an empty one: it shows that its process was killed.
+    """
+    content = load_wal(fs, path)
+    if content is None or content.is_of_this_run is False:
+        return True
+    if content.is_for_rows and content.is_of_this_run:
+        return False
+    return content.waiting is None and not content.unreadable and not content.rows
+
+
+def load_wal(fs: FileSystem, path: str) -> WalContent | None:
+    """Return what a write-ahead log holds; None if there is none, or no whole one. Raises OSError."""
+    place = wal_place(fs, path)
+    if (fs.size_of(place) or 0) < ROWS_SIZE:
+        return None
+    content = _first_bytes(fs, place, WAL_SIZE)
+    if place != path:
+        return old_wal_in(content, boot_of(fs))
+    if not content.strip(b"\0"):
+        return None
+    header = header_in(path, content, WAL_ENTRY)
+    is_for_rows = not header.areas if header is not None else len(content) < WAL_SIZE
+    if len(content) < (ROWS_SIZE if is_for_rows else WAL_SIZE):
+        return None
+    is_of_this_run = None if header is None else header.boot == boot_of(fs)
+    if is_for_rows:
+        return WalContent(is_of_this_run, rows=_rows_in(content), is_for_rows=True)
+    waiting, unreadable = _entry_in(content, None if header is None else header.number)
+    return WalContent(is_of_this_run, waiting, unreadable, _rows_in(content))
+
+
+def wal_place(fs: FileSystem, path: str) -> str:
+    """Return where the log is: `path`, or if nothing is there the place that earlier versions had for it."""
+    if not fs.size_of(path) and fs.size_of(old_wal_path(path)):
+        return old_wal_path(path)
+    return path
+
+
+def old_wal_path(path: str) -> str:
+    """Return where earlier versions had this write-ahead log."""
+    return path.removesuffix("wal") + OLD_WAL_NAME
+
+
+def _first_bytes(fs: FileSystem, path: str, size: int) -> bytes:
+    handle = fs.open(path)
+    try:
+        return fs.pread(handle, size, 0)
+    finally:
+        let_go(fs, handle)
+
+
+def _entry_in(content: bytes, number: int | None) -> tuple[Part | None, int]:
+    """Return the accepted records that a write-ahead log with this `content` holds, and 0.
+
+    If it holds none: None and 0. If they are unreadable: None and the most bytes that they can have.
+    `number`: of the log; None: its header is unreadable.
+    """
+    state = content[WAL_ENTRY : WAL_ENTRY + 8]
+    if not any(state):
+        return None, 0
+    found = decode_header(content, WAL_ENTRY)
+    assert found is not None
+    size, _, its, *_ = found
+    head = head_at(its if number is None else number, content, WAL_ENTRY)
+    entry = None if head is None else entry_of(head, content, WAL_ENTRY)
+    if entry is not None and len(entry.parts) == 1:
+        (part,) = entry.parts
+        if part.content and min(part.file, part.position) >= 0:
+            return part, 0
+    if sum(map(bool, state)) == 1:
+        return None, 0  # one corrupt byte in an empty entry
+    size -= WAL_RECORDS - WAL_ENTRY
+    return None, size if 0 < size <= WAL_SIZE - WAL_RECORDS else WAL_SIZE - WAL_RECORDS
+
+
+def _rows_in(content: bytes) -> tuple[tuple[int, Row], ...]:
+    found = []
+    for at in range(WAL_ROWS, WAL_ROWS_END, _ROW.size):
+        file, end, size, records, crc, check = _ROW.unpack_from(content, at)
+        if 0 < size <= end and file >= 0 and check == checksum(content[at : at + _CHECKED_ROW]):
+            found.append((file, Row(end - size, end, records, crc)))
+    return tuple(found)
 
 
 # --- a redo log -------------------------------------------------------------------------------------------

@@ -34,16 +34,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
-from diskq.storage.append_file import void_rows
+from diskq._native.core.append_buffer import WAL_RECORDS
+from diskq.storage.append_file import ChecksumFile, void_rows
 from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.checksums import Row, Rows
 from diskq.storage.closing import opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
-from diskq.storage.log.entries import CHECKSUMS, DATA, Displaced, LogEntry, Part, Staging
-from diskq.storage.log.format import RedoContent, read_redo
+from diskq.storage.log.entries import CHECKSUMS, DATA, Displaced, LogEntry, Part, Staging, WalContent
+from diskq.storage.log.format import WAL_SIZE, RedoContent, load_wal, read_redo, shown_rows, wal_place
+from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import Repair, RepairKind, keep_content, keep_copy
 
 __all__ = [
@@ -53,9 +57,14 @@ __all__ = [
     "Placed",
     "RedoSource",
     "Redone",
+    "Replayed",
     "is_part_of",
     "not_displaced",
     "replay_redo",
+    "replay_wal",
+    "row_at",
+    "rows_to_add",
+    "view_with_rows",
 ]
 
 
@@ -193,6 +202,211 @@ def not_displaced(
         for each in displaced:
             lost = each.lost_without(repair.path, repair.kept, lost, counted, repair.dropped)
         yield replace(repair, records=lost) if repair.records else repair
+
+
+# --- the write-ahead log ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Replayed:
+    """The result of replaying a write-ahead log."""
+
+    displaced: Displaced | None = None
+    """Accepted records whose place is used: they are to be appended again."""
+    restored: Part | None = None
+    """Accepted records that are in their place now. Checksums need not cover them."""
+    repairs: list[Repair] = field(default_factory=list)
+    """Parts of it that were unreadable or missing."""
+    has_added_rows: bool = False
+    """True if it held checksums, and all of them are in their checksum files now."""
+
+
+def replay_wal(
+    fs: FileSystem,
+    staging: Staging,
+    *,
+    was_restarted: bool | None,
+    was_staging: bool,
+    in_place: bool = True,
+    voided: Mapping[int, int] = MappingProxyType({}),
+) -> Replayed:
+    """After a kill, write what the write-ahead log holds to its place, as far as it is not there yet.
+
+    `was_restarted`: True if other sources say that the machine was restarted; None: they do not know.
+    `was_staging`: True if the write-ahead log should exist. Without `in_place` nothing is written, and
+    records that are not fully in place are displaced: for files whose checksums could not show the damage of
+    a power cut at this moment. `voided`: by file, the byte from which on its checksums are of bytes that are
+    gone. A second call changes nothing, and the write-ahead log stays unchanged. Raises OSError; on a full
+    disk only if the write-ahead log has no reserve, or another program used its space.
+    """
+    found = Replayed()
+    content = load_wal(fs, staging.path)
+    staging = staging._replace(path=wal_place(fs, staging.path))
+    if content is None:
+        if was_staging and not was_restarted:
+            size = fs.size_of(staging.path)
+            what = "is gone" if size is None else f"has only {size} bytes that can be read"
+            reason = f"it {what}: messages accepted just before the process died may be lost"
+            found.repairs.append(
+                Repair(
+                    path=staging.path, kind=RepairKind.LOST, kept=0, dropped=0, reason=reason, records=None
+                )
+            )
+        return found
+    is_believed = content.is_of_this_run
+    if is_believed is None:
+        is_believed = was_restarted is False
+    if not is_believed:
+        return found
+    if content.waiting is not None:
+        _put(fs, staging, content, in_place, found)
+    elif content.unreadable:
+        found.repairs.append(_keep_unreadable(fs, staging.path, content.unreadable))
+    rows = [(file, row) for file, row in content.rows if row.end <= voided.get(file, row.end)]
+    found.has_added_rows = _add_rows(fs, staging, rows) and bool(rows)
+    return found
+
+
+def _put(fs: FileSystem, staging: Staging, content: WalContent, in_place: bool, found: Replayed) -> None:
+    """Put the waiting records into their place, and record in `found` what became of them."""
+    waiting = content.waiting
+    assert waiting is not None
+    if content.may_be_consumed and fs.size_of(staging.data(waiting.file)) is None:
+        return
+
+    def use_reserve(*_: object) -> bool:
+        with opened(fs, staging.path, write=True) as handle:
+            fs.truncate(handle, WAL_SIZE)
+        return False
+
+    files = LogReplay(fs, {0: staging}, in_place=in_place, are_synced=False, on_full=use_reserve)
+    try:
+        if files.put(waiting):
+            found.restored = waiting
+        displaced, repairs = files.finish()
+        found.displaced = displaced[0] if displaced else None
+        found.repairs += repairs
+    finally:
+        files.close()
+
+
+def _keep_unreadable(fs: FileSystem, path: str, size: int) -> Repair:
+    handle = fs.open(path)
+    try:
+        aside = keep_copy(fs, handle, path, end=WAL_SIZE)
+    except OSError as failure:
+        if failure.errno not in FULL_DISK_ERRNOS:
+            raise
+        aside = None
+    finally:
+        fs.close(handle)
+    reason = "its checksum is wrong: messages accepted just before the process died may be lost"
+    return Repair(
+        path=path,
+        kind=RepairKind.CORRUPT,
+        kept=WAL_RECORDS,
+        dropped=size,
+        reason=reason,
+        records=None,
+        saved_as=aside,
+    )
+
+
+# --- the checksums in a write-ahead log ---------------------------------------------------------------
+
+
+def rows_to_add(fs: FileSystem, staging: Staging) -> dict[int, list[Row]]:
+    """Return the rows of the write-ahead log that continue each checksum file, by the file's number.
+
+    They are what the next open would add; else as `rows_on`. Raises OSError.
+    """
+    shown = shown_rows(fs, staging.path)
+    found = {file: _missing_rows(fs, staging, file, shown) for file in {file for file, _ in shown}}
+    return {file: missing.rows for file, missing in found.items() if missing is not None and missing.rows}
+
+
+def row_at(rows: Sequence[Row], covered: int, position: int) -> Row | None:
+    """Return the row of the block at `position` among rows of a write-ahead log; the checksum file's end at
+    byte `covered`.
+    """
+    return next((row for row in _following(rows, covered) if row.end > position), None)
+
+
+def view_with_rows(fs: FileSystem, staging: Staging, rows: Mapping[int, Sequence[Row]]) -> OverlayFS:
+    """Return a view of the files with these rows (`rows_to_add`) in their checksum files.
+
+    For a store that a process may have open. No file is changed. The caller closes the view. Raises OSError.
+    """
+    view = OverlayFS(fs)
+    try:
+        _add_rows(view, staging, [(file, row) for file, its in rows.items() for row in its])
+    except BaseException:
+        view.close_all()
+        raise
+    return view
+
+
+class _MissingRows(NamedTuple):
+    """Rows to be added to a checksum file."""
+
+    kept: int
+    """Bytes of the rows that are there."""
+    covered: int
+    """The byte of the data that those rows reach."""
+    rows: list[Row]
+
+
+def _missing_rows(
+    fs: FileSystem, staging: Staging, file: int, shown: Sequence[tuple[int, Row]]
+) -> _MissingRows | None:
+    """Return the rows to add for a file; None if it is gone, or complete by its checksum file."""
+    if fs.size_of(staging.data(file)) is None and fs.size_of(staging.checksum_file(file)) is None:
+        return None
+    rows = Rows(fs, staging.checksum_file(file))
+    try:
+        rows.seek(2**62)
+        kept, covered, last = rows.consumed, rows.last_end, rows.last
+    finally:
+        rows.close()
+    if last is not None and last.is_seal:
+        return None
+    return _MissingRows(kept, covered, _following([row for its, row in shown if its == file], covered))
+
+
+def _add_rows(fs: FileSystem, staging: Staging, shown: Sequence[tuple[int, Row]]) -> bool:
+    """Add the rows that continue each checksum file. False: the disk is full."""
+    has_room = True
+    for file in sorted({file for file, _ in shown}):
+        missing = _missing_rows(fs, staging, file, shown)
+        if missing is not None and missing.rows:
+            try:
+                _add_missing(fs, staging.checksum_file(file), missing)
+            except OSError as failure:
+                if failure.errno not in FULL_DISK_ERRNOS:
+                    raise
+                has_room = False
+    return has_room
+
+
+def _add_missing(fs: FileSystem, path: str, missing: _MissingRows) -> None:
+    checksum_file = ChecksumFile.open(fs, path, missing.kept, missing.covered)
+    try:
+        for row in missing.rows:
+            checksum_file.add_row(row.end, row.end - row.start, row.records, row.crc)
+        checksum_file.flush()
+    finally:
+        fs.close(checksum_file.handle)
+
+
+def _following(rows: Sequence[Row], covered: int) -> list[Row]:
+    """Return the rows that continue from byte `covered` without a gap; of several, the longest."""
+    found: list[Row] = []
+    while True:
+        starting = [row for row in rows if row.start == covered]
+        if not starting:
+            return found
+        found.append(max(starting, key=lambda row: row.end))
+        covered = found[-1].end
 
 
 # --- the redo log -------------------------------------------------------------------------------------

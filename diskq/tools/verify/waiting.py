@@ -11,13 +11,13 @@ from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import may_be_open
 from diskq.storage.log.entries import Staging
-from diskq.storage.log.format import redo_path
+from diskq.storage.log.format import holds_nothing, read_wal, redo_path
+from diskq.storage.log.replay import rows_to_add
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.redo_view import LoggedFiles, RedoLook
 from diskq.storage.repairs import RepairKind
 from diskq.storage.state import StateFiles, read_state
-from diskq.storage.write_ahead_log import holds_nothing, read_wal, rows_to_add
 from diskq.tools.findings import StateKind
 from diskq.tools.report import Report
 

@@ -22,8 +22,8 @@ from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader, values_of
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import Holder, holder_of
+from diskq.storage.log.format import read_wal
 from diskq.storage.numbered_files import names_in
-from diskq.storage.write_ahead_log import read_wal
 from diskq.tools.look import look_at
 
 __all__ = ["FirstMessages", "QueueView", "look", "look_at_first", "queue_names"]

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 import diskq
-from diskq.storage.write_ahead_log import read_wal
+from diskq.storage.log.format import read_wal
 from diskq.testing import CrashFS, FaultFS, PowerCut
 from tests.sampling import spread
 

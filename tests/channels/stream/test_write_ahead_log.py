@@ -11,7 +11,7 @@ import trio
 
 import diskq
 from diskq.engine.stream.files import StreamFiles
-from diskq.storage.write_ahead_log import ROWS_SIZE, read_wal
+from diskq.storage.log.format import ROWS_SIZE, read_wal
 from diskq.testing import CrashFS, FaultFS
 
 

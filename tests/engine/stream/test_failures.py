@@ -15,7 +15,7 @@ from diskq.engine.log.recovery import MISSING, UNSYNCED
 from diskq.engine.stream.stream import Stream
 from diskq.errors import DiskFullError, DiskqError, FullError, StorageFailedError
 from diskq.options import Durability
-from diskq.storage.write_ahead_log import ROWS_SIZE
+from diskq.storage.log.format import ROWS_SIZE
 from diskq.testing import CrashFS, FaultFS
 from diskq.testing.fault_fs import VERBS
 from tests.engine.streams import (
