@@ -6,12 +6,15 @@
 # The owner of the state prepares a barrier (frozen: it describes the state *now*), any thread executes it,
 # and the owner completes it. At most one is outstanding: a position recorded by an older barrier that
 # finishes late would point back.
+#
+# The owner of a handle forgets it before it closes it, since close(2) releases the number even if it fails:
+# a second close could close another file. Closing several handles closes all, even if one fails.
 
 from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -189,42 +192,6 @@ def keep_path(fs: FileSystem, path: str) -> None:
         path = above
 
 
-def close_all(fs: FileSystem, handles: Iterable[int]) -> None:
-    """Close all handles, even if one fails. Raises OSError after that."""
-    with contextlib.ExitStack() as stack:
-        for handle in reversed(tuple(handles)):  # the last one in is called first
-            stack.callback(fs.close, handle)
-
-
-def rewrite(fs: FileSystem, handle: int, start: int, end: int) -> None:
-    """Write bytes start:end over themselves, so that the next sync really writes them.
-
-    After a failed fsync the kernel marks them clean: it would sync nothing, and report success.
-    """
-    for at in range(start, end, _AT_ONCE):
-        write_all(fs, handle, fs.pread(handle, min(_AT_ONCE, end - at), at), at)
-
-
-def cut_to(fs: FileSystem, handle: int, size: int) -> None:
-    """Shorten an open file to `size` bytes, where it has more. Raises OSError."""
-    if fs.size(handle) > size:
-        fs.truncate(handle, size)
-
-
-def open_at(fs: FileSystem, path: str, end: int) -> int:
-    """Open a file to append at byte `end`: a missing file is created, and bytes after `end` are cut off.
-
-    Raises OSError; the file is then not open.
-    """
-    handle = fs.open(path, write=True, create=True)
-    try:
-        cut_to(fs, handle, end)
-    except BaseException:
-        fs.close(handle)
-        raise
-    return handle
-
-
 @dataclass(slots=True)
 class PendingSyncs:
     """What the next barrier must sync, rename or remove besides the active file. Gathered until `freeze`."""
@@ -292,3 +259,77 @@ class PendingSyncs:
         self.directories.clear()
         self.closing[:] = [handle for handle in self.closing if handle in busy]
         barrier.execute(fs)
+
+
+# --- handles --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def opened(
+    fs: FileSystem, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False
+) -> Iterator[int]:
+    """Open a file for a `with` block, at whose end it is closed. Raises OSError, as `fs.open`."""
+    handle = fs.open(path, write=write, create=create, exclusive=exclusive)
+    try:
+        yield handle
+    finally:
+        fs.close(handle)
+
+
+def open_at(fs: FileSystem, path: str, end: int) -> int:
+    """Open a file to append at byte `end`: a missing file is created, and bytes after `end` are cut off.
+
+    Raises OSError; the file is then not open.
+    """
+    handle = fs.open(path, write=True, create=True)
+    try:
+        cut_to(fs, handle, end)
+    except BaseException:
+        fs.close(handle)
+        raise
+    return handle
+
+
+def cut_to(fs: FileSystem, handle: int, size: int) -> None:
+    """Shorten an open file to `size` bytes, where it has more. Raises OSError."""
+    if fs.size(handle) > size:
+        fs.truncate(handle, size)
+
+
+def rewrite(fs: FileSystem, handle: int, start: int, end: int) -> None:
+    """Write bytes start:end over themselves, so that the next sync really writes them.
+
+    After a failed fsync the kernel marks them clean: it would sync nothing, and report success.
+    """
+    for at in range(start, end, _AT_ONCE):
+        write_all(fs, handle, fs.pread(handle, min(_AT_ONCE, end - at), at), at)
+
+
+def read_small(fs: FileSystem, path: str, most: int) -> bytes | None:
+    """Return the first `most` bytes of the file at `path`; None if there is none. Raises OSError.
+
+    For files that are written as a `Replacement`, whole or not at all.
+    """
+    try:
+        handle = fs.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return fs.pread(handle, most, 0)
+    finally:
+        let_go(fs, handle)
+
+
+def let_go(fs: FileSystem, *handles: int) -> None:
+    """Close files that were only read; numbers below 0 are ignored. Never raises: no data can be lost."""
+    for handle in handles:
+        if handle >= 0:
+            with contextlib.suppress(OSError):
+                fs.close(handle)
+
+
+def close_all(fs: FileSystem, handles: Iterable[int]) -> None:
+    """Close all handles, even if one fails. Raises OSError after that."""
+    with contextlib.ExitStack() as stack:
+        for handle in reversed(tuple(handles)):  # the last one in is called first
+            stack.callback(fs.close, handle)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from diskq._native.core.read_ahead import ReadAhead
+from diskq.storage.barrier import let_go
 from diskq.storage.checksums import Row, Rows
-from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.replay import row_at
 from diskq.storage.repairs import RepairKind

@@ -26,7 +26,7 @@ from crc32c import crc32c
 
 from diskq._native.core.blocks import ROW_SIZE, Blocks, packed_row
 from diskq._native.core.framing import Count
-from diskq.storage.closing import let_go, opened
+from diskq.storage.barrier import let_go, opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbers import UNBOUNDED
 

@@ -1,7 +1,4 @@
-# Opening and closing files and other resources, for a block or at once; and reading small files in one piece.
-#
-# Law: the owner forgets a handle before it closes it, since close(2) releases the number even if it fails:
-# a second close could close another file. Closing several handles closes all, even if one fails.
+# Objects that are closed. Law: the end of a `with` block closes, and a second `close` does nothing.
 #
 # An object that is dropped without `close` warns, as Python's own files do, and lets go of its descriptors
 # and locks, without a promise: nothing is synced, as if its process had been killed. The collector may
@@ -14,49 +11,13 @@ import contextlib
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from types import TracebackType
 from typing import NoReturn, Self
 
 from diskq.errors import ForkedError
 from diskq.storage.fs import FileSystem, holds_descriptors
 
-__all__ = ["Closing", "Dropped", "let_go", "opened", "read_small"]
-
-
-def let_go(fs: FileSystem, *handles: int) -> None:
-    """Close files that were only read; numbers below 0 are ignored. Never raises: no data can be lost."""
-    for handle in handles:
-        if handle >= 0:
-            with contextlib.suppress(OSError):
-                fs.close(handle)
-
-
-@contextlib.contextmanager
-def opened(
-    fs: FileSystem, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False
-) -> Iterator[int]:
-    """Open a file for a `with` block, at whose end it is closed. Raises OSError, as `fs.open`."""
-    handle = fs.open(path, write=write, create=create, exclusive=exclusive)
-    try:
-        yield handle
-    finally:
-        fs.close(handle)
-
-
-def read_small(fs: FileSystem, path: str, most: int) -> bytes | None:
-    """Return the first `most` bytes of the file at `path`; None if there is none. Raises OSError.
-
-    For files that are written as `barrier.Replacement`, whole or not at all.
-    """
-    try:
-        handle = fs.open(path)
-    except FileNotFoundError:
-        return None
-    try:
-        return fs.pread(handle, most, 0)
-    finally:
-        let_go(fs, handle)
+__all__ = ["Closing", "Dropped"]
 
 
 class Closing(ABC):

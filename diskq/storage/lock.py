@@ -22,9 +22,8 @@ from datetime import UTC, datetime
 from weakref import WeakValueDictionary
 
 from diskq.errors import LockedError
-from diskq.storage.barrier import write_all
+from diskq.storage.barrier import let_go, read_small, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import let_go, read_small
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Identity
 
 __all__ = ["Holder", "Lock", "checked_wait", "holder_of", "may_be_open", "parse_holder", "read_holder"]

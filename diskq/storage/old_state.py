@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
+from diskq.storage.barrier import read_small
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import read_small
 from diskq.storage.fs import FileSystem
 
 __all__ = ["old_fields", "old_points"]

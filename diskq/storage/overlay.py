@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from diskq.errors import CorruptionError
-from diskq.storage.closing import let_go
+from diskq.storage.barrier import let_go
 from diskq.storage.file_watch import FileWatch
 from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
 from diskq.storage.numbered_files import names_in

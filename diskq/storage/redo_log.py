@@ -25,8 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diskq._native.core.log_entry import ENTRY_SIZE, encode_entry, entry_size
-from diskq.storage.barrier import write_all
-from diskq.storage.closing import let_go
+from diskq.storage.barrier import let_go, write_all
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.entries import LogHeader, Part
 from diskq.storage.log.format import HALVES_AT, HEADER_SIZE, SYNCED, encode_header

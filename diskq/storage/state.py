@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from diskq.storage.barrier import Barrier, Replacement, write_all
+from diskq.storage.barrier import Barrier, Replacement, let_go, opened, read_small, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import let_go, opened, read_small
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.lock import parse_holder
 from diskq.storage.old_state import old_fields, old_points

@@ -12,9 +12,8 @@ import contextlib
 import struct
 from typing import NamedTuple
 
-from diskq.storage.barrier import write_all
+from diskq.storage.barrier import read_small, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import read_small
 from diskq.storage.fs import FileSystem
 from diskq.storage.sync_times import Durations
 

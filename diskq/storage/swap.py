@@ -15,9 +15,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from diskq.storage.barrier import Barrier, Replacement, write_all
+from diskq.storage.barrier import Barrier, Replacement, read_small, write_all
 from diskq.storage.checksums import CHECK_SIZE, checked, is_checked
-from diskq.storage.closing import read_small
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, join
 from diskq.storage.numbered_files import free_aside, private_path
 from diskq.storage.repairs import keep_copy

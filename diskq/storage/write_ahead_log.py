@@ -24,8 +24,7 @@ from types import MappingProxyType
 
 from diskq._native.core.append_buffer import WAL_ENTRY, WAL_RECORDS, WAL_ROWS, AppendBuffer
 from diskq.errors import FullError
-from diskq.storage.barrier import Barrier, write_all
-from diskq.storage.closing import opened
+from diskq.storage.barrier import Barrier, opened, write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored, join
 from diskq.storage.log.entries import Displaced, LogHeader, Part, Staging
 from diskq.storage.log.format import (

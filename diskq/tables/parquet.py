@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 from diskq.engine.log.message_mark import mark_of
 from diskq.errors import CorruptionError, UnsupportedFormatError
 from diskq.options import Compression
-from diskq.storage.barrier import write_all
-from diskq.storage.closing import let_go
+from diskq.storage.barrier import let_go, write_all
 from diskq.storage.fs import FileSystem
 from diskq.tables.arrow import NANOS, schema_of
 from diskq.tables.names import TableFile

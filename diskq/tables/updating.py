@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from diskq.errors import CorruptionError, ForeignFilesError, TableGapError, TableMismatchError
-from diskq.storage.barrier import Barrier
-from diskq.storage.closing import opened
+from diskq.storage.barrier import Barrier, opened
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import base_name
 from diskq.tables.arrow import NANOS, batches, schema_of

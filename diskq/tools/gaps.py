@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from diskq.storage.barrier import read_small
 from diskq.storage.checksums import checked, is_checked
-from diskq.storage.closing import read_small
 from diskq.storage.fs import FileSystem
 
 __all__ = ["Gap", "gaps_as", "known_gaps", "unknown_parts"]

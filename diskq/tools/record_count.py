@@ -9,8 +9,8 @@ from typing import NamedTuple
 from diskq._native.queue import codec as queue_codec
 from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.snapshot import waiting_after
+from diskq.storage.barrier import let_go
 from diskq.storage.checksums import Rows
-from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.format import read_wal
 

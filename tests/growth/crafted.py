@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueFiles
+from diskq.storage.barrier import opened
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from tests.growth.stores import NAME
 

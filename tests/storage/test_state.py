@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from diskq.storage.barrier import Barrier
+from diskq.storage.barrier import Barrier, read_small
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import read_small
 from diskq.storage.fs import FileSystem
 from diskq.storage.state import HEAD_SIZE, LastWriter, StoreState, read_rest, read_state, redo_named_by
 from diskq.storage.write_ahead_log import was_restarted

@@ -12,7 +12,7 @@ from diskq.engine.stream.reader import ReadableStream
 from diskq.engine.stream.stream import Stream
 from diskq.messages import NULL_TIMESTAMP
 from diskq.options import JournalOptions, StreamOptions, TableOptions
-from diskq.storage.closing import opened
+from diskq.storage.barrier import opened
 from diskq.storage.fs import FileSystem
 from diskq.tables.parquet import open_file
 from diskq.tables.reading import read_arrow

@@ -6,7 +6,7 @@ import pytest
 
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import CorruptionError
-from diskq.storage.closing import opened
+from diskq.storage.barrier import opened
 from diskq.tables.compaction import runs
 from diskq.tables.names import TableFile, resolved
 from diskq.tables.parquet import read_footer

@@ -20,9 +20,8 @@ from diskq.engine.log.recovery_points import RecoveryPoint, read_points
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
 from diskq.engine.log.trust import Trust
 from diskq.storage.append_file import ChecksumFile
-from diskq.storage.barrier import PendingSyncs
+from diskq.storage.barrier import PendingSyncs, opened
 from diskq.storage.checksums import VerifiedPrefix, rows_after, verified_prefix, zeros_in
-from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder
 from diskq.storage.log.entries import Part

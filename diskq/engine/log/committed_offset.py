@@ -48,9 +48,9 @@ from typing import Literal, NamedTuple
 
 from diskq.engine.log.sync import Sync, Synced, SyncPolicy
 from diskq.errors import DiskFullError, ForkedError
-from diskq.storage.barrier import NO_ROOM, Barrier, PendingSyncs, Replacement, write_all
+from diskq.storage.barrier import NO_ROOM, Barrier, PendingSyncs, Replacement, read_small, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import Closing, Dropped, read_small
+from diskq.storage.closing import Closing, Dropped
 from diskq.storage.forks import notify_on_fork
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp
 from diskq.storage.log_events import Log

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from diskq.engine.log.format import LoggedOptions
 from diskq.storage.append_file import AppendFile, Written
-from diskq.storage.barrier import Barrier, PendingSyncs
-from diskq.storage.closing import opened
+from diskq.storage.barrier import Barrier, PendingSyncs, opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored
 from diskq.storage.log.entries import Part
 from diskq.storage.log.format import redo_path

@@ -14,7 +14,7 @@ from diskq.engine.priority.command_log import SegmentScan, go_over_segment, has_
 from diskq.engine.priority.files import StoreFiles
 from diskq.engine.priority.snapshot import BadSnapshot, load_state, read_head
 from diskq.engine.priority.state import State, UnknownImplementation
-from diskq.storage.closing import opened, read_small
+from diskq.storage.barrier import opened, read_small
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
 
 __all__ = [

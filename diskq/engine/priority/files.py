@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskq.errors import CorruptionError
-from diskq.storage.barrier import Replacement
+from diskq.storage.barrier import Replacement, read_small
 from diskq.storage.checksums import CHECK_SIZE, checked, is_checked
-from diskq.storage.closing import read_small
 from diskq.storage.fs import AnyPath, FileSystem, as_path, join
 from diskq.storage.numbered_files import Naming, private_path
 

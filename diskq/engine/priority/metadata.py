@@ -6,8 +6,7 @@ from __future__ import annotations
 from diskq._native.priority.state_codec import METADATA_SIZE, StoreMetadata, decode_metadata, encode_metadata
 from diskq.engine.priority.files import StoreFiles
 from diskq.errors import DamagedStoreError, LockedError, UnsupportedFormatError
-from diskq.storage.barrier import PendingSyncs
-from diskq.storage.closing import let_go, read_small
+from diskq.storage.barrier import PendingSyncs, let_go, read_small
 from diskq.storage.fs import FileSystem, base_name
 from diskq.storage.numbered_files import private_path
 from diskq.storage.repairs import Repair, RepairKind, keep_copy

@@ -19,8 +19,7 @@ from diskq._native.priority.state_codec import (
 from diskq.engine.priority.files import StoreFiles
 from diskq.engine.priority.state import State, StoredQueue
 from diskq.errors import UnsupportedFormatError
-from diskq.storage.barrier import Barrier, write_all
-from diskq.storage.closing import opened
+from diskq.storage.barrier import Barrier, opened, write_all
 from diskq.storage.fs import FileSystem
 from diskq.storage.numbered_files import private_path
 from diskq.storage.repairs import keep_copy

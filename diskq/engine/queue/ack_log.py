@@ -42,9 +42,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from diskq.engine.queue.files import QueueFiles, QueuePosition
-from diskq.storage.barrier import PendingSyncs, rewrite, write_all
+from diskq.storage.barrier import PendingSyncs, let_go, rewrite, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.log_events import Log
 

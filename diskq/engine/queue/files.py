@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from diskq.errors import QueueNameError
-from diskq.storage.barrier import Replacement
+from diskq.storage.barrier import Replacement, opened
 from diskq.storage.checksums import checked, is_checked
-from diskq.storage.closing import opened
 from diskq.storage.fs import AnyPath, FileSystem, as_path, join
 from diskq.storage.log.entries import Staging
 from diskq.storage.numbered_files import (

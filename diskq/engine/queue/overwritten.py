@@ -15,8 +15,8 @@ from typing import NamedTuple
 from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.queue.codec import count, scan
 from diskq.engine.queue.files import QueueFiles
+from diskq.storage.barrier import let_go, opened
 from diskq.storage.checksums import Row, Rows, rows_after
-from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.entries import Displaced
 from diskq.storage.log.replay import rows_to_add

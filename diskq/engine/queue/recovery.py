@@ -32,7 +32,7 @@ from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.overwritten import find_overwritten
 from diskq.engine.queue.sealed_files import DamagedFiles
 from diskq.storage.append_file import ChecksumFile
-from diskq.storage.barrier import Barrier, PendingSyncs, write_all
+from diskq.storage.barrier import Barrier, PendingSyncs, let_go, write_all
 from diskq.storage.block_reader import BlockReader, Loss
 from diskq.storage.checksums import (
     LEAST_ZEROS,
@@ -46,7 +46,6 @@ from diskq.storage.checksums import (
     verified_prefix,
     zeros_in,
 )
-from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.log.replay import RedoSource, rows_to_add, view_with_rows
 from diskq.storage.numbers import NO_NUMBER

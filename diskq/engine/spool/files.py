@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.errors import NotFoundError
-from diskq.storage.barrier import Replacement
+from diskq.storage.barrier import Replacement, read_small
 from diskq.storage.checksums import CHECK_SIZE, checked, checksum, is_checked
-from diskq.storage.closing import read_small
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, join
 from diskq.storage.numbered_files import private_path

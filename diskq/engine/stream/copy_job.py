@@ -21,9 +21,9 @@ from typing import Any
 
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import CorruptionError, DiskFullError
-from diskq.storage.barrier import NO_ROOM, Barrier, Replacement
+from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, read_small
 from diskq.storage.checksums import CHECK_SIZE, checked, is_checked
-from diskq.storage.closing import Closing, read_small
+from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, join
 from diskq.storage.lock import Lock
 

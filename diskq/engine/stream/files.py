@@ -26,9 +26,8 @@ import re
 from collections.abc import Callable, Iterable
 
 from diskq.errors import ForeignFilesError, NotFoundError
-from diskq.storage.barrier import Replacement
+from diskq.storage.barrier import Replacement, read_small
 from diskq.storage.checksums import checked, is_checked
-from diskq.storage.closing import read_small
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.log.entries import Staging
 from diskq.storage.numbered_files import Naming, is_last, private_path

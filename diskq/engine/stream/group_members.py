@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 from diskq.engine.stream.files import StreamFiles
-from diskq.storage.closing import Dropped, let_go
+from diskq.storage.barrier import let_go
+from diskq.storage.closing import Dropped
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 
 __all__ = ["GroupMembers"]

@@ -31,10 +31,9 @@ from diskq.engine.stream.cross_check import CrossCheck
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.index_entries import INDEX_ROW, TIMEINDEX_ROW
 from diskq.engine.stream.segment_reader import SegmentReader
-from diskq.storage.barrier import cut_to, write_all
+from diskq.storage.barrier import cut_to, let_go, opened, write_all
 from diskq.storage.block_reader import Loss
 from diskq.storage.checksums import Row, Rows
-from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FileSystem, full_disk_ignored
 from diskq.storage.repairs import Repair, RepairKind, cut_tail, keep_copy
 from diskq.storage.swap import Swap

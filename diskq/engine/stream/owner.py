@@ -25,8 +25,7 @@ from typing import Literal
 
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import DiskFullError, LockedError
-from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, write_all
-from diskq.storage.closing import read_small
+from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, read_small, write_all
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.numbered_files import free_aside
 from diskq.storage.repairs import Repair, RepairKind

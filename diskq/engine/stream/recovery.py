@@ -27,9 +27,8 @@ from diskq.engine.stream.index_rebuild import IndexRebuild, SegmentEntries, read
 from diskq.engine.stream.owner import owner_state
 from diskq.engine.stream.unindexed import find_unindexed
 from diskq.storage.append_file import ChecksumFile
-from diskq.storage.barrier import PendingSyncs
+from diskq.storage.barrier import PendingSyncs, opened
 from diskq.storage.checksums import VerifiedPrefix, verified_prefix
-from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.entries import Part
 from diskq.storage.log.replay import RedoSource

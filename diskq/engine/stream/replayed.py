@@ -10,7 +10,7 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.index_rebuild import rebuild_index
 from diskq.engine.stream.recovery import redo_source
 from diskq.engine.stream.settings import read_settings
-from diskq.storage.closing import opened, read_small
+from diskq.storage.barrier import opened, read_small
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.replay import Redone
 from diskq.storage.redo_view import RedoLook, Restored, as_replayed, difference, look_at_redo

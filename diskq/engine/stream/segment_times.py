@@ -33,8 +33,8 @@ from diskq.engine.stream.time_summary import (
     pack_mark,
     read_marks,
 )
+from diskq.storage.barrier import let_go
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 
 __all__ = ["SegmentGone", "SegmentTimes", "framing_of"]

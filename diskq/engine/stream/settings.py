@@ -24,8 +24,7 @@ from typing import Any, NoReturn
 from diskq.engine.stream.files import StreamFiles
 from diskq.errors import UnsupportedFormatError
 from diskq.options import ENCODINGS, MIB, MOST_PARTITIONS, Encoding, StreamOptions
-from diskq.storage.barrier import Replacement
-from diskq.storage.closing import read_small
+from diskq.storage.barrier import Replacement, read_small
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 
 __all__ = ["StreamSettings", "parse", "read_settings", "settings_as", "settings_at", "settings_of"]

@@ -40,9 +40,8 @@ from diskq._native.stream.times import (
 )
 from diskq.engine.log.time_lookup import EARLIEST, LATEST
 from diskq.engine.stream.files import PartitionFiles
-from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.barrier import Barrier, let_go, opened, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import let_go, opened
 from diskq.storage.fs import FileSystem
 
 __all__ = [

@@ -19,8 +19,8 @@ from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.index_entries import INDEX_ROW
 from diskq.engine.stream.index_rebuild import SegmentEntries, read_entries
 from diskq.storage.append_file import ChecksumFile
+from diskq.storage.barrier import let_go
 from diskq.storage.checksums import Row, Rows, checksum, pack_row, rows_before
-from diskq.storage.closing import let_go
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
 from diskq.storage.swap import Swap
 

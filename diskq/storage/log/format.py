@@ -17,8 +17,8 @@ from typing import NamedTuple
 from diskq._native.core.append_buffer import WAL_ENTRY, WAL_RECORDS, WAL_ROW_COUNT, WAL_ROWS
 from diskq._native.core.log_entry import ENTRY_SIZE, decode_header, decode_parts, header_check
 from diskq.errors import UnsupportedFormatError
+from diskq.storage.barrier import let_go
 from diskq.storage.checksums import Row, checksum
-from diskq.storage.closing import let_go
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.entries import EntryHead, LogEntry, LogHeader, Part, WalContent
 from diskq.storage.log.old_formats import OLD_WAL_NAME, old_redo_head_at, old_redo_header, old_wal_in

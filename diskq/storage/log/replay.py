@@ -41,9 +41,8 @@ from typing import NamedTuple
 
 from diskq._native.core.append_buffer import WAL_RECORDS
 from diskq.storage.append_file import ChecksumFile, void_rows
-from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.barrier import Barrier, opened, write_all
 from diskq.storage.checksums import Row, Rows
-from diskq.storage.closing import opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
 from diskq.storage.log.entries import CHECKSUMS, DATA, Displaced, LogEntry, Part, Staging, WalContent
 from diskq.storage.log.format import WAL_SIZE, RedoContent, load_wal, read_redo, shown_rows, wal_place

@@ -22,8 +22,7 @@ from diskq.engine.stream.settings import StreamSettings, read_settings
 from diskq.engine.stream.stream import Stream
 from diskq.engine.stream.time_summary import forget_from
 from diskq.errors import LockedError, UnsupportedFormatError
-from diskq.storage.barrier import Barrier
-from diskq.storage.closing import read_small
+from diskq.storage.barrier import Barrier, read_small
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import FileSystem, base_name, join
 from diskq.storage.lock import Lock

@@ -27,7 +27,7 @@ from diskq.engine.stream.settings import StreamSettings, read_settings
 from diskq.engine.stream.stream import Stream
 from diskq.errors import NotFoundError, UnsupportedFormatError
 from diskq.options import StreamOptions
-from diskq.storage.closing import opened
+from diskq.storage.barrier import opened
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import may_be_open
 from diskq.storage.log.replay import is_part_of

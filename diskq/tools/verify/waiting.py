@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from diskq.storage.barrier import opened
 from diskq.storage.checksums import rows_before
-from diskq.storage.closing import opened
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import may_be_open
 from diskq.storage.log.entries import Staging

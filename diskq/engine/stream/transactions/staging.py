@@ -37,9 +37,9 @@ from diskq.errors import (
     StorageFailedError,
 )
 from diskq.options import MIB, Encoding, StreamOptions
-from diskq.storage.barrier import Barrier, write_all
+from diskq.storage.barrier import Barrier, let_go, write_all
 from diskq.storage.checksums import checksum
-from diskq.storage.closing import Closing, Dropped, let_go
+from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of
 
 __all__ = [

@@ -31,10 +31,9 @@ from diskq.engine.stream.transactions.staging import (
     staged_names,
 )
 from diskq.errors import CorruptionError
-from diskq.storage.barrier import Barrier, Replacement
+from diskq.storage.barrier import Barrier, Replacement, read_small
 from diskq.storage.callbacks import check_plain, check_result
 from diskq.storage.checksums import checked, is_checked
-from diskq.storage.closing import read_small
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 
