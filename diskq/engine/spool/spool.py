@@ -81,7 +81,7 @@ class Spool(Closing):
 
         With `slots`, any number of processes may open it: each has the first free slot below `path`, a spool
         of its own. The slot of a dead process is taken by the next one that opens, and its messages are also
-        delivered by a living one that has none of its own. A child of a fork opens a slot at its first `put`.
+        delivered by a living one that has none of its own. A child of a fork opens a slot at its first call.
 
         `wait`: seconds for which the lock is tried while another process has it. Raises LockedError if
         another process has the spool, OSError, TypeError and ValueError.
@@ -181,6 +181,17 @@ class Spool(Closing):
             except ForkedError:
                 self._begin(self._given_fs or OsFileSystem())
 
+    def _be_own(self) -> None:
+        """In a child of a fork, open a slot of its own. Raises ForkedError where there are no slots."""
+        try:
+            self._queue.guard.take()
+        except ForkedError:
+            if not self._has_slots:
+                raise
+            self._reopen()
+        else:
+            self._queue.guard.give()
+
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open" if self._failure is None else "failed"
         return f"<Spool {self.path!r}: {self._queue.depth} messages, {state}>"
@@ -225,6 +236,7 @@ class Spool(Closing):
 
     def sync(self) -> None:
         """Return when all accepted messages, and all deliveries, are on stable storage. As `Queue.sync`."""
+        self._be_own()
         self._queue.sync()
 
     # --- delivering -------------------------------------------------------------------------------
@@ -236,6 +248,7 @@ class Spool(Closing):
         ValueError after `close`, and RuntimeError inside `deliver`, since it waits for that to return.
         """
         self._refuse_inside("drained()")
+        self._be_own()
         end, steps = deadline(timeout), self._queue.steps
         tail = steps.tail.position
         with self._news:
@@ -252,10 +265,12 @@ class Spool(Closing):
 
     def pause(self) -> None:
         """Begin no further try until `resume`. A try under way is completed."""
+        self._be_own()
         self._pace.pause()
 
     def resume(self) -> None:
         """Try now, even during a back-off, a pause after failures or a wait for the rate."""
+        self._be_own()
         self._pace.resume()
         self._wake()
 
@@ -572,6 +587,7 @@ class ThreadedDeadLetters:
 
     def list(self) -> _DeadLetterList:
         """Return all dead letters, in the order in which they were given up."""
+        self._check_process()
         with self._lock:
             return self._engine.list()
 
@@ -581,6 +597,7 @@ class ThreadedDeadLetters:
         They become ordinary messages with new ids. They are durable before the dead letters are removed: a
         crash in between leaves both. Raises KeyError for an unknown id, and as `Queue.put_many`.
         """
+        self._check_process()
         with self._lock:
             letters = self._engine._select(ids)
         # Without the lock: a full spool frees space by delivering, which may add dead letters.
@@ -589,9 +606,15 @@ class ThreadedDeadLetters:
 
     def purge(self, ids: Collection[str] | None = None) -> int:
         """Remove these dead letters, or all, for good. Returns how many. Raises KeyError, DiskFullError."""
+        self._check_process()
         with self._lock:
             letters = self._engine._select(ids)
         return self._remove(letters)
+
+    def _check_process(self) -> None:
+        """Raise ForkedError in a child of a fork: another thread of its parent may have held the lock."""
+        with self._queue.guard:
+            pass
 
     def _remove(self, letters: Iterable[DeadLetter]) -> int:
         ids = [letter.id for letter in letters]

@@ -22,6 +22,8 @@ from diskq.engine.spool import spool as spool_module
 from diskq.tools.stores import stores_at
 from diskq.tools.view.spool import slots_of
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # there are threads
+
 LONG = 20.0
 
 
@@ -114,6 +116,91 @@ def test_a_child_of_a_fork_has_a_slot_of_its_own(tmp_path: Path) -> None:
     assert sorted(lines) == sorted(
         [b"parent", b"parent again", *(b"child %d" % (each.pid or 0) for each in children)]
     )
+
+
+CALLS: dict[str, Callable[[diskq.Spool], object]] = {
+    "sync": lambda spool: spool.sync(),
+    "drained": lambda spool: spool.drained(),
+    "pause": lambda spool: spool.pause(),
+    "resume": lambda spool: spool.resume(),
+}
+"""They wait for nothing in a slot that is empty."""
+
+
+def _call_in_a_child(call: Callable[[], object]) -> str:
+    """What it comes to in a child of a fork, which may not take long."""
+    results, told = os.pipe()
+    if (child := os.fork()) == 0:
+        signal.alarm(int(LONG))
+        try:
+            text = repr(call())
+        except BaseException as failure:
+            text = f"{type(failure).__name__}: {failure}"
+        os.write(told, text.encode())
+        os._exit(0)
+    os.close(told)
+    with open(results, "rb") as file:
+        text = file.read().decode()
+    assert os.waitpid(child, 0)[1] == 0, "it hangs"
+    return text
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_first_call_of_a_child_gives_it_a_slot_whatever_its_parent_waits_for(
+    name: str, tmp_path: Path
+) -> None:
+    with diskq.Spool(tmp_path / "s", down, slots=True) as spool:
+        spool.put(b"of the parent")
+
+        def call() -> str:
+            CALLS[name](spool)
+            spool.put(b"of the child", durability="synced")
+            return spool.path
+
+        assert _call_in_a_child(call) == repr(f"{tmp_path}/s/slot.001")
+        assert spool.statistics().depth == 1
+    left: list[bytes] = []
+    with diskq.Spool(tmp_path / "s" / "slot.001", left.extend) as other:
+        assert other.drained(LONG)
+    assert left == [b"of the child"]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_without_slots_each_call_of_a_child_is_refused(name: str, tmp_path: Path) -> None:
+    with diskq.Spool(tmp_path / "s", down) as spool:
+        spool.put(b"of the parent")
+        assert "ForkedError: queue 'spool'" in _call_in_a_child(lambda: CALLS[name](spool))
+
+
+@pytest.mark.parametrize("slots", [False, True])
+def test_dead_letters_are_those_of_the_parent(slots: bool, tmp_path: Path) -> None:
+    with diskq.Spool(tmp_path / "s", down, slots=slots) as spool:
+        letters = spool.dead_letters
+        for call in (letters.list, letters.replay, letters.purge):
+            assert f"ForkedError: queue 'spool' in {spool.path}" in _call_in_a_child(call)
+
+
+def test_the_slot_of_a_process_that_was_killed_is_free_though_its_child_lives(tmp_path: Path) -> None:
+    told, tell = os.pipe()
+    wait, go_on = os.pipe()
+    if (parent := os.fork()) == 0:
+        spool = diskq.Spool(tmp_path / "s", down, slots=True)
+        spool.put(b"1")
+        if os.fork() == 0:
+            os.close(go_on)
+            os.write(tell, b"x")
+            os.read(wait, 1)  # until the test ends
+            os._exit(0)
+        signal.pause()
+    os.read(told, 1)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    got: list[bytes] = []
+    with diskq.Spool(tmp_path / "s", got.extend, slots=True) as spool:
+        assert spool.path.endswith("slot.000")
+        assert spool.drained(LONG)
+    os.close(go_on)
+    assert got == [b"1"]
 
 
 WORKER = """
