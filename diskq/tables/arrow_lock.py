@@ -54,6 +54,8 @@ class ArrowLock:
         self._path = join(directory, f"{local.unique_number()}.lock")
         self._since = local.wall_clock()
         self._renewed = 0.0
+        # One that waits for the lock looks again and again: it puts nothing while another is at work.
+        self._check_others()
         self._write()
         try:
             self._check_others()

@@ -229,6 +229,20 @@ def test_a_lock_that_is_released_while_it_is_read_is_none(fs):
     assert table(fs, files).update().made
 
 
+def test_one_that_waits_for_the_lock_puts_nothing(fs):
+    handler = Handler(MOCK())
+    files = pafs.PyFileSystem(handler)
+    handler.fails = ".lock"
+
+    def meet(_: Any) -> None:
+        handler.broken = [5]
+        with pytest.raises(LockedError):
+            table(fs, files).update()
+        handler.broken.clear()
+
+    assert table(fs, files).update(each=meet).made
+
+
 def test_a_lock_that_cannot_be_put_leaves_nothing(fs):
     handler = Handler(MOCK())
     handler.fails, handler.broken = ".lock", [5]
