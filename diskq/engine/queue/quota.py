@@ -25,8 +25,7 @@ from diskq._native.queue.append_buffer import NsqBuffer
 from diskq._native.queue.codec import MAX_BODY, NsqFraming
 from diskq._native.queue.memory_tier import MemoryTier
 from diskq.engine.log.writer import LogWriter
-from diskq.engine.queue.files import QueueFiles, QueuePosition
-from diskq.engine.queue.sealed_files import SealedFiles
+from diskq.engine.queue.files import QueueFiles, QueuePosition, SealedFiles
 from diskq.errors import FullError
 from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile

@@ -28,9 +28,8 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import count
 from diskq.engine.log.recovery import UNSYNCED, UNWRITTEN, OpenRepairs
 from diskq.engine.log.trust import QueueUse, Trust
-from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
+from diskq.engine.queue.files import DamagedFiles, QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.overwritten import find_overwritten
-from diskq.engine.queue.sealed_files import DamagedFiles
 from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import Barrier, PendingSyncs, let_go, write_all
 from diskq.storage.block_reader import BlockReader, Loss

@@ -14,9 +14,8 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.append_buffer import NsqBuffer
 from diskq._native.queue.codec import NsqFraming
 from diskq._native.queue.memory_tier import MemoryTier
-from diskq.engine.queue.files import QueueFiles, QueuePosition
+from diskq.engine.queue.files import QueueFiles, QueuePosition, SealedFiles
 from diskq.engine.queue.quota import QueueQuota
-from diskq.engine.queue.sealed_files import SealedFiles
 from diskq.errors import FullError
 from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile
