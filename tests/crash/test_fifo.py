@@ -252,7 +252,7 @@ MUTATIONS = [
     # Round the barrier: what is owed to it, and what recovery does with what it finds.
     Mutation(APPENDFILE, "pending_syncs.directories[directory_of(checksum_file)] = None", "pass"),
     Mutation(APPENDFILE, "self._write_rows()\n        if self.failure", "if self.failure"),
-    Mutation("diskq.engine.log.trust", "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
+    Mutation("diskq.engine.log.recovery", "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
     Mutation("diskq.engine.queue.recovery", "due = number + 1 if is_complete else -1", "due = number + 1"),
     Mutation("diskq.engine.log.recovery", "self._asides.freeze((), ()).execute(self._fs)", "pass"),
 ]

@@ -17,7 +17,7 @@ import pytest
 from diskq.engine.journal import files as journalfiles
 from diskq.engine.journal import steps as journalsteps
 from diskq.engine.journal.journal import Journal
-from diskq.engine.log import opening, recovery, trust, writer
+from diskq.engine.log import opening, recovery, writer
 from diskq.engine.log.engine import Admission, Mode
 from diskq.errors import DiskFullError, DiskqError, StorageFailedError
 from diskq.options import Durability, JournalOptions
@@ -476,7 +476,7 @@ JOURNAL = journalsteps.__name__
 OPENING = opening.__name__
 WRITER = writer.__name__
 REPLAY = replay.__name__
-RECOVERY, TRUST = recovery.__name__, trust.__name__
+RECOVERY = recovery.__name__
 FILES = journalfiles.__name__
 CHECKSUMS = checksums.__name__
 
@@ -517,7 +517,7 @@ MUTATIONS = [
     Mutation(JOURNAL, "self._find_a_peer(points)", "pass", by=a_peer_behind_a_kill),
     Mutation(JOURNAL, "opening.lock.previous is not None", "True", by=a_wal_of_long_ago),
     # What recovery does with what it finds.
-    Mutation(TRUST, "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
+    Mutation(RECOVERY, "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
     Mutation(
         OPENING,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from diskq.engine.log import opening, recovery, recovery_points, trust, writer
+from diskq.engine.log import opening, recovery, recovery_points, writer
 from diskq.engine.log import segment as logsegment
 from diskq.engine.log import segment_recovery as segmentrecovery
 from diskq.engine.log.engine import Admission, Mode
@@ -482,7 +482,7 @@ OPENING = opening.__name__
 WRITER = writer.__name__
 SEGMENT = tripletsegment.__name__
 FORMAT = streamrecovery.__name__
-RECOVERY, SEGMENTS, TRUST = recovery.__name__, segmentrecovery.__name__, trust.__name__
+RECOVERY, SEGMENTS = recovery.__name__, segmentrecovery.__name__
 CHECKSUMS = checksums.__name__
 INDEX_REBUILD = mending.__name__
 POINTS = recovery_points.__name__
@@ -522,7 +522,7 @@ MUTATIONS = [
         by=held_on_a_full_disk,
     ),
     # What recovery does with what it finds.
-    Mutation(TRUST, "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
+    Mutation(RECOVERY, "cls.POWER_CUT if was_restarted else cls.KILLED", "cls.KILLED"),
     Mutation(FORMAT, "return is_complete and (", "return (", by=rolls_without_a_sync),
     Mutation(CHECKSUMS, "or not row.matches(data)", ""),
     Mutation(CHECKSUMS, "if row.start != end and not over_gaps:", "if False:", by=8),

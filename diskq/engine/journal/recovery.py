@@ -15,10 +15,9 @@ from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.journal import codec as journal_codec
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.walk import RecordStretch, Walk, records_in, walk
-from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, missing_after
+from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, Trust, missing_after
 from diskq.engine.log.recovery_points import RecoveryPoint, read_points
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
-from diskq.engine.log.trust import Trust
 from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import PendingSyncs, opened
 from diskq.storage.checksums import VerifiedPrefix, rows_after, verified_prefix, zeros_in

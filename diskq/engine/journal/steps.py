@@ -19,10 +19,10 @@ from diskq.engine.journal.segment import JournalSegment
 from diskq.engine.log.engine import Admission, DirectorySteps, Mode
 from diskq.engine.log.message_checks import as_body, as_key
 from diskq.engine.log.opening import LeftBehind, LogOpening, NewLogs
+from diskq.engine.log.recovery import trust_of_points
 from diskq.engine.log.recovery_points import RecoveryPoint, RecoveryPoints, leave_points, read_points
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.timestamps import as_timestamp
-from diskq.engine.log.trust import trust_of_points
 from diskq.errors import FullError, MessageSizeError, OffsetMismatchError
 from diskq.options import JournalOptions
 from diskq.storage.append_file import AppendFile

@@ -9,7 +9,7 @@
 #   look             The kind's small files: what is durable, and whether another program may have written.
 #   claim            The store is marked as diskq's, where another program would look.
 #   replay           Messages that only a log holds are written to their files.
-#   recover          The kind judges its files, by what the last writer left: trust.py.
+#   recover          The kind judges its files, by what the last writer left: recovery.py.
 #   sign             The state of this process is planned, and the lock file names it.
 #   report           The repairs are logged, before the next open finds none.
 #   first barrier    All of that is durable, with the metadata: where the next recovery begins.

@@ -2,7 +2,7 @@
 # loses a whole record, never invents one, and reports what it did.
 #
 # Journals and the partitions of streams share the procedure; the format judges. What is believed of the bytes
-# after the recovery point is a value (trust.py); what can be done is five acts (recovery.py).
+# after the recovery point is a value (`Trust`); what can be done is five acts: recovery.py.
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, missing_after
+from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, Trust, missing_after
 from diskq.engine.log.recovery_points import RecoveryPoint, checksummed_end, missing_start
-from diskq.engine.log.trust import Trust
 from diskq.storage.barrier import Barrier
 from diskq.storage.checksums import VerifiedPrefix, rows_before, sealed_end, verified_prefix
 from diskq.storage.fs import FileSystem

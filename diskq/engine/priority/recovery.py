@@ -3,8 +3,9 @@
 # command is missing that was complete and durable: to continue would be to invent a state.
 #
 # The recovery point under `.diskq/` decides which: all segments before it were on stable storage. From it on,
-# torn or missing bytes are what a power cut left (log/trust.py), and segments that were begun after them are
-# not part of the log. Without a point, because TaskFlux wrote, only the end of the last segment can be torn.
+# torn or missing bytes are what a power cut left (log/recovery.py), and segments that were begun after them
+# are not part of the log. Without a point, because TaskFlux wrote, only the end of the last segment can be
+# torn.
 #
 # Damage before the point is skipped, and the commands after it are carried out: `State.doubt` says what they
 # may still do. The state is then written as a snapshot, and the log continues after it, so that TaskFlux
@@ -18,8 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from diskq._native.priority.codec import END_MARKER, FILE_HEAD, scan
-from diskq.engine.log.recovery import OpenRepairs
-from diskq.engine.log.trust import Trust
+from diskq.engine.log.recovery import OpenRepairs, Trust
 from diskq.engine.priority.command_log import (
     BadCommand,
     SegmentScan,

@@ -15,9 +15,9 @@ from diskq._native.priority.command_buffer import AddBatch, QueueCalls
 from diskq._native.priority.record_table import PriorityRecord, RecordTable
 from diskq.engine.log.engine import DirectorySteps
 from diskq.engine.log.message_checks import as_body
+from diskq.engine.log.recovery import trust_of_store
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.sync import exclusive
-from diskq.engine.log.trust import trust_of_store
 from diskq.engine.priority.command_segment import CommandSegment
 from diskq.engine.priority.files import StoreFiles, StorePoint, read_settings
 from diskq.engine.priority.metadata import MetadataFile

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import NamedTuple, TypeVar
 
-from diskq.engine.log.trust import trust_of_store
+from diskq.engine.log.recovery import trust_of_store
 from diskq.engine.priority.command_log import read_segment
 from diskq.engine.priority.files import StoreFiles, StorePoint
 from diskq.engine.priority.recovery import FoundStore, recover_store

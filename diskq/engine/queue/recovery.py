@@ -3,7 +3,7 @@
 #
 # The metadata is a hint. What it says is checked against the files; if it is missing, garbled or points past
 # them, the files decide. After the position it names as written comes what was written after the last full
-# barrier. How much of it is believed, log/trust.py decides:
+# barrier. How much of it is believed, log/recovery.py decides:
 #
 #   framing is believed   The tail is cut where the last whole record ends.
 #   only checksums are    The tail is cut at the first byte that no checksum verifies.
@@ -26,8 +26,7 @@ from diskq._native.core.framing import Framing
 from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import count
-from diskq.engine.log.recovery import UNSYNCED, UNWRITTEN, OpenRepairs
-from diskq.engine.log.trust import QueueUse, Trust
+from diskq.engine.log.recovery import UNSYNCED, UNWRITTEN, OpenRepairs, QueueUse, Trust
 from diskq.engine.queue.files import DamagedFiles, QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.overwritten import find_overwritten
 from diskq.storage.append_file import ChecksumFile

@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 from diskq._native.queue.codec import count, scan
 from diskq.engine.log.engine import LogSteps
 from diskq.engine.log.opening import LeftBehind, LogOpening, NewLogs
-from diskq.engine.log.recovery import OpenRepairs
+from diskq.engine.log.recovery import OpenRepairs, QueueUse
 from diskq.engine.log.shared_sync import SharedCall
 from diskq.engine.log.sync import exclusive
-from diskq.engine.log.trust import QueueUse
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.queue.ack_log import repair_ack_logs
 from diskq.engine.queue.files import QueueFiles, QueueMetadata

@@ -16,10 +16,9 @@ from diskq._native.core.append_buffer import BLOCK_SIZE
 from diskq._native.core.framing import Count
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming, count
 from diskq._native.stream.index_entries import rows_of
-from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs
+from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, Trust
 from diskq.engine.log.recovery_points import RecoveryPoint, read_points
 from diskq.engine.log.segment_recovery import Followed, LogRecovery
-from diskq.engine.log.trust import Trust
 from diskq.engine.stream.files import PartitionFiles, StreamFiles, read_first
 from diskq.engine.stream.groups import furthest
 from diskq.engine.stream.index_entries import INDEX_ROW

@@ -18,7 +18,7 @@ from diskq._native.stream.codec import TripletFraming, count, key_hash
 from diskq.engine.log.engine import Admission, DirectorySteps, Mode
 from diskq.engine.log.message_checks import as_body, as_key
 from diskq.engine.log.opening import LeftBehind, LogOpening, NewLogs
-from diskq.engine.log.recovery import FoundLog
+from diskq.engine.log.recovery import FoundLog, trust_of_points
 from diskq.engine.log.recovery_points import (
     RecoveryPoint,
     RecoveryPoints,
@@ -29,7 +29,6 @@ from diskq.engine.log.recovery_points import (
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.sync import exclusive
 from diskq.engine.log.timestamps import as_timestamp
-from diskq.engine.log.trust import trust_of_points
 from diskq.engine.stream.disk_share import INDEX_BYTES, BudgetObstacle, StreamDiskShare, size_on_disk
 from diskq.engine.stream.files import PartitionFiles, StreamFiles, read_first
 from diskq.engine.stream.groups import slowest

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from diskq._native.priority.codec import END_MARKER
-from diskq.engine.log.trust import Trust, trust_of_store
+from diskq.engine.log.recovery import Trust, trust_of_store
 from diskq.engine.priority.audit import SegmentReport, StoreReport, inspect_store
 from diskq.engine.priority.command_log import read_segment
 from diskq.engine.priority.files import StoreFiles, StorePoint
