@@ -72,7 +72,7 @@ def _stream(fs: CrashFS) -> diskq.Stream:
     return diskq.Stream("/k", options=diskq.StreamOptions(partition_count=2), fs=fs)
 
 
-@pytest.mark.parametrize("open_it, most", [(_fifo, 24), (_stream, 29)], ids=["queue", "stream"])
+@pytest.mark.parametrize("open_it, most", [(_fifo, 24), (_stream, 28)], ids=["queue", "stream"])
 def test_an_open_after_a_power_cut(
     open_it: Callable[[CrashFS], diskq.Queue | diskq.Stream], most: int
 ) -> None:

@@ -248,6 +248,11 @@ class PartitionFiles:
     def _not_found(self) -> NotFoundError:
         return NotFoundError("partition", self.stream.path, f"there is no partition {self.index}")
 
+    @property
+    def has_notes(self) -> bool:
+        """True if there is something of a time index summary."""
+        return self._fs.size_of(self.sealed) is not None or bool(self.marked())
+
     def marked(self) -> list[int]:
         """Return the segments that have a file of marks, ascending."""
         try:

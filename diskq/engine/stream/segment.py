@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from diskq._native.core.gate import Gate
 from diskq._native.stream.append_buffer import TripletBuffer
 from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, TripletFraming
+from diskq._native.stream.times import ROWS_IN_A_MARK
 from diskq.engine.log.segment import OffsetSegment
 from diskq.engine.stream.files import PartitionFiles
 from diskq.engine.stream.index_entries import TIMEINDEX_ROW
@@ -28,7 +29,7 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
         self._files = files
         self._roll_size = roll_size
         self._index = self._timeindex = -1
-        self._marks = TimeSummary(fs, files)
+        self._summary: TimeSummary | None = None  # until there is something to note
 
     def resume(self, base: int, end: int, rows: int, pending_syncs: PendingSyncs) -> None:
         data, index, timeindex = self._files.segment(base)
@@ -38,7 +39,10 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
         try:
             self._index = open_at(self._fs, index, count * INDEX_ROW_SIZE)
             self._timeindex = open_at(self._fs, timeindex, count * TIMEINDEX_ROW_SIZE)
-            self._marks.begin(base, self._timeindex, count)
+            if self._summary is None and (count >= ROWS_IN_A_MARK or self._files.has_notes):
+                self._summary = TimeSummary(self._fs, self._files)
+            if self._summary is not None:
+                self._summary.begin(base, self._timeindex, count)
         except OSError:
             self.abandon()
             raise
@@ -49,18 +53,19 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
     def finish(self, pending_syncs: PendingSyncs) -> None:
         self.buffer.flush()
         self.buffer.write_rows()
-        size = self.buffer.end
+        size, summary = self.buffer.end, self._begun_summary()
         super().finish(pending_syncs)
         pending_syncs.sync_and_close(self._timeindex, self._index)
         self._index = self._timeindex = -1
-        self._marks.seal(self.buffer.next_offset - self.buffer.base, size)
+        summary.seal(self.buffer.next_offset - self.buffer.base, size)
 
     def abandon(self) -> None:
         handles = [handle for handle in (self._index, self._timeindex) if handle >= 0]
         self._index = self._timeindex = -1
         with ExitStack() as stack:
             stack.callback(super().abandon)
-            stack.callback(self._marks.close)
+            if self._summary is not None:
+                stack.callback(self._summary.close)
             stack.callback(close_all, self._fs, handles)
 
     def cut_back(self) -> None:
@@ -74,7 +79,15 @@ class TripletSegment(OffsetSegment[TripletBuffer]):
 
     def rows_are_written(self) -> None:
         """Update the time index summary for the entries that were written."""
-        self._marks.extend(self.buffer.rows_written - self.buffer.base)
+        entries = self.buffer.rows_written - self.buffer.base
+        if entries >= ROWS_IN_A_MARK:
+            self._begun_summary().extend(entries)
+
+    def _begun_summary(self) -> TimeSummary:
+        if self._summary is None:
+            self._summary = TimeSummary(self._fs, self._files, is_new=True)
+            self._summary.begin(self.buffer.base, self._timeindex, 0)
+        return self._summary
 
     def seal(self) -> None:
         """Make it full, so that the next record belongs into the next segment."""

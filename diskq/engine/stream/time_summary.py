@@ -200,13 +200,14 @@ class TimeSummary:
     lookup some time, and affects no message.
     """
 
-    def __init__(self, fs: FileSystem, files: PartitionFiles) -> None:
+    def __init__(self, fs: FileSystem, files: PartitionFiles, *, is_new: bool = False) -> None:
+        """`is_new`: the partition has no notes yet."""
         self._fs = fs
         self._files = files
         self._unsealed = b""  # rows of `sealed` that could not be written yet
         self._handle = -1
         self._timeindex = -1
-        self._is_begun = False
+        self._is_begun = is_new
         self._start(0)
 
     def _start(self, base: int) -> None:

@@ -14,6 +14,7 @@ from diskq.engine.stream.time_summary import EARLIEST, LATEST, Sealed, TimeSumma
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import FaultFS
+from tests.engine import streams
 from tests.engine.moments import Writer, disk, partition, ram, remove_segment, writer, written
 
 # --- what it is to be, by `struct` alone ------------------------------------------------------
@@ -403,6 +404,43 @@ def test_rows_of_removed_segments_are_dropped_when_there_are_many():
     by.close()
     assert len(sealed(fs)) <= 66 * 64
     assert sealed(fs).endswith(sealed_of([199], 199, 28))
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+@pytest.mark.parametrize("count", [3, 255, 300])
+def test_a_stream_notes_its_first_segment_once_there_is_something_to_note(count, is_reopened):
+    fs, moments, files = streams.disk(), times(count), streams.part()
+
+    def opened():
+        return streams.opened(fs, partition_count=1, segment_size=16 * 1024)
+
+    def append(stream, some, value=b""):
+        stream.append_many([(b"key", value, its) for its in some])
+        stream.sync()
+        if is_reopened:
+            stream.close()
+        return opened() if is_reopened else stream
+
+    stream = append(opened(), moments[:255])
+    assert fs.size_of(files.marks(0)) is None
+    stream = append(stream, moments[255:])
+    assert count < 256 or marks(fs) == marks_of(moments)
+    stream = append(stream, [9], bytes(16 * 1024))
+    stream = append(stream, [0])  # begins the next segment
+    assert fs.size_of(files.marks(count + 1)) is None
+    assert sealed(fs) == sealed_of([*moments, 9], 0, len(fs.read(files.data(0))))
+    stream.close()
+
+
+@pytest.mark.parametrize("noted", ["marks", "sealed"])
+def test_an_open_takes_back_what_is_noted_of_messages_that_a_stream_does_not_have(noted):
+    fs, files = streams.disk(), streams.part()
+    with streams.opened(fs, partition_count=1) as stream:
+        stream.append_many([(b"key", b"", its) for its in times(3)])
+    path = files.marks(0) if noted == "marks" else files.sealed
+    fs.write_durably(path, marks_of(times(256)) if noted == "marks" else sealed_of(times(256), 0, 9999))
+    streams.opened(fs).close()
+    assert fs.read(path) == b""
 
 
 def test_the_real_disk_does_all_of_it(tmp_path):
