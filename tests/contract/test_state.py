@@ -8,9 +8,11 @@ import random
 
 import pytest
 
-from diskq.storage.state import HEAD_SIZE, LastWriter
+from diskq.storage.state import HAS_STATE, HEAD_SIZE, LastWriter
 from diskq.testing.crash_fs import CrashFS, PowerCut
+from tests.contract.kinds import ENGINES
 from tests.sampling import sampled
+from tests.storage.test_state import old_lock
 from tests.tools import power_cuts
 from tests.tools.power_cuts import PATH, Lost
 
@@ -78,3 +80,21 @@ def test_an_open_that_is_cut_at_any_step_leaves_all_to_the_next_one(
             assert LastWriter.parse(sector) is not None, "neither the old one nor the new one"
         for after in (cut, killed):
             assert sorted(left.kind.read(PATH, fs=after)) == sorted(left.synced)
+
+
+@pytest.mark.parametrize("name", ["queue", "stream", "journal", "priority"])
+def test_the_lock_file_of_an_earlier_version_does_not_return_after_a_sync(name: str) -> None:
+    kind, fs = ENGINES[name], CrashFS()
+    fs.make_directory_durably(PATH)
+    kind.open(PATH, fs=fs).close()
+    (state,) = states(fs)
+    (lock,) = (path for path, content in fs.files().items() if HAS_STATE in content)
+    before = fs.copy()
+    before.unlink(state)
+    before.write_durably(lock, old_lock(is_closed=1))
+    fs = before.kill()
+    store = kind.open(PATH, fs=fs)
+    store.put(b"a message", "synced")
+    after = fs.crash()
+    assert HAS_STATE in after.files()[lock], "it would count again if a power cut tore the state"
+    store.close()

@@ -182,16 +182,12 @@ class LogOpening:
         self.displaced = [*redone.displaced, *self.wals.displaced]
         writer.repairs += [*self.wals.unreported, *redone.repairs, *self.wals.repairs]
         reported = kind.recover(self)
-        was_old = self.state.is_old
         if files.old_points is not None and fs.size_of(files.old_points) is not None:
             writer.pending.removals.append(files.old_points)
         writer.sign()
         self._report(reported)
         kind.begin()
-        self.state.is_due = False
-        if was_old:
-            self.lock.sign(can_wait=True)
-            writer.pending.files.append(self.lock.handle)  # what it said counts if this state is ever torn
+        writer.note_signed()
         writer.catch_up_before(*kind.appends())
         kind.carry_out()
         writer.note()

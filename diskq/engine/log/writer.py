@@ -145,9 +145,9 @@ class LogWriter(Synced, Dropped):
         self._held: list[Callable[[], object]] = []
         self._shared: SharedSyncs | None = None  # until a call asks for one
         self.lines: ThreadLines | None = None
+        """The threads that wait for messages or space, if any ever did."""
         self.patience = 0.0
         """Seconds for which the open waits for the lock."""
-        """The threads that wait for messages or space, if any ever did."""
 
     @property
     def thread_lines(self) -> ThreadLines:
@@ -227,6 +227,13 @@ class LogWriter(Synced, Dropped):
         self.state.sign()
         if not self.state.is_old:
             self.lock.sign(can_wait=True)
+
+    def note_signed(self) -> None:
+        """Note that the first barrier has written the state. Signs a lock file of an earlier version."""
+        self.state.is_due = False
+        if self.state.is_old:
+            self.lock.sign(can_wait=True)
+            self.pending.files.append(self.lock.handle)  # what it said counts if the state is ever torn
 
     def begin(self, metadata: Sequence[Replacement], *, can_wait: bool) -> None:
         """Make durable what the open has found, and `metadata`, whose last one says where recovery begins.

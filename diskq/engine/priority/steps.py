@@ -231,7 +231,7 @@ class PrioritySteps(DirectorySteps):
         # No other process has the store now, so temporary files belong to none.
         writer.pending.removals += files.leftovers()
         state = writer.use_state(StoreState(fs, files, files.state_temporary, lock=lock.found))
-        previous, was_old = state.previous, state.is_old
+        previous = state.previous
         found = recover_store(
             fs,
             files,
@@ -255,10 +255,7 @@ class PrioritySteps(DirectorySteps):
         writer.sign()
         logged = log.report_repairs(writer.repairs, reported=reported)
         writer.sync()
-        state.is_due = False
-        if was_old:
-            lock.sign(can_wait=True)
-            writer.pending.files.append(lock.handle)  # what it said counts if this state is ever torn
+        writer.note_signed()
         state.note_newest(-1, can_wait=True)  # from here on the point has it
         if writer.is_behind:
             writer.shut()

@@ -38,8 +38,8 @@ STEPS = {
     PriorityStore: "close flush peek sync",
     QueueWork: "abandon join",
     LogWriter: "after_append append_failed begin bound_waiting catch_up catch_up_before clear_redo commit"
-    " end_failed end_sync fail hold join_sync make_directories new_gate note on_release refuse release roll"
-    " run share_sync shut sign raise_left_out use_redo use_state use_wals",
+    " end_failed end_sync fail hold join_sync make_directories new_gate note note_signed on_release refuse"
+    " release roll run share_sync shut sign raise_left_out use_redo use_state use_wals",
 }
 """True for calls of a channel, in Trio's thread; and for calls that only call others."""
 
