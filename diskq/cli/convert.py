@@ -24,7 +24,7 @@ from diskq.cli.core.parsing import (
 )
 from diskq.cli.core.pipes import CHUNK
 from diskq.cli.core.stdio import stdin, stdout
-from diskq.cli.core.terminal import note, printable, progress, warnings_left_out
+from diskq.cli.core.terminal import as_one_is_missing, note, printable, progress, warnings_left_out
 from diskq.cli.core.times import MOMENTS, moment
 from diskq.errors import ConversionLossError, QueueNameError
 from diskq.tools.convert.conversion import Conversion, convert, losses_in_words
@@ -187,7 +187,7 @@ def _sources(path: str) -> Iterator[list[Source]]:
             yield [LinesFile(kept.name, "stdin")]
         return
     if not os.path.exists(path):
-        raise CommandError(f"{path}: no such file or directory")
+        raise CommandError(f"{path}: no such file or directory{as_one_is_missing(path)}")
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
         found: list[Source] = [*stores_at(path)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -298,6 +299,47 @@ def test_bash_completes_nouns_verbs_options_and_queues(data, line, expected):
 def test_bash_completes_paths(data):
     (data / "inner").mkdir()
     assert completed("diskq queue info da", data.parent) == ["data/"]
+
+
+@pytest.mark.parametrize(
+    "command, told",
+    [
+        ("que info data", "COMMAND: invalid choice: 'que': did you mean 'queue'?"),
+        ("queue sned data q x", "VERB: invalid choice: 'sned': did you mean 'send'?"),
+        ("stream vacum s", "VERB: invalid choice: 'vacum': did you mean 'vacuum'?"),
+        ("queue send data q x --durability snyced", "'snyced': did you mean 'synced'?"),
+        ("queue send data q --durabilty synced x", "--durabilty: did you mean --durability?"),
+        ("queue send data q x --durabilty=synced", "--durabilty: did you mean --durability?"),
+        ("top data --jsn --onec", "--jsn: did you mean --json?; --onec: did you mean --once?"),
+    ],
+)
+def test_a_misspelt_word_is_told_with_what_was_meant(run, command, told):
+    done = run(*command.split())
+    assert fails_in_one_line(done, 2)
+    assert told in done.notes[-1]
+
+
+def test_what_is_like_nothing_is_told_with_all_there_is(run):
+    assert "(choose from " in run("frobnicate").notes[-1]
+    assert "did you mean" not in run("queue", "send", "data", "q", "--xyzzy", "x").notes[-1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("queue send no/dir/x q hello", "queue receive no/dir/x q", "stream send no/dir/x hello"),
+        *("stream read no/dir/x", "journal send no/dir/x hello", "priority peek no/dir/x"),
+        *("spool status no/dir/x", "info no/dir/x", "verify no/dir/x", "convert no/dir/x out --to sej"),
+    ],
+)
+def test_where_a_directory_above_is_missing_it_is_named_itself(run, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run(*command.split())
+    assert done.code != 0
+    assert "no/dir/x: " in done.notes[-1]
+    assert re.search(r", as there is no directory no(;|$)", done.notes[-1])
+    (tmp_path / "no" / "dir").mkdir(parents=True)
+    assert "as there is no directory" not in run(*command.split()).notes[-1]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

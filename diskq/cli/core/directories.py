@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection
 
 from diskq.cli.core.parsing import CommandError
-from diskq.cli.core.terminal import shown
+from diskq.cli.core.terminal import as_one_is_missing, shown
 from diskq.storage import directories
 from diskq.storage.fs import OsFileSystem
 
@@ -17,7 +17,7 @@ def check_directory(path: str, advice: str = "") -> None:
     """Raises CommandError unless `path` is a directory."""
     if not os.path.isdir(path):
         what = "not a directory" if os.path.exists(path) else "no such directory"
-        raise CommandError(f"{path}: {what}{advice}")
+        raise CommandError(f"{path}: {what}{as_one_is_missing(path)}{advice}")
 
 
 def is_empty_directory(path: str) -> bool:

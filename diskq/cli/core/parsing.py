@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -131,10 +131,27 @@ def parse(parser: CommandParser, argv: Sequence[str] | None) -> argparse.Namespa
     end = rest.index("--") if "--" in rest else len(rest)
     name = next((name for name in ("messages", "ids") if name in args), None)
     if rest and (name is None or any(word.startswith("-") for word in rest[:end])):
-        args.parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        args.parser.error(
+            f"unrecognized arguments: {' '.join(rest)}{_meant_options(args.parser, rest[:end])}"
+        )
     if rest and name is not None:
         setattr(args, name, [*getattr(args, name), *rest[:end], *rest[end + 1 :]])
     return args
+
+
+def _meant_options(parser: CommandParser, words: Sequence[str]) -> str:
+    known = [name for name in parser._option_string_actions if name.startswith("--")]
+    found = (
+        (name, _meant(name, known)) for name in (word.partition("=")[0] for word in words) if name[:2] == "--"
+    )
+    return "".join(f"; {name}: did you mean {meant}?" for name, meant in found if meant is not None)
+
+
+def _meant(word: str, known: Iterable[str]) -> str | None:
+    """Return which of the known words is most like this one; None: none is like it."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
 
 
 def _with_moments(argv: Sequence[str]) -> list[str]:
@@ -157,6 +174,13 @@ class CommandParser(argparse.ArgumentParser):
         # What argparse prints: help, the version, and errors. Its own way ignores that a disk is full.
         if message:
             stream_of(file).print(message, end="", flush=True)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        # A command is one of the choices of its level, too.
+        known = [str(each) for each in action.choices or ()]
+        if known and value not in known and (meant := _meant(str(value), known)) is not None:
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}: did you mean {meant!r}?")
+        super()._check_value(action, value)
 
     # --- by type of value -------------------------------------------------------------------------
 

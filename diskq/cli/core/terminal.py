@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from diskq.cli.core.stdio import OutputStream, stderr, stdin, stdout
+from diskq.errors import NotFoundError
 from diskq.storage.one_line import one_line, text_of
 
 __all__ = [
+    "as_one_is_missing",
     "asked",
     "has_rich",
     "note",
@@ -72,7 +74,20 @@ def sentence(failure: Exception) -> str:
         text = f"{failure.filename}: {failure.strerror}" if failure.filename else failure.strerror
     else:
         text = text_of(failure)
+    if isinstance(failure, NotFoundError):
+        text += as_one_is_missing(failure.path)
+    elif isinstance(failure, FileNotFoundError) and isinstance(failure.filename, str):
+        text += as_one_is_missing(failure.filename)
     return one_line(" ".join(text.split()))
+
+
+def as_one_is_missing(path: str) -> str:
+    """Return the words that name the first missing directory above `path`; none if its parent is there."""
+    above = os.path.dirname(os.path.normpath(path))
+    missing = ""
+    while above and not os.path.lexists(above):
+        missing, above = above, os.path.dirname(above)
+    return missing and f", as there is no directory {shown(missing)}"
 
 
 def printable(data: bytes) -> str:
