@@ -42,8 +42,8 @@ def test_what_is_no_stop_is_refused(text):
         stop(text)
 
 
-def starting(start=None, start_offset=None, at=None):
-    return start_of(Namespace(start=start, start_offset=start_offset, at=at))
+def starting(start=None, start_offset=None, since=None):
+    return start_of(Namespace(start=start, start_offset=start_offset, since=since))
 
 
 def test_three_options_say_one_start():
@@ -52,7 +52,7 @@ def test_three_options_say_one_start():
     assert starting(start=5) == 5
     assert starting(start_offset=5) == 5
     assert starting(start="at-offset", start_offset=0) == 0
-    assert starting(at=7) == Moment(7)
+    assert starting(since=7) == Moment(7)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_three_options_say_one_start():
     [
         {"start": "at-offset"},
         {"start": "oldest", "start_offset": 5},
-        {"start": "oldest", "at": 5},
-        {"start_offset": 5, "at": 5},
+        {"start": "oldest", "since": 5},
+        {"start_offset": 5, "since": 5},
     ],
 )
 def test_options_that_contradict_each_other_are_refused(said):
