@@ -132,7 +132,7 @@ class OffsetOutOfRangeError(DiskqError, LookupError):
             f"offset {offset} of {where} {what}: the first is {first}, the next is {next_offset}"
         )
         self.path = path
-        self.partition = partition or 0
+        self.partition: int = partition or 0
         self.offset = offset
         self.first = first
         self.next = next_offset
@@ -450,7 +450,7 @@ class FullError(DiskqError):
         self.path = path
         self.reason = reason
         self.accepted = accepted
-        self.rest = list(rest)
+        self.rest: list[Any] = list(rest)
 
 
 class DiskFullError(FullError):
@@ -521,9 +521,9 @@ class Permanent(Exception):
 
     def __init__(self, reason: object, messages: Iterable[int] | int | None = None) -> None:
         # Programs pass the exception they caught, or nothing: the dead letter needs a text in any case.
-        self.reason = _text_of(reason)
+        self.reason: str = _text_of(reason)
         super().__init__(self.reason)
-        self.messages = (
+        self.messages: tuple[int, ...] | None = (
             None if messages is None else tuple(messages) if isinstance(messages, Iterable) else (messages,)
         )
 

@@ -71,7 +71,7 @@ class SpoolHandler(logging.Handler):
         super().__init__(level)
         # A filter is asked before the lock of the handler is taken: the spool logs while it holds its own.
         self.addFilter(_is_of_the_program)
-        self.spool = Spool(path, deliver, slots=True, **options)
+        self.spool: Spool = Spool(path, deliver, slots=True, **options)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Complaint", "mypy", "pyright"]
+__all__ = ["Complaint", "Declared", "mypy", "pyright", "verified_types"]
 
 ROOT = Path(__file__).parent.parent
 
@@ -60,3 +61,37 @@ def pyright(directory: Path, mode: str, programs: Iterable[Path] = ()) -> list[C
         Complaint(Path(each["file"]).name, each["range"]["start"]["line"] + 1, each["message"])
         for each in json.loads(done.stdout)["generalDiagnostics"]
     ]
+
+
+class Declared(NamedTuple):
+    """A name of diskq's, as `pyright --verifytypes` sees it."""
+
+    name: str
+    is_unknown: bool
+    complaints: tuple[str, ...]
+    """What is missing where it is declared; not what follows from the type of another name."""
+
+
+def verified_types() -> list[Declared]:
+    """All names that can be imported from diskq, with what pyright misses in their types."""
+    # It asks the first Python of the PATH where packages are.
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "basedpyright", "--verifytypes", "diskq"]
+    command += ["--ignoreexternal", "--outputjson"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    found = json.loads(done.stdout)["typeCompleteness"]["symbols"]
+    return [
+        Declared(
+            each["name"],
+            not each["isTypeKnown"] and not each["isTypeAmbiguous"],
+            tuple(text for said in each["diagnostics"] if _is_of_its_own(text := said["message"])),
+        )
+        for each in found
+        if each["isExported"]
+    ]
+
+
+def _is_of_its_own(complaint: str) -> bool:
+    return "docstring" not in complaint and "partially unknown" not in complaint

@@ -63,7 +63,7 @@ class HubClient:
         network: give `tls`, or `insecure=True`.
         """
         self.address = address
-        self.client_id = checked_client(client_id)
+        self.client_id: str = checked_client(client_id)
         self.timeout = timeout
         self._client = self.client_id.encode()
         self._tls = tls

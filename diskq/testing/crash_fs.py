@@ -85,10 +85,10 @@ class CrashFS:
 
     def __init__(self, cut_at: int | None = None) -> None:
         self.cut_at = cut_at
-        self.operations = 0
+        self.operations: int = 0
         """The number of operations asked for so far, the one that met the power cut included."""
-        self.is_cut = False
-        self.clock = 0.0
+        self.is_cut: bool = False
+        self.clock: float = 0.0
         """What `monotonic` returns. It stands still until a test sets it."""
         self.epoch = _A_TUESDAY
         """What `wall_clock` returns when `clock` is 0. Set it back to step the wall clock back."""

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from diskq.cli.core import units
 from diskq.cli.core.stdio import stdin, stream_of
@@ -96,7 +96,13 @@ def add_commands(parser: CommandParser, title: str, metavar: str) -> Commands:
     return cast("Commands", parser.add_subparsers(title=title, metavar=metavar, action=Commands))
 
 
-class Commands(argparse._SubParsersAction):  # type: ignore[type-arg]
+if TYPE_CHECKING:
+    _Level = argparse._SubParsersAction["CommandParser"]
+else:  # it takes no argument when it runs
+    _Level = argparse._SubParsersAction
+
+
+class Commands(_Level):
     """The commands of one level."""
 
 

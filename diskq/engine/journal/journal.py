@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Unpack
 
 from diskq._native.journal import codec as journal_codec
+from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.steps import Item, JournalSteps, Key, Value, When
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.sync import exclusive
@@ -85,11 +86,12 @@ class Journal(LogEngine):
         - `strict=False`: Raise `CorruptionError` at damage, at open, instead of reporting it and going on.
         """
         checked = chosen_options(Journal, options, JournalOptions, changes)
-        self.steps = JournalSteps(path, checked, fs, clock, time_slice, uses_wal, first_offset)
+        self.steps: JournalSteps = JournalSteps(path, checked, fs, clock, time_slice, uses_wal, first_offset)
         super().__init__(self.steps)
-        self.options = self.steps.options
-        self.path = self.name = self.steps.path
-        self.files = self.steps.files
+        self.options: JournalOptions = self.steps.options
+        self.path: str = self.steps.path
+        self.name: str = self.path
+        self.files: JournalFiles = self.steps.files
         self.log.patience = checked_wait(wait)
         with self.log.opening():
             if not create:

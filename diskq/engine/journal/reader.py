@@ -59,9 +59,9 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
             gate.left = UNBOUNDED
         self.fs = fs
         self.gate = gate
-        self.path = as_path(path)
-        self.files = JournalFiles(fs, self.path)
-        self.ahead = SejAhead(fs, SejFraming(), gate)
+        self.path: str = as_path(path)
+        self.files: JournalFiles = JournalFiles(fs, self.path)
+        self.ahead: SejAhead = SejAhead(fs, SejFraming(), gate)
         self.ahead.partition = partition
         super().__init__(fs, self.files, self.ahead, live)
 
@@ -129,7 +129,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
                 lost = [gap for gap in other.losses if gap.offset < offset]
                 other.losses.clear()
                 self._go_to(base, found[0].offset if found else first, near)
-                self.losses += lost
+                self.losses.extend(lost)
                 taken += reversed(found)
         return taken
 

@@ -15,6 +15,7 @@ from diskq._native.priority.record_table import PriorityRecord
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.shared_sync import SharedCall
 from diskq.engine.log.sync import exclusive
+from diskq.engine.priority.files import StoreFiles
 from diskq.engine.priority.state import DEFAULT, KeyRange, StoredQueue
 from diskq.engine.priority.steps import (
     Body,
@@ -116,11 +117,12 @@ class PriorityStore(LogEngine):
         """
         self._fs = fs or OsFileSystem()
         checked = chosen_options(PriorityStore, options, PriorityOptions, changes)
-        self.steps = PrioritySteps(path, checked, self._fs, clock, time_slice, repairs_damage)
+        self.steps: PrioritySteps = PrioritySteps(path, checked, self._fs, clock, time_slice, repairs_damage)
         super().__init__(self.steps)
-        self.options = self.steps.options
-        self.path = self.name = self.steps.path
-        self.files = self.steps.files
+        self.options: PriorityOptions = self.steps.options
+        self.path: str = self.steps.path
+        self.name: str = self.path
+        self.files: StoreFiles = self.steps.files
         self._takes_snapshots = takes_snapshots
         self.log.patience = checked_wait(wait)
         with self.log.opening():

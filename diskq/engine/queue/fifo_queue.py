@@ -102,9 +102,11 @@ class Queue(LogEngine):
         """
         checked = chosen_options(Queue, options, QueueOptions, changes)
         directory, name = directory_and_name(path, name)
-        self.steps = QueueSteps(directory, name, checked, fs, clock, time_slice, uses_wal, never_empty)
+        self.steps: QueueSteps = QueueSteps(
+            directory, name, checked, fs, clock, time_slice, uses_wal, never_empty
+        )
         super().__init__(self.steps)
-        self.options = self.steps.options
+        self.options: QueueOptions = self.steps.options
         self.name = name
         # The fast paths: gets, and puts of this durability, which are written at once if no flush follows.
         has_tier = self.steps.has_tier

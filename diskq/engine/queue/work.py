@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Unpack
 
+from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.sync import exclusive
 from diskq.engine.log.thread_line import deadline, now
 from diskq.engine.queue.ack_log import (
@@ -159,11 +160,11 @@ class QueueWork(Closing):
           memory.
         """
         check_is("queue", queue, (Queue, QueueSteps), "a Queue")
-        self.options = chosen_options(QueueWork, options, QueueWorkOptions, changes)
+        self.options: QueueWorkOptions = chosen_options(QueueWork, options, QueueWorkOptions, changes)
         self._exhausted = None if exhausted is None else check_plain("exhausted", exhausted)
         self._queue = queue.steps if isinstance(queue, Queue) else queue
         self._head = self._queue.head
-        self.guard = queue.guard
+        self.guard: ThreadGuard = queue.guard
         self._overhead = self._queue.overhead
         self._window: deque[Place] = deque()
         self._first = 0  # the number of the message at the window's beginning

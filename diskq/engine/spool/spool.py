@@ -122,7 +122,7 @@ class Spool(Closing):
             raise ValueError(
                 "deliver_timeout is for open_spool: a plain function cannot be interrupted, give it a timeout"
             )
-        self.root = as_path(path)
+        self.root: str = as_path(path)
         self.options = chosen
         self._deliver = deliver
         self._given_fs = fs
@@ -145,7 +145,7 @@ class Spool(Closing):
         self._figures = SpoolFigures(
             self._queue.steps, self._cursor, letters, self._trial, self._pace, self._fs
         )
-        self.dead_letters = ThreadedDeadLetters(letters, self._queue)
+        self.dead_letters: ThreadedDeadLetters = ThreadedDeadLetters(letters, self._queue)
         """The messages that could not be delivered, to be listed, replayed or removed."""
         self._news = threading.Condition()  # something has changed for a thread that waits
         self._wakes = 0  # calls that end the waits of the delivery

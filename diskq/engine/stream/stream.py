@@ -16,7 +16,9 @@ from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.shared_sync import SharedCall
 from diskq.engine.log.sync import exclusive
 from diskq.engine.stream.disk_share import size_on_disk
+from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.retention import RetentionReport
+from diskq.engine.stream.settings import StreamSettings
 from diskq.engine.stream.steps import Item, Key, StreamSteps, Value, When, key_maker
 from diskq.engine.stream.transactions import roll_forward as rollforward
 from diskq.engine.stream.transactions.transaction import Committed, Transaction, forget_finished
@@ -114,17 +116,18 @@ class Stream(LogEngine):
         """
         self._fs = fs or OsFileSystem()
         checked = chosen_options(Stream, options, StreamOptions, changes)
-        self.steps = StreamSteps(path, checked, self._fs, clock, time_slice, uses_wal)
+        self.steps: StreamSteps = StreamSteps(path, checked, self._fs, clock, time_slice, uses_wal)
         super().__init__(self.steps)
-        self.options = self.steps.options
-        self.path = self.name = self.steps.path
-        self.files = self.steps.files
+        self.options: StreamOptions = self.steps.options
+        self.path: str = self.steps.path
+        self.name: str = self.path
+        self.files: StreamFiles = self.steps.files
         self.log.patience = checked_wait(wait)
         with self.log.opening():
             if not create:
                 self.files.partitions()  # raises NotFoundError
             self.steps.open(take_over)
-        self.settings = self.steps.settings
+        self.settings: StreamSettings = self.steps.settings
 
     # --- appending --------------------------------------------------------------------------------
 

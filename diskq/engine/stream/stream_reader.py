@@ -111,8 +111,8 @@ class StreamReader(Closing, Dropped):
           members have.
         """
         chosen = chosen_options(StreamReader, options, StreamConsumerOptions, changes)
-        self.path = as_path(path)
-        self.guard = ThreadGuard(lambda: BusyError(self.path))
+        self.path: str = as_path(path)
+        self.guard: ThreadGuard = ThreadGuard(lambda: BusyError(self.path))
         self._fs = fs or OsFileSystem()
         self._wanted = Subscription(self.path, partitions, group, start, end, chosen, self._fs, create=create)
         self._parts: dict[int, _ReadPartition] = {}

@@ -140,7 +140,7 @@ class FieldMapper:
         self.to = to
         self.source = ""
         """The source, for errors."""
-        self.partitions = options.partition_count
+        self.partitions: int | None = options.partition_count
         """The number of partitions that are written to; None: not known yet."""
         self._options = options
         self._kept = KEPT[to]
@@ -152,10 +152,10 @@ class FieldMapper:
 
     def restart(self) -> None:
         """Start counting anew."""
-        self.messages = 0
-        self.bytes = 0
+        self.messages: int = 0
+        self.bytes: int = 0
         """Bytes of values."""
-        self.highest_partition = -1
+        self.highest_partition: int = -1
         self.invented: Counter[str] = Counter()
         """The fields that were made up, and for how many messages."""
         self._lost: Counter[str] = Counter()
