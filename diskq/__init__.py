@@ -90,8 +90,8 @@ if TYPE_CHECKING:
     from diskq.engine.journal.journal import Journal as Journal
     from diskq.engine.journal.reader import JournalReader as JournalReader
     from diskq.engine.journal.reader_offset import (
-        JournalOffset as JournalOffset,
         JournalReaderOffset as JournalReaderOffset,
+        JournalReaderInfo as JournalReaderInfo,
         read_journal_offset as read_journal_offset,
         read_journal_offsets as read_journal_offsets,
     )
@@ -227,8 +227,8 @@ _HOMES = {
     "engine.journal.journal": ("Journal",),
     "engine.journal.reader": ("JournalReader",),
     "engine.journal.reader_offset": (
-        "JournalOffset",
         "JournalReaderOffset",
+        "JournalReaderInfo",
         "read_journal_offset",
         "read_journal_offsets",
     ),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from diskq.engine.journal.journal import Journal
-from diskq.engine.journal.reader_offset import JournalOffset, read_journal_offset
+from diskq.engine.journal.reader_offset import JournalCommittedOffset, read_journal_offset
 from diskq.messages import NULL_TIMESTAMP
 from diskq.options import JournalOptions
 from tests.cli.conftest import frames, start
@@ -116,7 +116,7 @@ def test_a_reader_goes_on_at_the_offset_that_was_asked_for(run, path):
     told = json.loads(run("journal", "offset", path, "--json").out)
     assert told == {"first": 0, "next": 10, "readers": {"bill": 3}}
     assert run("journal", "reset", path, "--reader", "bill", "--to", "11").code == 1
-    with JournalOffset(path, "bill"):
+    with JournalCommittedOffset(path, "bill"):
         done = run("journal", "reset", path, "--reader", "bill", "--to", "1", "--wait", "0s")
     assert done.code == 1
     assert "--wait 30s" in done.notes[-1]

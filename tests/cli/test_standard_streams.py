@@ -23,7 +23,7 @@ from diskq.cli import command_parser
 from diskq.cli.core.parsing import parse
 from diskq.cli.stream.view import StreamView
 from diskq.engine.journal.journal import Journal
-from diskq.engine.journal.reader_offset import JournalOffset
+from diskq.engine.journal.reader_offset import JournalCommittedOffset
 from diskq.engine.priority.store import PriorityStore
 from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
 from diskq.engine.spool.files import SPOOL
@@ -202,7 +202,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Journal(root / "journal", options=diskq.JournalOptions(segment_size=SEGMENT)) as journal:
         for body in BODIES:
             journal.append(body)
-    with JournalOffset(root / "journal", "seen") as reader:
+    with JournalCommittedOffset(root / "journal", "seen") as reader:
         reader.commit_to(COUNT)
     with PriorityStore(root / "priority") as store:
         store.create_queue("mail")

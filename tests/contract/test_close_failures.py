@@ -144,9 +144,9 @@ def read_a_journal(fs: FileSystem) -> None:
             pass
         reader.seek_newest()
     for start in ("oldest", "newest"):
-        with diskq.JournalOffset(PATH, start, start, fs=fs) as offset:
-            offset.commit_to(5)
-    with diskq.JournalOffset(PATH, "oldest", fs=fs):
+        with diskq.JournalReaderOffset(PATH, start, start, fs=fs) as offset:
+            offset.commit(5)
+    with diskq.JournalReaderOffset(PATH, "oldest", fs=fs):
         pass
 
 

@@ -139,7 +139,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "claim of a group": lambda root: ConsumerGroup(
         OsFileSystem(), StreamFiles(OsFileSystem(), str(root / "s")), "g"
     ).claim(0),
-    "committed offset of a journal": lambda root: diskq.JournalOffset(root / "j", "reader"),
+    "committed offset of a journal": lambda root: diskq.JournalReaderOffset(root / "j", "reader"),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from diskq import JournalOffset, Queue
+from diskq import JournalReaderOffset, Queue
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.errors import GroupNameError, QueueNameError, ReaderNameError
@@ -84,7 +84,7 @@ def use_group(fs: Any, name: str) -> object:
 
 
 def use_reader(fs: Any, name: str) -> object:
-    with JournalOffset(PATH, name, fs=fs) as reader:
+    with JournalReaderOffset(PATH, name, fs=fs) as reader:
         before = reader.offset
         reader.commit(before + 1)
         return before

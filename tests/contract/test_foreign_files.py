@@ -180,8 +180,8 @@ def fill(kind: Kind, path: Path, state: str) -> None:
         with ConsumerGroup(fs, StreamFiles(fs, str(path)), "g").committed_offset(0) as committed_offset:
             committed_offset.commit(3)
     elif kind.name == "journal":
-        with diskq.JournalOffset(path, "me") as offset:
-            offset.commit_to(3)
+        with diskq.JournalReaderOffset(path, "me") as offset:
+            offset.commit(3)
 
 
 def files_below(path: Path) -> list[Path]:

@@ -260,7 +260,7 @@ def test_readers_are_their_parents(tmp_path: Path) -> None:
         SnapshotReader(places["queue"], NAME, part) as snapshot,
         ReadableStream(places["stream"]).open(0) as stream,
         diskq.JournalReader(places["journal"]) as journal,
-        diskq.JournalOffset(places["journal"], "me") as offset,
+        diskq.JournalReaderOffset(places["journal"], "me") as offset,
         group.committed_offset(0) as committed_offset,
         closing(HubStore(str(places["hub"]), diskq.HubOptions(), OsFileSystem())) as hub,
     ):
@@ -275,7 +275,7 @@ def test_readers_are_their_parents(tmp_path: Path) -> None:
             "stream, elsewhere": stream.seek_newest,
             "journal": journal.read,
             "journal, elsewhere": journal.seek_newest,
-            "offset": lambda: offset.commit_to(5),
+            "offset": lambda: offset.commit(5),
             "offset, closed": offset.close,
             "committed offset": lambda: committed_offset.commit(5),
             "committed offset, closed": committed_offset.close,
@@ -285,7 +285,7 @@ def test_readers_are_their_parents(tmp_path: Path) -> None:
         }
         assert all_forked(in_child(lambda: outcomes(iter(calls.items()))))
         assert content(tmp_path) == before
-        offset.commit_to(3)
+        offset.commit(3)
         committed_offset.commit(4)
         assert put(hub, [message(1)]).next == 2
         assert [message.value for message in journal.read_many(99)] == bodies(8, start=1)

@@ -69,7 +69,7 @@ WAYS = [
     Named("snapshot", lambda root, name: QueueSnapshot(root, name), QueueNameError),
     Named("group", group, GroupNameError),
     Named("consumer", lambda r, name: entered(diskq.open_consumer(r / "stream", group=name)), GroupNameError),
-    Named("offset", lambda root, name: diskq.JournalOffset(root / "journal", name), ReaderNameError),
+    Named("offset", lambda root, name: diskq.JournalReaderOffset(root / "journal", name), ReaderNameError),
     Named(
         "scanner", lambda r, name: entered(diskq.open_scanner(r / "journal", reader=name)), ReaderNameError
     ),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from diskq import DiskqError, JournalOffset, LockedError, StorageFailedError
+from diskq import DiskqError, JournalReaderOffset, LockedError, StorageFailedError
 from diskq.engine.stream.committed_offset import GroupOffset
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
@@ -51,9 +51,9 @@ class ReaderPlace:
     """A named reader of a journal: the same."""
 
     def __init__(self, fs: FileSystem, **options: Any) -> None:
-        self.offset = JournalOffset(PATH, "bill", fs=fs, **options)
+        self.offset = JournalReaderOffset(PATH, "bill", fs=fs, **options)
         self.done = self.offset.offset
-        self.commit = self.offset.commit_to
+        self.commit = self.offset.commit
         self.sync = self.offset.sync
         self.close = self.offset.close
 

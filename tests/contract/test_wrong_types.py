@@ -161,7 +161,7 @@ def test_a_reader_names_the_wrong_argument() -> None:
     with (
         stream.open(0) as reader,
         diskq.JournalReader("/j", fs=fs) as journal,
-        diskq.JournalOffset("/j", "r", fs=fs) as offset,
+        diskq.JournalReaderOffset("/j", "r", fs=fs) as offset,
         diskq.JournalTimes("/j", fs=fs) as times,
     ):
         calls: Calls = {
@@ -178,7 +178,6 @@ def test_a_reader_names_the_wrong_argument() -> None:
             "read_many of a journal": journal.read_many,
             "read_back": journal.read_back,
             "commit": offset.commit,
-            "commit_to": offset.commit_to,
             "offset_after": times.offset_after,
             "offset_at_or_after": times.offset_at_or_after,
         }

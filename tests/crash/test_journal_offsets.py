@@ -11,7 +11,7 @@ import pytest
 
 from diskq.engine.journal import steps as engine
 from diskq.engine.journal.journal import Journal
-from diskq.engine.journal.reader_offset import JournalOffset, read_journal_offset
+from diskq.engine.journal.reader_offset import JournalCommittedOffset, read_journal_offset
 from diskq.options import JournalOptions
 from diskq.testing import CrashFS
 from tests.crash.harness import CAME_BACK, KILL, PromiseBroken, run_cuts
@@ -40,7 +40,7 @@ def lifetimes(seed: int) -> Callable[[CrashFS, Promises], None]:
         for _ in range(2):
             with (
                 Journal(ROOT, options=JournalOptions(segment_size=400), fs=fs) as journal,
-                JournalOffset(ROOT, "reader", fs=fs, sync_every=20) as mine,
+                JournalCommittedOffset(ROOT, "reader", fs=fs, sync_every=20) as mine,
             ):
                 for _ in range(7):
                     journal.append_many([b"%04d" % rng.randrange(10_000)] * rng.randrange(1, 6))
@@ -65,7 +65,7 @@ def check(outcome: str, fs: CrashFS, promises: Promises) -> None:
         if outcome != CAME_BACK:
             assert len(stored(fs)) == next_offset
     told = read_journal_offset(ROOT, "reader", fs=fs)
-    with JournalOffset(ROOT, "reader", fs=fs) as mine:
+    with JournalCommittedOffset(ROOT, "reader", fs=fs) as mine:
         assert told is None or told.offset in (None, mine.offset)
         is_said = mine.offset in promises.said
         is_set_back = mine.offset == next_offset and next_offset < max(promises.said) and outcome != KILL

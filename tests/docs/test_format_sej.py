@@ -7,7 +7,7 @@ from pathlib import Path
 from diskq._native.journal import codec as journal_codec
 from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader import JournalReader
-from diskq.engine.journal.reader_offset import JournalOffset, read_journal_offset
+from diskq.engine.journal.reader_offset import JournalCommittedOffset, read_journal_offset
 from diskq.messages import NULL_TIMESTAMP
 from tests.docs.documents import ROOT, hex_block, named_tests, table_rows
 from tests.reference import sej_oracle as oracle
@@ -57,7 +57,7 @@ def test_a_message_is_26_bytes_and_its_key_and_its_value() -> None:
 def test_an_offset_is_the_next_one(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.append_many([b"x"] * 20)
-    with JournalOffset(tmp_path, "reader1") as offset:
+    with JournalCommittedOffset(tmp_path, "reader1") as offset:
         offset.commit_to(17)
     assert (tmp_path / "ofs/reader1.ofs").read_bytes() == example("ofs/reader1.ofs")
     told = read_journal_offset(tmp_path, "reader1")

@@ -308,7 +308,7 @@ def test_readers_of_a_journal_are_where_they_were(case: Path, left: Unpack) -> N
     with diskq.Journal(it.path, fs=it.fs):
         pass
     for name, offset in it.told["readers"].items():
-        with diskq.JournalOffset(it.path, name, fs=it.fs) as place:
+        with diskq.JournalReaderOffset(it.path, name, fs=it.fs) as place:
             it.check_repairs(place.repairs)
             # A commit that was not synced may be gone after a power cut.
             assert place.offset == offset or (not it.is_sure and place.offset < offset)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from diskq.engine.journal.journal import Journal
-from diskq.engine.journal.reader_offset import JournalOffset
+from diskq.engine.journal.reader_offset import JournalCommittedOffset
 from diskq.engine.priority.store import PriorityStore
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
@@ -76,7 +76,7 @@ def _journal_segments(fs: FileSystem, path: str, count: int) -> None:
 def _readers(fs: FileSystem, path: str, count: int) -> None:
     _journal_segments(fs, path, 1)
     for number in range(count):
-        JournalOffset(path, f"reader{number}", fs=fs).close()
+        JournalCommittedOffset(path, f"reader{number}", fs=fs).close()
 
 
 def _priority_queues(fs: FileSystem, path: str, count: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from diskq.engine.journal.reader import JournalReader
-from diskq.engine.journal.reader_offset import JournalOffset
+from diskq.engine.journal.reader_offset import JournalCommittedOffset
 from diskq.engine.log.reader import LogReader
 from diskq.engine.stream.reader import ReadableStream
 from diskq.storage.redo_view import RedoView, Restored
@@ -174,7 +174,7 @@ def test_a_reader_goes_on_when_a_writer_has_opened_the_store(kind, seed, at_firs
 
 def test_an_offset_in_messages_of_the_log_alone_is_not_set_back():
     cut = lost("journal")
-    with JournalOffset(PATH, "archive", fs=cut.disk) as offset:
+    with JournalCommittedOffset(PATH, "archive", fs=cut.disk) as offset:
         offset.commit_to(15)
-    with JournalOffset(PATH, "archive", fs=cut.disk) as offset:
+    with JournalCommittedOffset(PATH, "archive", fs=cut.disk) as offset:
         assert (offset.offset, offset.repairs) == (15, ())

@@ -19,7 +19,7 @@ from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note
 from diskq.cli.journal.view import JOURNALS_OWN, check_journal, is_a_journal, offset_at
 from diskq.engine.journal.journal import Journal
-from diskq.engine.journal.reader_offset import JournalOffset
+from diskq.engine.journal.reader_offset import JournalCommittedOffset
 from diskq.options import JournalOptions
 
 __all__ = ["reset", "send"]
@@ -60,7 +60,7 @@ def reset(args: argparse.Namespace) -> None:
     to, first, following = (offset_at(args.path, place) for place in (args.to, "oldest", "newest"))
     if not first <= to <= following:
         raise CommandError(f"{args.path}: no offset {to}: the journal has {first} to {following}")
-    with patient(lambda: JournalOffset(args.path, args.reader), args.wait) as reader:
+    with patient(lambda: JournalCommittedOffset(args.path, args.reader), args.wait) as reader:
         reader.commit_to(to, seek=True)
         reader.sync()
     stdout.print(f"{args.reader} {to}")

@@ -17,19 +17,27 @@ from diskq.engine.journal.files import JournalFiles, checked_offset_name
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.log.committed_offset import CommittedOffset, FoundOffset, OffsetFile, read_committed_offset
 from diskq.errors import LockedError, ReaderNameError
+from diskq.storage.closing import Closing
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import Lock
 from diskq.storage.numbered_files import listed_as, told_apart
 from diskq.storage.repairs import Repair, RepairKind
 
-__all__ = ["JournalOffset", "JournalReaderOffset", "read_journal_offset", "read_journal_offsets", "set_back"]
+__all__ = [
+    "JournalCommittedOffset",
+    "JournalReaderInfo",
+    "JournalReaderOffset",
+    "read_journal_offset",
+    "read_journal_offsets",
+    "set_back",
+]
 
 _STARTS = ("oldest", "newest")
 
 
 @dataclass(frozen=True, slots=True)
-class JournalReaderOffset:
-    """A reader's offset, as another process sees it."""
+class JournalReaderInfo:
+    """A named reader of a journal, as another process sees it."""
 
     name: str
     offset: int | None
@@ -59,8 +67,8 @@ def _clamped(found: FoundOffset, path: str, first: int, next_offset: int) -> tup
     return nearest, Repair(path=path, kind=RepairKind.REBUILT, kept=0, dropped=0, reason=reason)
 
 
-class JournalOffset(CommittedOffset):
-    """A named reader's offset: the one that it reads next. For one thread, and one process, at a time."""
+class JournalCommittedOffset(CommittedOffset):
+    """A named reader's offset with what a loop calls: `JournalReaderOffset` is what a program opens."""
 
     def __init__(
         self,
@@ -145,9 +153,64 @@ class JournalOffset(CommittedOffset):
         self._lock.release()
 
 
+class JournalReaderOffset(Closing):
+    """A named reader's offset: the one that it reads next. For one thread, and one process, at a time."""
+
+    def __init__(
+        self,
+        path: AnyPath,
+        reader: str,
+        start: Literal["oldest", "newest"] = "oldest",
+        *,
+        sync_every: int = 2500,
+        sync_timeout: float = 2.0,
+        fs: FileSystem | None = None,
+    ) -> None:
+        """Continue where `reader` left off, or begin at `start` if it is new.
+
+        `commit` syncs after `sync_every` messages (1: each time), or `sync_timeout` seconds after the first.
+        Raises NotFoundError, ReaderNameError, LockedError if another process has it, DiskFullError and
+        OSError.
+        """
+        self._committed = JournalCommittedOffset(
+            path, reader, start, sync_every=sync_every, sync_timeout=sync_timeout, fs=fs
+        )
+
+    @property
+    def reader(self) -> str:
+        """The reader's name."""
+        return self._committed.name
+
+    @property
+    def offset(self) -> int:
+        """The offset that is read next."""
+        return self._committed.offset
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was wrong with the offset when it was opened."""
+        return self._committed.repairs
+
+    def commit(self, offset: int, *, seek: bool = False) -> None:
+        """Commit all messages before `offset`, which is read next. Durable with the next sync, maybe now.
+
+        It moves forward only, unless `seek`. Raises TypeError and ValueError for what is no offset,
+        StorageFailedError, and ValueError if it is closed.
+        """
+        self._committed.commit_to(offset, seek=seek)
+
+    def sync(self) -> None:
+        """Return once all that was committed is durable. Raises StorageFailedError, DiskFullError."""
+        self._committed.sync()
+
+    def close(self) -> None:
+        """Sync, and release the offset. Idempotent. Raises as `sync`."""
+        self._committed.close()
+
+
 def read_journal_offset(
-    path: AnyPath, name: str, *, fs: FileSystem | None = None, next_offset: int | None = None
-) -> JournalReaderOffset | None:
+    path: AnyPath, reader: str, *, fs: FileSystem | None = None, next_offset: int | None = None
+) -> JournalReaderInfo | None:
     """Return a reader's offset, also while the reader is active; None if there is no such reader.
 
     `next_offset` is the journal's, if the caller knows it: finding it takes a walk. Makes no file.
@@ -155,20 +218,20 @@ def read_journal_offset(
     """
     fs = fs or OsFileSystem()
     files = JournalFiles(fs, as_path(path))
-    place = _place_of(files, checked_offset_name(name))
-    with JournalReader(path, fs=fs) as reader:
-        first = reader.first_offset()
+    place = _place_of(files, checked_offset_name(reader))
+    with JournalReader(path, fs=fs) as journal:
+        first = journal.first_offset()
         found = read_committed_offset(fs, place)
         if found is None:
             return None
         # Read last: an active reader is then not beyond the end.
-        end = reader.next_offset() if next_offset is None else next_offset
-        return JournalReaderOffset(name, *_clamped(found, place.path, first, end))
+        end = journal.next_offset() if next_offset is None else next_offset
+        return JournalReaderInfo(reader, *_clamped(found, place.path, first, end))
 
 
 def read_journal_offsets(
     path: AnyPath, *, fs: FileSystem | None = None, next_offset: int | None = None
-) -> list[JournalReaderOffset]:
+) -> list[JournalReaderInfo]:
     """Return the offsets of all readers, sorted by name."""
     fs = fs or OsFileSystem()
     files = JournalFiles(fs, as_path(path))

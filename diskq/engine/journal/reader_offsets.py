@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 
-from diskq.engine.journal.reader_offset import JournalOffset
+from diskq.engine.journal.reader_offset import JournalCommittedOffset
 from diskq.engine.log.committed_offsets import CommittedOffsets
 from diskq.options import JournalScannerOptions
 from diskq.storage.fs import FileSystem
@@ -24,11 +24,11 @@ class ReaderOffsets(CommittedOffsets):
         super().__init__(name)
         self.options = options
         self._clock = clock
-        self._has: dict[int, JournalOffset] = {}
+        self._has: dict[int, JournalCommittedOffset] = {}
 
-    def claim(self, number: int, path: str, from_newest: bool, fs: FileSystem) -> JournalOffset:
-        """Claim the reader's offset in the journal at `path` exclusively. Raises as `JournalOffset`."""
-        offset = JournalOffset(
+    def claim(self, number: int, path: str, from_newest: bool, fs: FileSystem) -> JournalCommittedOffset:
+        """Claim the reader's offset in the journal at `path`. Raises as `JournalCommittedOffset`."""
+        offset = JournalCommittedOffset(
             path,
             self.name,
             "newest" if from_newest else "oldest",
@@ -41,7 +41,7 @@ class ReaderOffsets(CommittedOffsets):
         self.moved(offset)
         return offset
 
-    def committed_offset(self, number: int) -> JournalOffset | None:
+    def committed_offset(self, number: int) -> JournalCommittedOffset | None:
         """Return the offset in the journal of that number; None if it is not read."""
         return self._has.get(number)
 
@@ -63,5 +63,5 @@ class ReaderOffsets(CommittedOffsets):
             for offset in had:
                 stack.callback(offset.close)
 
-    def _committed_offsets(self) -> Iterable[JournalOffset]:
+    def _committed_offsets(self) -> Iterable[JournalCommittedOffset]:
         return list(self._has.values())

@@ -11,7 +11,7 @@ from diskq._native.journal.codec import SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.journal import Journal
-from diskq.engine.journal.reader_offset import JournalOffset, read_journal_offsets
+from diskq.engine.journal.reader_offset import JournalCommittedOffset, read_journal_offsets
 from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.recovery_points import read_points
 from diskq.storage.fs import FileSystem
@@ -53,7 +53,7 @@ def _repair_readers(fs: FileSystem, path: str) -> list[Repair]:
     repairs: list[Repair] = []
     for reader in read_journal_offsets(path, fs=fs):
         if reader.repair is not None:
-            with JournalOffset(path, reader.name, fs=fs) as offset:
+            with JournalCommittedOffset(path, reader.name, fs=fs) as offset:
                 repairs += offset.repairs
     return repairs
 

@@ -9,7 +9,11 @@ import os
 import pytest
 
 from diskq.engine.journal.journal import Journal
-from diskq.engine.journal.reader_offset import JournalOffset, read_journal_offset, read_journal_offsets
+from diskq.engine.journal.reader_offset import (
+    JournalCommittedOffset,
+    read_journal_offset,
+    read_journal_offsets,
+)
 from diskq.errors import LockedError, NotFoundError, ReaderNameError
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS
@@ -26,8 +30,8 @@ def journal_of(count: int, base: int = 0) -> CrashFS:
     return fs
 
 
-def offset(fs: FileSystem, start: str = "oldest", **how: float) -> JournalOffset:
-    return JournalOffset(ROOT, "mine", start, fs=fs, **how)  # type: ignore[arg-type]
+def offset(fs: FileSystem, start: str = "oldest", **how: float) -> JournalCommittedOffset:
+    return JournalCommittedOffset(ROOT, "mine", start, fs=fs, **how)  # type: ignore[arg-type]
 
 
 def test_it_is_where_it_was_left():
@@ -137,28 +141,28 @@ def test_a_shadow_that_rots_anywhere_costs_nothing():
 def test_one_at_a_time_moves_it_sejs_too(tmp_path):
     with Journal(tmp_path) as journal:
         journal.append(b"x")
-    with JournalOffset(tmp_path, "mine"), pytest.raises(LockedError):
-        JournalOffset(tmp_path, "mine")
+    with JournalCommittedOffset(tmp_path, "mine"), pytest.raises(LockedError):
+        JournalCommittedOffset(tmp_path, "mine")
     theirs = os.open(tmp_path / "ofs/mine.lck", os.O_RDWR)
     fcntl.flock(theirs, fcntl.LOCK_EX)
     with pytest.raises(LockedError):
-        JournalOffset(tmp_path, "mine")
-    with JournalOffset(tmp_path, "other") as other:
+        JournalCommittedOffset(tmp_path, "mine")
+    with JournalCommittedOffset(tmp_path, "other") as other:
         other.commit_to(1)
     assert oracle.read_offset(tmp_path, "other") == 1
     os.close(theirs)
-    with JournalOffset(tmp_path, "mine") as mine:
+    with JournalCommittedOffset(tmp_path, "mine") as mine:
         mine.commit_to(1)
 
 
 def test_what_a_peer_commits_is_believed(tmp_path):
     with Journal(tmp_path) as journal:
         journal.append_many([b"x"] * 5)
-    with JournalOffset(tmp_path, "mine") as mine:
+    with JournalCommittedOffset(tmp_path, "mine") as mine:
         mine.commit_to(1)
     (tmp_path / "ofs/mine.ofs.tmp").write_bytes((4).to_bytes(8, "big"))
     (tmp_path / "ofs/mine.ofs.tmp").rename(tmp_path / "ofs/mine.ofs")
-    with JournalOffset(tmp_path, "mine") as mine:
+    with JournalCommittedOffset(tmp_path, "mine") as mine:
         assert (mine.offset, mine.repairs) == (4, ())
 
 
@@ -166,7 +170,7 @@ def test_who_looks_makes_nothing(tmp_path):
     with pytest.raises(NotFoundError):
         read_journal_offset(tmp_path, "mine")
     with pytest.raises(NotFoundError):
-        JournalOffset(tmp_path, "mine")
+        JournalCommittedOffset(tmp_path, "mine")
     assert list(tmp_path.iterdir()) == []
     with Journal(tmp_path):
         pass
@@ -178,7 +182,7 @@ def test_who_looks_makes_nothing(tmp_path):
 def test_all_are_listed():
     fs = journal_of(4)
     for name in ("b", "a"):
-        with JournalOffset(ROOT, name, fs=fs) as each:
+        with JournalCommittedOffset(ROOT, name, fs=fs) as each:
             each.commit_to(2)
     assert [(each.name, each.offset) for each in read_journal_offsets(ROOT, fs=fs)] == [("a", 2), ("b", 2)]
 
@@ -187,7 +191,7 @@ def test_all_are_listed():
 def test_a_name_that_is_no_file_name_is_refused(name):
     fs = journal_of(1)
     with pytest.raises(ReaderNameError):
-        JournalOffset(ROOT, name, fs=fs)
+        JournalCommittedOffset(ROOT, name, fs=fs)
     with pytest.raises(ReaderNameError):
         read_journal_offset(ROOT, name, fs=fs)
 
@@ -228,5 +232,5 @@ def test_of_golden_files_it_says_what_sej_says(tmp_path):
         ("reader1", 17),
         ("reader2", None),
     ]
-    with JournalOffset(directory, "reader2", "newest") as second:
+    with JournalCommittedOffset(directory, "reader2", "newest") as second:
         assert second.offset == 44

@@ -453,8 +453,8 @@ def journal_closed(path: str) -> Told:
     with diskq.Journal(path, options=diskq.JournalOptions(segment_size=400)) as journal:
         journal.append_many(_items(rows))
     for name, offset in (("mail", 20), ("bill", 60)):
-        with diskq.JournalOffset(path, name) as place:
-            place.commit_to(offset)
+        with diskq.JournalReaderOffset(path, name) as place:
+            place.commit(offset)
     readers = {"mail": 20, "bill": 60}
     return tell(kind="journal", ended="closed", messages=_journal_rows(rows), synced=60, readers=readers)
 

@@ -12,7 +12,7 @@ import pytest
 
 import diskq
 from diskq.engine.journal.journal import Journal
-from diskq.engine.journal.reader_offset import JournalOffset
+from diskq.engine.journal.reader_offset import JournalCommittedOffset
 from diskq.engine.priority.store import PriorityStore
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.work import QueueWork
@@ -279,7 +279,7 @@ def test_acknowledgements_move_along(tmp_path):
 
 def test_a_reader_beyond_the_end_is_set_back(tmp_path):
     store = made("journal", str(tmp_path))
-    with JournalOffset(tmp_path, "mails"):
+    with JournalCommittedOffset(tmp_path, "mails"):
         pass
     (tmp_path / "ofs" / "mails.ofs").write_bytes((9999).to_bytes(8, "big"))
     assert repair(store, apply=True).repairs
