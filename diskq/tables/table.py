@@ -83,13 +83,16 @@ class Table:
         text = as_path(path)
         directory = as_path(into)
         remote: ArrowFiles | None = None
+        files = fs
         if filesystem is not None or "://" in directory:
             with needs_pyarrow():
                 from diskq.tables.arrow_files import ArrowFiles, located
             arrow, directory = located(directory, filesystem)
-            remote = ArrowFiles(arrow, fs)
-        # What it does not have, a table does not ask for.
-        files = fs if remote is None else cast(FileSystem, remote)
+            if filesystem is None and arrow.type_name == "local":
+                files = OsFileSystem()  # file:///lake is /lake, where files are synced and locked
+            else:
+                remote = ArrowFiles(arrow, fs)
+                files = cast(FileSystem, remote)  # what it does not have, a table does not ask for
         names = TableFiles(files, directory, _checked_topic(text, topic), host)
         checked = chosen_options(Table, options, TableOptions, changes)
         self._state = TableState(files, fs, text, names, checked, remote=remote)

@@ -10,9 +10,11 @@ import pyarrow.dataset
 import pyarrow.fs as pafs
 import pytest
 
+from diskq.engine.stream.stream import Stream
 from diskq.errors import CorruptionError, LockedError
 from diskq.options import TableOptions
 from diskq.tables import arrow_files
+from diskq.tables.locking import locked
 from diskq.tables.reading import read_arrow
 from diskq.tables.table import Table, open_table
 from diskq.testing import CrashFS
@@ -307,7 +309,7 @@ def test_the_streams_of_several_machines_are_one_table(tmp_path):
         fs = each[host] = CrashFS()
         fill_stream(fs)
         open_table(STREAM, f"file://{tmp_path}/lake", host=host, fs=fs).update()
-    # On a disk, too, without pyarrow's file systems.
+    # A URI of this machine's disk is a path.
     assert (tmp_path / "lake" / "host=web1" / "topic=clicks").is_dir()
     whole = pa.dataset.dataset(str(tmp_path / "lake"), partitioning="hive")
     assert set(whole.to_table(["host"]).column("host").unique().to_pylist()) == {"web1", "web 2"}
@@ -315,6 +317,19 @@ def test_the_streams_of_several_machines_are_one_table(tmp_path):
         its = open_table(STREAM, f"file://{tmp_path}/lake", host=host, fs=fs)
         assert rows(read_arrow(STREAM, table=its, fs=fs)) == in_log(fs)
         assert its.update().made == ()
+
+
+def test_a_uri_of_a_file_is_a_path_with_its_lock(tmp_path):
+    path, lake = tmp_path / "clicks", tmp_path / "a lake"
+    with Stream(path, segment_size=400) as log:
+        log.append_many([(b"key", b"value %d" % number * 5) for number in range(100)])
+    its, by_path = open_table(path, lake.as_uri()), open_table(path, lake)
+    assert its.directory == by_path.directory
+    with locked(by_path.state), pytest.raises(LockedError):
+        its.update()
+    assert its.update().made
+    assert its.files() == by_path.files()
+    assert (lake / "topic=clicks" / ".diskq" / "table.lock").exists()
 
 
 def test_what_is_no_file_system_is_refused(fs):
