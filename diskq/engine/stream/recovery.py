@@ -100,7 +100,7 @@ class _StreamJudge:
         self.trust = trust
         first = self.first
         if first > point.base and first in self.found.bases:
-            if trust is Trust.POWER_CUT:
+            if trust in (Trust.POWER_CUT, Trust.KILLED):
                 self._judge_removed(point)
             return RecoveryPoint(first, 0, first)
         return point
@@ -118,9 +118,10 @@ class _StreamJudge:
 
     def incomplete(self, point: RecoveryPoint, trust: Trust) -> list[int]:
         # Retention was interrupted, or another program removed the indexes.
-        without_index = self.files.without_index(self.found.bases[:-1])
-        found = [base for base in without_index if base < point.base or trust is not Trust.POWER_CUT]
+        found = self.files.without_index(self.found.bases[:-1])
         self.without_index.update(found)
+        if trust in (Trust.KILLED, Trust.POWER_CUT):
+            return [base for base in found if base < point.base]  # the others are followed anyway
         return found
 
     def durable(self, base: int, point: RecoveryPoint) -> list[tuple[str, int]]:

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.retention import retain
+from diskq.engine.stream.stream import Stream
 from diskq.engine.stream.time_summary import Sealed
 from diskq.errors import NotFoundError
+from diskq.options import StreamOptions
 from diskq.testing import CrashFS, FaultFS, PowerCut
 from tests.engine import moments
 from tests.engine.moments import ROOT, Writer, after, messages, opened, partition, writer, written
@@ -422,3 +424,27 @@ def test_a_file_that_cannot_be_removed_is_told():
     with pytest.raises(PermissionError):
         retained(disk, max_bytes=1)
     assert retained(disk, max_bytes=1).segments == 1
+
+
+@pytest.mark.parametrize("boot", ["another", "the same", "none"])
+def test_half_of_a_removed_segment_that_comes_back_is_set_aside(boot):
+    """A power cut takes a removal back, and what was not synced, whatever the boot id says after it."""
+    fs = moments.disk()
+    fs.has_boot_id = boot != "none"
+    options = StreamOptions(partition_count=1, segment_size=300, sync_every=10**6, sync_timeout=3600.0)
+    stream = Stream(ROOT, options=options, fs=fs)
+    for number in range(12):
+        stream.append(b"%d" % number * 100, b"key")
+    files = partition(fs)
+    before, (removed, *_, active) = fs.files(), bases(fs)
+    retained(fs, max_bytes=1)
+    assert bases(fs) == [active]
+    left = synced(fs)
+    for path in (*files.segment(removed), files.checksum_file(removed)):
+        is_data = path == files.data(removed)
+        left.write_durably(path, before[path][: len(before[path]) // 2] if is_data else before[path])
+    left.has_boot_id = fs.has_boot_id
+    left = left.crash(is_restart=boot == "another")
+    with Stream(ROOT, options=options, fs=left) as again:
+        assert files.data(removed) in [repair.path for repair in again.repairs]
+    assert removed not in bases(left)
