@@ -148,6 +148,29 @@ def test_messages_that_are_gone_are_one_repair_with_their_number(
     assert [repair.records for repair in repairs] == [COUNT - len(found)]
 
 
+@pytest.mark.parametrize("kind", [ENGINES[name] for name in WITH_OFFSETS], ids=str)
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_first_segment_that_was_never_synced_is_reported_where_it_is_gone(kind: Kind, death: str) -> None:
+    """After a restart as what it is: it was not promised to be there."""
+    fs = CrashFS()
+    fs.make_directory_durably(PATH)
+    store = kind.open(PATH, fs=fs, sync_every=10**6, sync_timeout=3600.0, **kind.small)
+    early = {path: content for path, content in fs.files().items() if path.endswith("/state")}
+    for each in bodies(COUNT, size=SIZE):
+        store.put(each, "written")
+    files = {**fs.files(), **early}
+    first, second, *_ = sorted(path for path in files if Path(path).match(kind.names(PATH).data))
+    left = CrashFS()
+    for path in [path for path in files if Path(path).stem not in (Path(first).stem, Path(first).name)]:
+        left.make_directory_durably(str(Path(path).parent))
+        left.write_durably(path, files[path])
+    with kind.open(PATH, fs=after(left, death), **kind.small) as again:
+        missing = [repair for repair in again.repairs if repair.path == first]
+    kept = int(Path(second).stem, 16 if kind.name == "journal" else 10)
+    expected = RepairKind.UNSYNCED if death == ANOTHER else RepairKind.LOST
+    assert [(repair.kind, repair.records) for repair in missing] == [(expected, kept)]
+
+
 WEAKER = [
     (
         Mutation(SEGMENTS, "self._repairs.begin(self._files.data(offset))", "pass"),

@@ -54,13 +54,6 @@ class RecoveryPoint(NamedTuple):
     first: int | None = None
     """The first segment there was; None if unknown."""
 
-    def start(self, *, has_run_on: bool) -> int | None:
-        """Return the first segment, if only retention may have removed it; None if unknown.
-
-        `has_run_on`: there was no power cut since. After one a segment that was never synced may be gone.
-        """
-        return self.first if has_run_on or self.next_offset > (self.first or 0) else None
-
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPoints:

@@ -147,11 +147,15 @@ class LogRecovery:
         """
         found, files, judge, trust = self._found, self._files, self._judge, self._trust
         found.bases = files.bases()
-        noted = None if point is None else point.start(has_run_on=self._counts_checksummed)
+        noted = None if point is None else point.first
         missing = missing_start(
             found.bases, files.checksum_files(), files.data, noted=noted, first=judge.first
         )
-        found.repairs += [missing] if missing is not None else []
+        if missing is not None:
+            start = found.bases[0] - (missing.records or 0)
+            if trust is Trust.POWER_CUT and point is not None and point.next_offset <= start:
+                missing = replace(missing, kind=RepairKind.UNSYNCED)  # never promised to outlive it
+            found.repairs.append(missing)
         begun = files.checksum_files() if noted is None else [*files.checksum_files(), noted]
         self._begun = max(judge.first, min(begun, default=0 if point is None else point.base))
         if trust is Trust.PEER_WROTE:

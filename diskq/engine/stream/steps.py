@@ -386,7 +386,7 @@ class StreamSteps(DirectorySteps):
         bases = files.bases()
         if not bases:
             return point
-        noted, first = point.start(has_run_on=True), read_first(self._fs, files)
+        noted, first = point.first, read_first(self._fs, files)
         missing = missing_start(bases, files.checksum_files(), files.data, noted=noted, first=first)
         if missing is not None:
             self.log.repairs.append(missing)

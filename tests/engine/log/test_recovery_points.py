@@ -22,14 +22,6 @@ def test_points_of_an_earlier_version_name_write_ahead_logs_too():
     assert RecoveryPoints.parse(content) == RecoveryPoints(False, {0: RecoveryPoint(100, 64, 102, 7)})
 
 
-def test_a_first_segment_of_which_nothing_was_synced_may_be_gone_after_a_power_cut():
-    assert RecoveryPoint(0, 0, 0, 0).start(has_run_on=True) == 0
-    assert RecoveryPoint(0, 0, 0, 0).start(has_run_on=False) is None
-    assert RecoveryPoint(0, 64, 2, 0).start(has_run_on=False) == 0
-    assert RecoveryPoint(100, 0, 100, 7).start(has_run_on=False) == 7
-    assert RecoveryPoint(100, 64, 102).start(has_run_on=True) is None
-
-
 def test_where_a_repair_renames_segments_the_first_one_is_unknown():
     assert POINTS.with_other_starts([0]).partitions == {
         0: RecoveryPoint(100, 64, 102),
