@@ -142,6 +142,7 @@ class Replay(Leaving, trio.abc.ReceiveChannel[AnyMessage], Closing):
         """
         if max_messages < 1:
             raise ValueError(f"max_messages is at least 1, got {max_messages}")
+        self._own_thread.check()
         await self._slice.point()
         async with self._lock:
             await self._until_due()

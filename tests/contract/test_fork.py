@@ -14,7 +14,6 @@ from typing import Any
 
 import outcome
 import pytest
-import trio.testing
 
 import diskq
 from diskq import ForkedError, LockedError
@@ -27,6 +26,7 @@ from diskq.storage.fs import OsFileSystem
 from tests.contract.channels import Handle, disk, handles, left
 from tests.contract.kinds import ENGINES, NAME, ChannelKind, Kind, Opened, bodies, body, channels, engines
 from tests.hub.rig import get, message, put
+from tests.loops import each_loop
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
@@ -205,8 +205,9 @@ threads_beside = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"
 
 @threads_beside
 @pytest.mark.parametrize("handle", handles("sender from threads"), ids=str)
-async def test_each_call_of_a_child_on_what_is_open_in_trio_raises_and_touches_no_file(
-    handle: Handle, autojump_clock: trio.testing.MockClock
+@each_loop
+async def test_each_call_of_a_child_on_what_is_open_in_an_event_loop_raises_and_touches_no_file(
+    handle: Handle,
 ) -> None:
     fs = disk()
     async with handle.open(fs) as its:
@@ -230,6 +231,7 @@ async def test_each_call_of_a_child_on_what_is_open_in_trio_raises_and_touches_n
 
 @threads_beside
 @pytest.mark.parametrize("kind", channels(), ids=str)
+@each_loop
 async def test_a_channel_is_its_parents(kind: ChannelKind, tmp_path: Path) -> None:
     async with kind.open(tmp_path) as channel:
         await channel.send(b"one")

@@ -17,7 +17,7 @@ from trio.lowlevel import enable_ki_protection
 from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.channels.core.handle import Slice
 from diskq.channels.core.leaving import Leaving
-from diskq.channels.core.own_thread import OwnThread
+from diskq.channels.core.own_thread import OwnProcess, OwnThread
 from diskq.channels.core.racing import Race, Receiver
 from diskq.storage.callbacks import check_plain
 
@@ -56,6 +56,7 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
         )
         self._race: Race | None = None
         self._own_thread: OwnThread | None = None  # that of the first receive, too
+        self._own_process = OwnProcess("this merge")
         self._is_closed = False
         self._slice = Slice()
 
@@ -108,8 +109,9 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
 
     def _check_thread(self) -> None:
         if self._own_thread is None:
-            self._own_thread = OwnThread("this merge")
+            self._own_process.check()
             self._lock = running_event_loop().lock()
+            self._own_thread = OwnThread("this merge")
         self._own_thread.check()
 
     def _take(self) -> T_co:

@@ -14,7 +14,7 @@ from typing import Protocol
 from diskq.errors import BusyError, ForkedError
 from diskq.storage.forks import notify_on_fork
 
-__all__ = ["OwnThread", "OwnThreadGuard"]
+__all__ = ["OwnProcess", "OwnThread", "OwnThreadGuard"]
 
 
 class OwnThreadGuard(Protocol):
@@ -25,6 +25,24 @@ class OwnThreadGuard(Protocol):
     def unbind(self) -> None: ...
 
     def check(self) -> None: ...
+
+
+class OwnProcess:
+    """The process in which this is made, in any thread."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._parent: int | None = None  # in a child of a fork
+        notify_on_fork(self)
+
+    def leave_to_parent(self, pid: int) -> None:
+        """In a child of a fork, refuse all calls."""
+        self._parent = pid
+
+    def check(self) -> None:
+        """Raises ForkedError in a child of a fork."""
+        if self._parent is not None:
+            raise ForkedError(self._title, self._parent)
 
 
 class OwnThread:

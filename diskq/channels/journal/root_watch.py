@@ -55,8 +55,8 @@ class JournalRootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
     @enable_ki_protection
     async def receive(self) -> str:
         """Return the next path; waits for one. `Cancelled` means: nothing was received. Raises OSError."""
-        await running_event_loop().checkpoint()
         self._own_thread.check()
+        await running_event_loop().checkpoint()
         if not self._waiting and (self._found or self._failure is not None or self._is_closed):
             return self._take()
         path: str = await self._waiting.wait(None, on_arrival=self._begin_to_wait, on_leave=self._settle)
