@@ -242,7 +242,7 @@ def test_a_query_that_follows_goes_on_when_a_worker_was_late(spark, stream, tmp_
         busy()
         seen.extend(rows)
 
-    how: dict[str, Any] = {"each": each, "window": 3600, "watermark": 7200, "most_in_a_batch": 500}
+    how: dict[str, Any] = {"each": each, "window": 3600, "watermark": 7200, "max_messages": 500}
     how["checkpoint"] = str(tmp_path / "checkpoint")
     with pytest.raises(KeyboardInterrupt):
         pipelines.aggregate(spark, str(stream), follow=0.1, watch=stopping(lambda _: bool(seen)), **how)
