@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -64,6 +64,9 @@ class StateFiles(Protocol):
 
     @property
     def old_points(self) -> str | None: ...
+
+    def state_temporary(self, number: int) -> str:
+        """Return the path of a temporary file, for a replacement of the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +230,6 @@ class StoreState:
         "_is_signed",
         "_lock",
         "_now",
-        "_temporary",
         "handle",
         "is_due",
         "is_old",
@@ -235,13 +237,10 @@ class StoreState:
         "previous",
     )
 
-    def __init__(
-        self, fs: FileSystem, files: StateFiles, temporary: Callable[[int], str], *, lock: bytes
-    ) -> None:
-        """Read it. `temporary` names temporary files; `lock` is what the lock file had. Raises OSError."""
+    def __init__(self, fs: FileSystem, files: StateFiles, *, lock: bytes) -> None:
+        """Read it. `lock` is what the lock file had. Raises OSError."""
         self._fs = fs
         self._files = files
-        self._temporary = temporary
         sector = read_small(fs, files.state, HEAD_SIZE)
         self.previous = _found(sector, lock)
         """What the previous writer left; None if there was none."""
@@ -272,7 +271,7 @@ class StoreState:
         `is_last`: everything written is durable then, and no more will follow: no write-ahead log is in use.
         """
         now = replace(self._now, staged=()) if is_last else self._now
-        return Replacement(self._files.state, now.render() + rest, self._temporary)
+        return Replacement(self._files.state, now.render() + rest, self._files.state_temporary)
 
     # --- between two barriers ---------------------------------------------------------------------
 

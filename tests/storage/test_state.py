@@ -24,12 +24,11 @@ class Files(NamedTuple):
     lock: str = "/q/lock"
     old_points: str | None = "/q/points"
 
+    def state_temporary(self, number: int) -> str:
+        return f"/q/{number}.tmp"
+
 
 FILES = Files()
-
-
-def temporary(number: int) -> str:
-    return f"/q/{number}.tmp"
 
 
 def disk() -> CrashFS:
@@ -39,7 +38,7 @@ def disk() -> CrashFS:
 
 
 def opened(fs: FileSystem) -> StoreState:
-    return StoreState(fs, FILES, temporary, lock=read_small(fs, FILES.lock, HEAD_SIZE) or b"")
+    return StoreState(fs, FILES, lock=read_small(fs, FILES.lock, HEAD_SIZE) or b"")
 
 
 def replace(fs: FileSystem, state: StoreState, rest: bytes = b"") -> None:

@@ -142,7 +142,7 @@ class _Lane:
         """`durations` counts how long each successful sync took."""
         self._pool = pool
         self._durations = durations
-        self._waiting: list[tuple[Callable[[], Any], OnDone]] = []  # jobs
+        self._waiting: list[tuple[Callable[[], Any], OnDone]] | None = None  # jobs
         self._unreported = 0  # jobs
         self.is_idle = True
         """True if nothing is executed, and no thread takes what is waiting."""
@@ -167,6 +167,8 @@ class _Lane:
         """Run `job` in a thread, and call `on_done` in the loop's with its outcome."""
         with self._pool.changed:
             self._unreported += 1
+            if self._waiting is None:
+                self._waiting = []
             self._waiting.append((job, on_done))
             if not self.is_idle:
                 return
@@ -177,11 +179,13 @@ class _Lane:
         (self._pool.run_long if is_long else self._pool.run)(self._work)
 
     def _work(self) -> Callable[[], None]:
+        waiting = self._waiting
+        assert waiting is not None
         while True:
-            job, on_done = self._waiting.pop(0)
+            job, on_done = waiting.pop(0)
             result = outcome.capture(job)
             with self._pool.changed:
-                if not self._waiting:
+                if not waiting:
                     self.is_idle = True
                     return lambda: self._report(on_done, result)
             self._report(on_done, result)

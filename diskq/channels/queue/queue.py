@@ -437,8 +437,7 @@ class open_queue(OpeningEngine[QueueChannel, Queue]):  # noqa: N801 (it is used 
         **changes: Unpack[QueueKeywords],
     ) -> None:
         checked = chosen_options(open_queue, options, QueueOptions, changes)
-        uses_wal = checked.checkpoint_slice > 0 and not checked.memory_size
-        engine = partial(Queue, path, name, create=create, options=checked, uses_wal=uses_wal)
+        engine = partial(_open_engine, path, name, create, checked)  # without keywords: they would be kept
         super().__init__(engine, checked.checkpoint_slice, fs, wait)
 
     def _handle_on(self, engine: Queue) -> tuple[QueueLoop, QueueChannel]:
@@ -446,3 +445,10 @@ class open_queue(OpeningEngine[QueueChannel, Queue]):  # noqa: N801 (it is used 
             engine.steps, SyncExecutor(self._fs, engine.steps.log.path, engine.steps.status_path)
         )
         return loop, QueueChannel(loop)
+
+
+def _open_engine(
+    path: AnyPath, name: str | None, create: bool, options: QueueOptions, **opened_with: Any
+) -> Queue:
+    uses_wal = options.checkpoint_slice > 0 and not options.memory_size
+    return Queue(path, name, create=create, options=options, uses_wal=uses_wal, **opened_with)

@@ -159,7 +159,7 @@ class LogOpening:
         writer.on_release(kind.abandon)
         if fs.size_of(private_path(self._root, files.swap)) is not None:
             finish_swap(fs, self._root, files.swap)
-        self.state = writer.use_state(StoreState(fs, files, files.state_temporary, lock=self.lock.found))
+        self.state = writer.use_state(StoreState(fs, files, lock=self.lock.found))
         left = kind.look(self)
         options: LoggedOptions = kind.options
         self.wals = writer.use_wals(WriteAheadLogs(fs, self.state, left.source.stagings))

@@ -230,7 +230,7 @@ class PrioritySteps(DirectorySteps):
         writer.on_release(metadata.release)
         # No other process has the store now, so temporary files belong to none.
         writer.pending.removals += files.leftovers()
-        state = writer.use_state(StoreState(fs, files, files.state_temporary, lock=lock.found))
+        state = writer.use_state(StoreState(fs, files, lock=lock.found))
         previous = state.previous
         found = recover_store(
             fs,
