@@ -1,4 +1,4 @@
-# One call of the file system fails below a Trio channel. Law: a caller that gets an error can go on; after
+# One call of the file system fails below a channel. Law: a caller that gets an error can go on; after
 # the block no file is open and no thread of diskq runs; the next open works in the same process, and finds
 # everything that was acknowledged, and nothing that was refused. Readers skip no message.
 #
@@ -14,24 +14,24 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
-import trio
 
 import diskq
 from diskq import DiskqError, FullError, StorageFailedError
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS
-from tests.channels.rig import blocked
 from tests.contract.channels import HANDLES, Handle, disk, left
 from tests.contract.faults import errors, faults
 from tests.contract.kinds import body
+from tests.loops import blocked, run_on
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled, pytest.mark.usefixtures("quiet_log")]
 
 MOST = 2
 """Calls of each verb in a sample."""
 LAST = b"last"
-ERRORS = (OSError, DiskqError, trio.BrokenResourceError)
+ERRORS = (OSError, DiskqError, diskq.BrokenResourceError)
 """What a call may raise when the disk fails; a group of exceptions is a fault in diskq."""
 
 _SMALL_FILES: dict[str, dict[str, Any]] = {
@@ -80,9 +80,10 @@ READERS = [
 
 
 class Program:
-    """Has something open for the time of one run of Trio."""
+    """Has something open for the time of one run of an event loop."""
 
-    def __init__(self, handle: Handle, fs: FaultFS[CrashFS]) -> None:
+    def __init__(self, loop: str, handle: Handle, fs: FaultFS[CrashFS]) -> None:
+        self.loop = loop
         self.handle = handle
         self.fs = fs
         self.errors: list[Exception] = []
@@ -90,10 +91,10 @@ class Program:
         """True if the block was left without an error."""
 
     def run(self) -> None:
-        trio.run(self._run)
+        run_on(self.loop, self._run)
 
     async def _run(self) -> None:
-        with trio.fail_after(20):
+        with anyio.fail_after(20):
             try:
                 async with self.open() as its:
                     await self.act(its)
@@ -123,7 +124,7 @@ class Program:
         if power_cut:
             for rng in (None, random.Random(len(self.errors))):
                 self.check_power_cut(self.left(self.fs.inner.crash(rng)))
-        trio.run(self._go_on)
+        run_on(self.loop, self._go_on)
         self._check_nothing_open()
         self.check_left(self.left(self.fs.inner))
 
@@ -133,7 +134,7 @@ class Program:
         assert self.fs.inner.open_files() == [], f"left open: {self.fs.inner.open_files()}"
 
     async def _go_on(self) -> None:
-        with trio.fail_after(20):
+        with anyio.fail_after(20):
             await self.go_on()
 
     def left(self, fs: CrashFS) -> list[bytes]:
@@ -155,8 +156,10 @@ class Program:
 class Writer(Program):
     """Sends, and receives where messages are taken out. Keeps account as tests.contract.lives.Life does."""
 
-    def __init__(self, handle: Handle, fs: FaultFS[CrashFS], known: list[bytes], number: int = 0) -> None:
-        super().__init__(handle, fs)
+    def __init__(
+        self, loop: str, handle: Handle, fs: FaultFS[CrashFS], known: list[bytes], number: int = 0
+    ) -> None:
+        super().__init__(loop, handle, fs)
         self.known, self.sure, self.synced = [*known], {*known}, {*known}
         self.in_memory: set[bytes] = set()
         self.taken: set[bytes] = set()
@@ -172,7 +175,7 @@ class Writer(Program):
 
     async def _deliver(self, batch: diskq.Batch) -> None:
         if len(self.taken) >= 6:
-            await trio.sleep_forever()
+            await anyio.sleep_forever()
         for each in batch:
             self._took(each)
 
@@ -212,7 +215,7 @@ class Writer(Program):
             self._refused(batch[failure.accepted :])
         elif len(batch) > 1:
             self.batches.append(batch)
-        elif not isinstance(failure, trio.BrokenResourceError):
+        elif not isinstance(failure, diskq.BrokenResourceError):
             self._refused(batch)
 
     async def _sending(self, its: Any, act: str, batch: list[bytes]) -> None:
@@ -252,7 +255,7 @@ class Writer(Program):
 
     @property
     def _is_broken(self) -> bool:
-        return any(isinstance(each, trio.BrokenResourceError | StorageFailedError) for each in self.errors)
+        return any(isinstance(each, diskq.BrokenResourceError | StorageFailedError) for each in self.errors)
 
     # --- what comes of it ---------------------------------------------------------------------------
 
@@ -288,15 +291,15 @@ class Writer(Program):
             assert found == [each for each in self.known if each in set(found)], "out of order"
 
 
-def new(handle: Handle) -> Writer:
+def new(loop: str, handle: Handle) -> Writer:
     known = [] if handle.kind in ("shards", "spool") else [b"0", b"1", b"2"]
-    return Writer(handle, FaultFS(disk(len(known))), known)
+    return Writer(loop, handle, FaultFS(disk(len(known))), known)
 
 
 @cache
-def _killed(name: str) -> Writer:
+def _killed(loop: str, name: str) -> Writer:
     """A process that was killed in the middle of its time slice; its disk."""
-    writer = new(next(handle for handle in WRITERS if handle.name == name))
+    writer = new(loop, next(handle for handle in WRITERS if handle.name == name))
 
     async def run() -> None:
         async with writer.open() as its:
@@ -304,34 +307,39 @@ def _killed(name: str) -> Writer:
             await writer.act(its, "w b t wn")
             writer.fs = FaultFS(writer.fs.inner.kill())
 
-    trio.run(run)
+    run_on(loop, run)
     assert writer.errors == []
     return writer
 
 
-def after_a_kill(handle: Handle) -> Writer:
-    before = _killed(handle.name)
-    after = Writer(handle, FaultFS(before.fs.inner.copy()), before.known, before.number)
+def after_a_kill(loop: str, handle: Handle) -> Writer:
+    before = _killed(loop, handle.name)
+    after = Writer(loop, handle, FaultFS(before.fs.inner.copy()), before.known, before.number)
     after.sure, after.synced = before.sure - before.in_memory, {*before.synced}
     return after
 
 
 writers = pytest.mark.parametrize("handle", WRITERS, ids=str)
+loops = pytest.mark.parametrize("loop", ["trio", "asyncio"])
 
 
 @writers
+@loops
 @errors
-def test_one_failed_call_in_the_life_of_a_new_channel(handle: Handle, errors: tuple[int, ...]) -> None:
-    assert faults(lambda: new(handle), Writer.run, errors, MOST, is_in_threads=True) == []
+def test_one_failed_call_in_the_life_of_a_new_channel(
+    handle: Handle, loop: str, errors: tuple[int, ...]
+) -> None:
+    assert faults(lambda: new(loop, handle), Writer.run, errors, MOST, is_in_threads=True) == []
 
 
 @pytest.mark.exhaustive
 @writers
+@loops
 @errors
 def test_one_failed_call_in_the_life_of_a_channel_that_a_killed_process_left(
-    handle: Handle, errors: tuple[int, ...]
+    handle: Handle, loop: str, errors: tuple[int, ...]
 ) -> None:
-    assert faults(lambda: after_a_kill(handle), Writer.run, errors, MOST, is_in_threads=True) == []
+    assert faults(lambda: after_a_kill(loop, handle), Writer.run, errors, MOST, is_in_threads=True) == []
 
 
 # --- who reads --------------------------------------------------------------------------------------------
@@ -340,8 +348,8 @@ def test_one_failed_call_in_the_life_of_a_channel_that_a_killed_process_left(
 class Reader(Program):
     """Receives what is there, in order; commits, where it has a name."""
 
-    def __init__(self, handle: Handle, fs: FaultFS[CrashFS]) -> None:
-        super().__init__(handle, fs)
+    def __init__(self, loop: str, handle: Handle, fs: FaultFS[CrashFS]) -> None:
+        super().__init__(loop, handle, fs)
         self.every = [b"0", b"0"] if handle.kind == "shards" else [b"0", b"1", b"2"]
         self.received: list[bytes] = []
         self.committed = 0
@@ -372,7 +380,7 @@ class Reader(Program):
     async def go_on(self) -> None:
         found = []
         async with self.open() as its:
-            with suppress(trio.WouldBlock, trio.EndOfChannel):
+            with suppress(diskq.WouldBlock, diskq.EndOfChannel):
                 while True:
                     found.append(its.receive_nowait().value)
         assert found == self.every[len(self.every) - len(found) :], "left out"
@@ -383,7 +391,8 @@ class Reader(Program):
 
 
 @pytest.mark.parametrize("handle", READERS, ids=str)
+@loops
 @errors
-def test_one_failed_call_in_the_life_of_a_reader(handle: Handle, errors: tuple[int, ...]) -> None:
-    begin = lambda: Reader(handle, FaultFS(disk()))  # noqa: E731
+def test_one_failed_call_in_the_life_of_a_reader(handle: Handle, loop: str, errors: tuple[int, ...]) -> None:
+    begin = lambda: Reader(loop, handle, FaultFS(disk()))  # noqa: E731
     assert faults(begin, Reader.run, errors, MOST, is_in_threads=True) == []

@@ -9,15 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
-import trio
 
+import diskq
 from diskq import StreamConsumer, StreamProducer, open_consumer, open_producer
 from diskq.options import Durability
 from diskq.storage.fs import OsFileSystem
 from tests.contract.counting import counted
 from tests.contract.kinds import ChannelKind, channels
 from tests.contract.lives import PATH, crash_disk
+from tests.loops import each_loop
 
 MANY = 50
 LONG: dict[str, Any] = {"checkpoint_slice": 1000.0, "sync_every": 1 << 30, "sync_timeout": 1000.0}
@@ -52,6 +55,7 @@ def _acts(kind: ChannelKind, handle: Any, how: dict[str, Any]) -> dict[str, Call
 
 @pytest.mark.parametrize("kind", channels(), ids=str)
 @each_word
+@each_loop
 async def test_to_spell_out_the_default_durability_costs_nothing(kind: ChannelKind, word: Durability) -> None:
     async with kind.open(PATH, fs=crash_disk(), durability=word, **LONG) as channel:
         plain = _acts(kind, channel.handle, {})
@@ -88,7 +92,7 @@ async def _costs(path: str, partitions: int) -> dict[str, int]:
 
         async def turn() -> None:
             await producer.send(b"x", KEY)
-            await trio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
 
         async def sync() -> None:
             await producer.send(b"x", KEY)
@@ -120,14 +124,14 @@ async def _costs(path: str, partitions: int) -> dict[str, int]:
 
 
 async def _receive_all(consumer: StreamConsumer) -> None:
-    with contextlib.suppress(trio.WouldBlock):
+    with contextlib.suppress(diskq.WouldBlock):
         while True:
             consumer.receive_nowait()
     await consumer.commit()
 
 
 async def _calls_of_wake_ups(producer: StreamProducer, consumer: StreamConsumer) -> int:
-    received = trio.Event()
+    received = anyio.Event()
 
     async def receive() -> None:
         async for _ in consumer:
@@ -135,17 +139,18 @@ async def _calls_of_wake_ups(producer: StreamProducer, consumer: StreamConsumer)
 
     async def wake() -> None:
         nonlocal received
-        received = trio.Event()
+        received = anyio.Event()
         await producer.send(b"x", KEY)
         await received.wait()
 
-    async with trio.open_nursery() as nursery:
+    async with anyio.create_task_group() as nursery:
         nursery.start_soon(receive)
         calls = await _calls_of(wake)
         nursery.cancel_scope.cancel()
     return calls
 
 
+@each_loop
 async def test_partitions_that_are_idle_cost_nothing(tmp_path: Path) -> None:
     few = await _costs(str(tmp_path / "few"), FEW)
     many = await _costs(str(tmp_path / "many"), IDLE)
