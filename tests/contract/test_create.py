@@ -12,6 +12,7 @@ import pytest
 
 import diskq
 from diskq.errors import NotFoundError
+from tests.loops import each_loop
 
 
 async def deliver(batch: diskq.Batch) -> None:
@@ -46,6 +47,7 @@ def test_an_engine_refuses_or_makes_a_missing_store(kind: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", OPENERS)
+@each_loop
 async def test_an_opener_refuses_or_makes_a_missing_store(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "not" / "there"
     with pytest.raises(NotFoundError) as refused:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import diskq
+from tests.loops import each_loop
 
 
 async def _deliver(batch: diskq.Batch) -> None: ...
@@ -55,6 +56,7 @@ def test_one_message_where_several_are_taken(tmp_path: Path) -> None:
                 call(b"abc")  # type: ignore[arg-type]
 
 
+@each_loop
 async def test_a_channel_says_what_it_is_and_whether_it_is_open(tmp_path: Path) -> None:
     async with diskq.open_consumer(tmp_path / "s", create=True) as consumer:
         assert repr(consumer) == f"<StreamConsumer '{tmp_path}/s': partitions none, open>"

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-import trio
 
 import diskq
+from tests.loops import each_loop
 
 LONG = 20.0
 SOON = 0.05
@@ -58,6 +59,7 @@ def test_an_engine_waits_no_longer_than_it_is_told(kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", CHANNELS)
+@each_loop
 async def test_a_channel_waits_until_an_engine_is_closed(name: str, tmp_path: Path) -> None:
     kind, opened = CHANNELS[name]
     first = ENGINES[kind](tmp_path)
@@ -69,10 +71,11 @@ async def test_a_channel_waits_until_an_engine_is_closed(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", CHANNELS)
+@each_loop
 async def test_a_channel_that_waits_for_a_lock_can_be_cancelled(name: str, tmp_path: Path) -> None:
     kind, opened = CHANNELS[name]
     with ENGINES[kind](tmp_path):
-        with trio.move_on_after(SOON) as limit:
+        with anyio.move_on_after(SOON) as limit:
             async with opened(tmp_path, wait=LONG):
                 raise AssertionError("it was opened")
         assert limit.cancelled_caught
@@ -122,6 +125,7 @@ def test_processes_that_open_the_store_for_one_call_each_all_get_their_turn(tmp_
 # --- consumers that come first ----------------------------------------------------------------
 
 
+@each_loop
 async def test_a_consumer_that_comes_first_makes_the_stream(tmp_path: Path) -> None:
     path = tmp_path / "s"
     async with (
