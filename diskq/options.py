@@ -93,9 +93,9 @@ class Budget(Protocol):
     @property
     def max_bytes(self) -> int: ...
 
-    def check_new(self, name: str, path: str, least: int) -> None: ...
+    def _check_new(self, name: str, path: str, least: int) -> None: ...
 
-    def join(self, name: str, used: int, fixed: int, on_full: OnFull) -> Any: ...
+    def _join(self, name: str, used: int, fixed: int, on_full: OnFull) -> Any: ...
 
 
 # --- shared by several kinds ----------------------------------------------------------------------
@@ -624,7 +624,7 @@ def _at_least(name: str, value: int, least: int) -> None:
 
 
 def _budget(value: Budget | None) -> None:
-    if value is not None and not callable(getattr(value, "join", None)):
+    if value is not None and not callable(getattr(value, "_join", None)):
         raise TypeError(f"budget is a DiskBudget, got {value!r}")
 
 

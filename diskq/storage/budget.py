@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from diskq.errors import FullError
-from diskq.options import OnFull
+from diskq.options import Budget, OnFull
 
 __all__ = [
     "BLOCK",
@@ -38,6 +38,8 @@ __all__ = [
     "BudgetStatistics",
     "DiskBudget",
     "Refusal",
+    "check_new_member",
+    "join_budget",
 ]
 
 Refusal = Literal["droppable", "others", "over_budget"]
@@ -160,12 +162,7 @@ class DiskBudget:
                 members=members,
             )
 
-    def check_new(self, name: str, path: str, least: int) -> None:
-        """Raise FullError if a new member, which needs `least` bytes to hold one message, never can.
-
-        What the present members need as long as they are open leaves too little. A queue or stream that
-        exists is not refused: what is in it can be consumed.
-        """
+    def _check_new(self, name: str, path: str, least: int) -> None:
         self._forget_dropped()
         with self._lock:
             members, fixed = len(self._shares), sum(share.fixed for share in self._shares)
@@ -177,12 +174,7 @@ class DiskBudget:
                 "enlarge the budget, or share it among fewer",
             )
 
-    def join(self, name: str, used: int, fixed: int, on_full: OnFull) -> BudgetShare:
-        """Return a new member, which has `used` bytes on the disk, `fixed` of them as long as it is open.
-
-        Never refuses (`check_new` does): if the members use more than the budget allows, none gets more until
-        they use less.
-        """
+    def _join(self, name: str, used: int, fixed: int, on_full: OnFull) -> BudgetShare:
         self._forget_dropped()
         share = BudgetShare(self, name, used, fixed, on_full)
         with self._lock:
@@ -423,6 +415,28 @@ class BudgetShare:
             f"{self.name} holds {self.used} bytes, {size} more do not fit into the budget of "
             f"max_bytes={budget.max_bytes} that {len(budget._shares)} share",
         )
+
+
+# --- for queues and streams -----------------------------------------------------------------------
+
+
+def check_new_member(budget: Budget, name: str, path: str, least: int) -> None:
+    """Raise FullError if a new member, which needs `least` bytes to hold one message, never can.
+
+    What the present members need as long as they are open leaves too little. A queue or stream that exists
+    is not refused: what is in it can be consumed.
+    """
+    budget._check_new(name, path, least)
+
+
+def join_budget(budget: Budget, name: str, used: int, fixed: int, on_full: OnFull) -> BudgetShare:
+    """Return a new member, which has `used` bytes on the disk, `fixed` of them as long as it is open.
+
+    Never refuses (`check_new_member` does): if the members use more than the budget allows, none gets more
+    until they use less.
+    """
+    share: BudgetShare = budget._join(name, used, fixed, on_full)
+    return share
 
 
 def _notify(shares: list[BudgetShare]) -> None:

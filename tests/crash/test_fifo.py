@@ -14,6 +14,7 @@ import pytest
 
 import diskq
 from diskq.options import Durability
+from diskq.storage.budget import join_budget
 from diskq.storage.log.replay import LAST_NOT_WHOLE
 from diskq.testing import CrashFS
 from tests.crash.barriers import APPENDFILE, BARRIER, WEAKER
@@ -145,7 +146,7 @@ def lifetimes(
 
 def pressed() -> diskq.QueueOptions:
     budget = diskq.DiskBudget(1024 * 1024)
-    other = budget.join("somebody", 0, 0, "wait")
+    other = join_budget(budget, "somebody", 0, 0, "wait")
     assert not other.reserve(0, budget.max_bytes)
     other.wait(other.arrival())
     return dataclasses.replace(OPTIONS, budget=budget)

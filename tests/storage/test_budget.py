@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from diskq.options import OnFull, QueueOptions
-from diskq.storage.budget import BudgetShare, DiskBudget
+from diskq.storage.budget import BudgetShare, DiskBudget, join_budget
 from tests.sampling import examples
 
 KIB = 1024
 
 
 def joined(budget: DiskBudget, name: str = "a", used: int = 0, on_full: OnFull = "wait") -> BudgetShare:
-    return budget.join(name, used, 0, on_full)
+    return join_budget(budget, name, used, 0, on_full)
 
 
 def free(budget: DiskBudget) -> int:
@@ -223,7 +223,7 @@ class Budgeted(RuleBasedStateMachine):
             self.join(number)
 
     def join(self, number: int) -> None:
-        share = self.shares[number] = self.budget.join(str(number), 0, 0, "wait")
+        share = self.shares[number] = join_budget(self.budget, str(number), 0, 0, "wait")
         self.used[number] = 0
         share.notify = lambda: self.notified.add(number)
 

@@ -29,7 +29,7 @@ from diskq.engine.queue.files import QueueFiles, QueuePosition, SealedFiles
 from diskq.errors import FullError
 from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile
-from diskq.storage.budget import BLOCK, WALS_IN_A_BUDGET, BudgetShare
+from diskq.storage.budget import BLOCK, WALS_IN_A_BUDGET, BudgetShare, check_new_member, join_budget
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.format import ROWS_SIZE, WAL_SIZE
 from diskq.storage.redo_log import LEAST_SIZE
@@ -96,7 +96,7 @@ class QueueQuota:
         """Raise FullError if a new queue could never hold a message in the budget, for lack of space."""
         if self._options.budget is not None:
             least = self._fixed + BLOCK * (_BLOCKS_OF_A_FILE + 1) + _HEADROOM
-            self._options.budget.check_new(self._files.what, self._files.directory, least)
+            check_new_member(self._options.budget, self._files.what, self._files.directory, least)
 
     def join(self, head: QueuePosition) -> None:
         """Become a member of the budget, if there is one.
@@ -104,8 +104,8 @@ class QueueQuota:
         `head`, here and below, is the place up to which messages have left the queue.
         """
         if self._options.budget is not None:
-            self.share = self._options.budget.join(
-                self._files.what, self._used, self._fixed, self._options.on_full
+            self.share = join_budget(
+                self._options.budget, self._files.what, self._used, self._fixed, self._options.on_full
             )
             self.note_oldest(head)
 

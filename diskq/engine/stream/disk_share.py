@@ -19,7 +19,7 @@ from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.segment import TripletSegment
 from diskq.errors import FullError
 from diskq.options import Budget, OnFull
-from diskq.storage.budget import BLOCK, BudgetShare, Refusal
+from diskq.storage.budget import BLOCK, BudgetShare, Refusal, check_new_member, join_budget
 from diskq.storage.fs import FileSystem
 
 __all__ = ["INDEX_BYTES", "BudgetObstacle", "StreamDiskShare", "size_on_disk"]
@@ -91,7 +91,7 @@ class StreamDiskShare:
         """Raise FullError if a new stream could never hold a message in the budget, for lack of space."""
         self.settle_roll_size(partitions)
         least = self._fixed_size(partitions, logs) + _LITTLE
-        self._budget.check_new(f"stream {self._files.path}", self._files.path, least)
+        check_new_member(self._budget, f"stream {self._files.path}", self._files.path, least)
 
     def join(
         self, partitions: Sequence[WrittenPartition], wals: int, on_full: OnFull, router: StreamRouter
@@ -109,7 +109,7 @@ class StreamDiskShare:
         for index in range(len(partitions)):
             self._measure(index)
         name = f"stream {self._files.path}"
-        self.share = self._budget.join(name, self._measured(router), self._fixed, on_full)
+        self.share = join_budget(self._budget, name, self._measured(router), self._fixed, on_full)
         self._note_oldest()
         return self.share
 

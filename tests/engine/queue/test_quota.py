@@ -20,7 +20,7 @@ from diskq.errors import FullError
 from diskq.options import QueueOptions
 from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import PendingSyncs
-from diskq.storage.budget import DiskBudget
+from diskq.storage.budget import DiskBudget, join_budget
 from tests.engine.ram import RamFS
 
 KIB = 1024
@@ -157,7 +157,7 @@ def test_in_a_budget_the_active_file_is_dropped_last():
     assert queue.asked == ["drop_consumed", "drop_oldest"]
     budget = DiskBudget(320 * KIB, headroom=0)
     queue = Played(active=200, budget=budget, on_full="drop_oldest")
-    other = budget.join("other", 0, 0, "drop_oldest")
+    other = join_budget(budget, "other", 0, 0, "drop_oldest")
     other.oldest = 5
     assert queue.obstacle(100) == "others"
     assert queue.asked == ["drop_consumed"]
