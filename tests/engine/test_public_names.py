@@ -103,5 +103,9 @@ def test_one_act_of_the_work_on_a_queue_has_one_public_name() -> None:
         "statistics",
         "close",
     }
-    for_the_queue = {"head", "kept", "done", "give_up", "settle", "abandon"}
-    assert public(dir(diskq.QueueWork)) == calls | for_the_queue
+    assert public(dir(diskq.QueueWork)) == calls
+
+
+def test_what_keeps_a_readers_place_shows_six_names() -> None:
+    names = {"offset", "commit", "sync", "close", "repairs", "reader"}
+    assert public(dir(diskq.JournalReaderOffset)) == names

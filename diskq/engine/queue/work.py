@@ -178,7 +178,7 @@ class QueueWork(Closing):
         self._handed_out = self._again = self._acked = self._given_back = self._taken_out = 0
         self._is_closed = False
         self._ack_log: AckLog
-        self._ack_log, known = self._head.attach(self)
+        self._ack_log, known = self._head.attach(WorkerOfQueue(self))
         self._handed = known.handed  # all messages before it were handed out
         self._known_to = known.end
         self._known: Known | None = known if self._head.reader.position < self._known_to else None
@@ -187,45 +187,6 @@ class QueueWork(Closing):
         except BaseException:
             self.close()
             raise
-
-    # --- for the queue ----------------------------------------------------------------------------
-
-    @property
-    def head(self) -> QueuePosition | None:
-        return QueuePosition(*self._window[0][:2]) if self._window else None
-
-    @property
-    def kept(self) -> int:
-        return len(self._window)
-
-    @property
-    def done(self) -> int:
-        return len(self._done)
-
-    def give_up(self, file: int, *, is_drop: bool) -> tuple[int, int]:
-        dropped = in_hand = 0
-        while self._window and self._window[0][0] <= file:
-            if self._first in self._in_flight:
-                in_hand += 1
-                if is_drop:
-                    self._dropped_in_flight.add(self._first)
-            elif self._first not in self._done:
-                dropped += 1
-            self._pop_first()
-        self._returned = [item for item in self._returned if item[0] >= self._first]
-        self._delayed = [item for item in self._delayed if item[1] >= self._first]
-        heapq.heapify(self._returned)
-        heapq.heapify(self._delayed)
-        return dropped, in_hand
-
-    def settle(self) -> tuple[int, ...]:
-        self._ack_log.add(b"".join(self._pending_rows()))
-        return self._ack_log.settle(self._rows_that_matter())
-
-    def abandon(self) -> None:
-        self._is_closed = True
-        self._in_flight.clear()
-        self._ack_log.abandon()
 
     # --- handing out ------------------------------------------------------------------------------
 
@@ -689,3 +650,56 @@ class QueueWork(Closing):
     def _check(self) -> None:
         if self._is_closed:
             raise ValueError(f"the work on queue {self._queue.name!r} is over")
+
+
+class WorkerOfQueue:
+    """What the queue asks of the work on it: a `Worker`."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: QueueWork) -> None:
+        self._work = work
+
+    @property
+    def head(self) -> QueuePosition | None:
+        window = self._work._window
+        return QueuePosition(*window[0][:2]) if window else None
+
+    @property
+    def kept(self) -> int:
+        return len(self._work._window)
+
+    @property
+    def done(self) -> int:
+        return len(self._work._done)
+
+    def give_up(self, file: int, *, is_drop: bool) -> tuple[int, int]:
+        work = self._work
+        dropped = in_hand = 0
+        while work._window and work._window[0][0] <= file:
+            if work._first in work._in_flight:
+                in_hand += 1
+                if is_drop:
+                    work._dropped_in_flight.add(work._first)
+            elif work._first not in work._done:
+                dropped += 1
+            work._pop_first()
+        work._returned = [item for item in work._returned if item[0] >= work._first]
+        work._delayed = [item for item in work._delayed if item[1] >= work._first]
+        heapq.heapify(work._returned)
+        heapq.heapify(work._delayed)
+        return dropped, in_hand
+
+    def settle(self) -> tuple[int, ...]:
+        work = self._work
+        work._ack_log.add(b"".join(work._pending_rows()))
+        return work._ack_log.settle(work._rows_that_matter())
+
+    def close(self) -> None:
+        self._work.close()
+
+    def abandon(self) -> None:
+        work = self._work
+        work._is_closed = True
+        work._in_flight.clear()
+        work._ack_log.abandon()

@@ -28,7 +28,7 @@ LOOKS = {
     Stream: "partition_of",
     Journal: "",
     PriorityStore: "info queue queues statistics",
-    QueueWork: "give_up settle statistics",
+    QueueWork: "statistics",
     LogWriter: "check_usable durability is_point_due is_too_much_unsynced",
 }
 STEPS = {
@@ -36,7 +36,7 @@ STEPS = {
     Stream: "close flush sync",
     Journal: "close flush sync",
     PriorityStore: "close flush peek sync",
-    QueueWork: "abandon join",
+    QueueWork: "join",
     LogWriter: "after_append append_failed begin bound_waiting catch_up catch_up_before clear_redo commit"
     " end_failed end_sync fail hold join_sync make_directories new_gate note note_signed on_release refuse"
     " release roll run share_sync shut sign raise_left_out use_redo use_state use_wals",
