@@ -109,3 +109,7 @@ def test_one_act_of_the_work_on_a_queue_has_one_public_name() -> None:
 def test_what_keeps_a_readers_place_shows_six_names() -> None:
     names = {"offset", "commit", "sync", "close", "repairs", "reader"}
     assert public(dir(diskq.JournalReaderOffset)) == names
+
+
+def test_a_budget_shows_what_it_is_and_not_how_its_members_come() -> None:
+    assert public(dir(diskq.DiskBudget)) == {"headroom", "max_bytes", "statistics"}
