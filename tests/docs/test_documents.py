@@ -196,6 +196,60 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
     assert sorted(shown) == sorted(set(public_names(module)) - elsewhere)
 
 
+def sections(page: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"^## (.+)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("kind", ["queues", "streams", "journals", "priority", "spools"])
+def test_the_reference_of_each_kind_has_the_same_sections(kind: str) -> None:
+    assert sections(f"reference/{kind}.md") == [
+        "With an event loop",
+        "Without an event loop",
+        "Options and results",
+    ]
+
+
+# What several kinds' pages have, in the order in which it is read.
+ORDER = (
+    "What it promises",
+    "What it is made of",
+    "Writing",
+    "Reading",
+    "Retention",
+    "Bounds",
+    "Several processes",
+    "With … on one directory",
+    "Without an event loop",
+    "What it costs",
+    "Limits",
+)
+
+
+@pytest.mark.parametrize("page", ["streams.md", "journals.md", "priority.md", "spool.md", "tables.md"])
+def test_the_pages_of_the_kinds_have_their_common_sections_in_one_order(page: str) -> None:
+    titles = [re.sub(r"^With .* on one directory$", ORDER[7], title) for title in sections(page)]
+    shared = [title for title in titles if title in ORDER]
+    assert shared
+    assert shared == sorted(shared, key=ORDER.index)
+
+
+# A peer's word is told where a program of the peer is moved over, and nowhere else.
+TRANSLATED = re.compile(
+    r"what \S+ calls? [^.|]{1,60} is called|\(\S+'s (word|name|term)\)|which (is|are) called [^.|]{1,40} here"
+    r"|\S+ calls (it|them|this) [^.|]{1,60} here",
+)
+
+
+def test_no_page_translates_a_word_but_those_for_moving_over() -> None:
+    found = []
+    for page in DOCUMENTS:
+        if "migrating" in page.parts or page.name == "CHANGELOG.md":
+            continue
+        found += [(page.name, said[0]) for said in TRANSLATED.finditer(page.read_text(encoding="utf-8"))]
+    assert found == []
+
+
 # --- code -------------------------------------------------------------------------------------
 
 
