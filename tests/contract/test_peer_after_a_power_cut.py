@@ -108,3 +108,29 @@ def test_damage_where_the_redo_log_was_is_not_taken_for_another_program(later: i
     killed.write_durably(path, bytes(content))
     _, found = KINDS["queue"].values(killed)
     assert sorted(found) == sent
+
+
+@each_boot
+def test_a_go_diskqueue_that_begins_a_file_of_ours_anew_is_reported_with_what_it_overwrote(boot: str) -> None:
+    """The metadata was not durable: it names a file that diskq had left. The next one is begun at byte 0."""
+    disk = CrashFS()
+    disk.has_boot_id = boot != "none"
+    disk.make_directory_durably("/q")
+    kind = KINDS["queue"]
+    engine: Any = kind.open(disk, file_size=1000, sync_to="files")
+    sent = [b"%06d" % number + b"." * 300 for number in range(5)]
+    for number, one in enumerate(sent[:2]):
+        kind.put(engine, [number], [one], "synced")
+    engine.sync()
+    early = disk.files()[METADATA]
+    for number, one in enumerate(sent[2:], 2):
+        kind.put(engine, [number], [one], "synced")
+    left = disk.crash(is_restart=boot == "another")
+    left.write_durably(METADATA, early)
+    theirs = [one + b"." * 100 for one in THEIRS]
+    kind.let_peer_write(left, theirs)
+    repairs, found = kind.values(left)
+    lost = [one for one in sent if one not in found]
+    assert lost
+    assert [one for one in found if one in theirs] == theirs
+    assert [repair.records for repair in repairs if repair.records] == [len(lost)]

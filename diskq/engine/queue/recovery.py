@@ -464,8 +464,9 @@ class QueueRecovery:
             found = find_overwritten(self.fs, path, self.files.checksum_file(number), end)
             if found is None:
                 continue
-            if not self.use.was_killed and not found.ours and found.end == self.sizes[number]:
-                continue  # all of it is the peer's, and the checksums may be of a file consumed long ago
+            if self.use.was_closed and not found.ours and found.end == self.sizes[number]:
+                # Nothing of diskq's was pending: the peer may have consumed the file before it began it anew.
+                continue
             if found.ours:
                 self._move(found.ours)
             reason = f"another program began this file anew, and overwrote {found.lost} messages"
