@@ -17,6 +17,7 @@ import gc
 import importlib
 import logging
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterator
@@ -64,6 +65,14 @@ _AT_LENGTH = (
 )
 # Tests that take seconds each: one by one, at the end, so that no process ends long before the others.
 _LONG = ("tests/crash/", "tests/soak/", "tests/torture/", "tests/contract/test_each_call.py")
+
+
+@pytest.fixture(autouse=True)
+def no_delivery_goes_on() -> Iterator[None]:
+    """A spool that counts as killed has a thread; the next test is not to find it."""
+    yield
+    if (kinds := sys.modules.get("tests.contract.kinds")) is not None:
+        kinds.end_deliveries()
 
 
 @pytest.fixture

@@ -56,6 +56,7 @@ __all__ = [
     "bodies",
     "body",
     "channels",
+    "end_deliveries",
     "engines",
 ]
 
@@ -336,6 +337,19 @@ class _Spool(_Queue):
         self._all.close()
 
 
+_delivering: list[diskq.Spool] = []
+
+
+def end_deliveries() -> None:
+    """End the threads of spools that this test has not closed, as those of a process that was killed."""
+    while _delivering:
+        spool = _delivering.pop()
+        if not spool._is_closing:
+            spool._is_closing = True
+            spool._wake()
+        spool._thread.join(10)
+
+
 class _ThreadedSpool(Opened):
     """A spool whose thread delivers a message when one is taken, and none otherwise."""
 
@@ -351,6 +365,7 @@ class _ThreadedSpool(Opened):
 
         self._wanted = wanted
         self.engine = self.spool = diskq.Spool(path, deliver, max_messages=1, queue=options, **how)
+        _delivering.append(self.spool)
         self._process = os.getpid()
 
     def __del__(self) -> None:
