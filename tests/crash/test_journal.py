@@ -504,11 +504,7 @@ MUTATIONS = [
     ),
     # Where recovery begins: told too early, too far on, not at all.
     Mutation(JOURNAL, "Points(is_closing, {0", "Points(True, {0"),
-    Mutation(
-        JOURNAL,
-        "self.log.pending.files.append(self.log.lock.handle)\n        self.log.begin(",
-        "self.log.begin(",
-    ),
+    Mutation(WRITER, "self.pending.files.append(self.lock.handle)", "pass"),
     # The checksums of an older version: not moved, half moved, moved to where a power cut takes them away.
     Mutation(JOURNAL, "files.move_old_data()", "pass", by=left_by_an_older_version),
     Mutation(FILES, "installs=tuple(moves)", "installs=tuple(moves[1:])", by=left_by_an_older_version),

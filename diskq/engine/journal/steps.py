@@ -142,8 +142,6 @@ class JournalSteps(DirectorySteps):
         return ()
 
     def begin(self) -> None:
-        # Once it is empty a peer has had the lock: so its content must be as durable as the messages.
-        self.log.pending.files.append(self.log.lock.handle)
         self.log.begin(self.metadata(), can_wait=True)
 
     def carry_out(self) -> None:

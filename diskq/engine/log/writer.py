@@ -219,7 +219,7 @@ class LogWriter(Synced, Dropped):
         return state
 
     def sign(self) -> None:
-        """Plan the state, durable with the next sync, and sign the lock file. See `catch_up` for a full disk.
+        """Plan the state, and sign the lock file; durable with the next sync. See `catch_up` for a full disk.
 
         A lock file of an earlier version has what the state of this one will have: it is signed when that is
         durable.
@@ -227,6 +227,7 @@ class LogWriter(Synced, Dropped):
         self.state.sign()
         if not self.state.is_old:
             self.lock.sign(can_wait=True)
+            self.pending.files.append(self.lock.handle)
 
     def note_signed(self) -> None:
         """Note that the first barrier has written the state. Signs a lock file of an earlier version."""

@@ -154,6 +154,7 @@ class QueueSteps(LogSteps):
         files.check_apart()
         if self._make_private_directory():
             writer.pending.directories[files.directory] = None
+        writer.pending.directories[files.private] = None
         if self.options.budget is not None:
             writer.on_release(lambda: self.quota.close(is_dropped=writer.is_dropped))
 
