@@ -234,7 +234,7 @@ class LogWriter(Synced, Dropped):
         self.state.is_due = False
         if self.state.is_old:
             self.lock.sign(can_wait=True)
-            self.pending.files.append(self.lock.handle)  # what it said counts if the state is ever torn
+            self.pending.files += (self.lock.handle,)  # what it said counts if the state is ever torn
 
     def begin(self, metadata: Sequence[Replacement], *, can_wait: bool) -> None:
         """Make durable what the open has found, and `metadata`, whose last one says where recovery begins.
