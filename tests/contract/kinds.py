@@ -344,10 +344,13 @@ def end_deliveries() -> None:
     """End the threads of spools that this test has not closed, as those of a process that was killed."""
     while _delivering:
         spool = _delivering.pop()
-        if not spool._is_closing:
-            spool._is_closing = True
-            spool._wake()
+        _end_delivery(spool)
         spool._thread.join(10)
+
+
+def _end_delivery(spool: diskq.Spool) -> None:
+    spool._is_closing = True
+    spool._wake()
 
 
 class _ThreadedSpool(Opened):
@@ -371,8 +374,7 @@ class _ThreadedSpool(Opened):
     def __del__(self) -> None:
         """End the thread of one that was not closed, as that of a process that was killed."""
         if hasattr(self, "_process") and self._process == os.getpid():
-            self.spool._is_closing = True
-            self.spool._wake()
+            _end_delivery(self.spool)
 
     def put(self, body: bytes, durability: Durability | None = None) -> None:
         self.spool.put(body, durability=durability)
