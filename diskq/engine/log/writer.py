@@ -226,15 +226,17 @@ class LogWriter(Synced, Dropped):
         """
         self.state.sign()
         if not self.state.is_old:
-            self.lock.sign(can_wait=True)
-            self.pending.files.append(self.lock.handle)
+            self._sign_lock()
 
     def note_signed(self) -> None:
         """Note that the first barrier has written the state. Signs a lock file of an earlier version."""
         self.state.is_due = False
         if self.state.is_old:
-            self.lock.sign(can_wait=True)
-            self.pending.files += (self.lock.handle,)  # what it said counts if the state is ever torn
+            self._sign_lock()  # what it said counts if the state is ever torn
+
+    def _sign_lock(self) -> None:
+        self.lock.sign(can_wait=True)
+        self.pending.files.append(self.lock.handle)
 
     def begin(self, metadata: Sequence[Replacement], *, can_wait: bool) -> None:
         """Make durable what the open has found, and `metadata`, whose last one says where recovery begins.
