@@ -17,7 +17,7 @@ from diskq.storage.barrier import let_go
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem
 from diskq.storage.log.replay import row_at
-from diskq.storage.repairs import RepairKind
+from diskq.storage.repairs import Repair, RepairKind
 
 __all__ = ["BlockReader", "BrokenFraming", "CorruptBlock", "Loss", "Takeable", "Unverified", "WalRows"]
 
@@ -50,6 +50,18 @@ class Loss:
     def kind(self) -> RepairKind:
         """What a repair of them is about."""
         return RepairKind.TORN if self.is_torn else RepairKind.CORRUPT
+
+    def as_repair(self, path: str, saved_as: str | None) -> Repair:
+        """Return the repair of the file at `path` that passed over them, and kept them at `saved_as`."""
+        return Repair(
+            path=path,
+            kind=self.kind,
+            kept=self.start,
+            dropped=self.end - self.start,
+            reason=self.reason,
+            records=self.records,
+            saved_as=saved_as,
+        )
 
 
 class CorruptBlock(NamedTuple):

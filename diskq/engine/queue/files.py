@@ -372,15 +372,7 @@ class DamagedFiles:
             self._asides[number] = free_aside(self._fs, path)
             self._mark(number, pending_syncs)
         self._reported.add((number, loss.start))
-        return Repair(
-            path=path,
-            kind=loss.kind,
-            kept=loss.start,
-            dropped=loss.end - loss.start,
-            reason=loss.reason,
-            records=loss.records,
-            saved_as=self._asides[number],
-        )
+        return loss.as_repair(path, self._asides[number])
 
     def _mark(self, number: int, pending_syncs: PendingSyncs) -> None:
         """Mark the file for the next process, in case this one does not see it consumed."""

@@ -116,16 +116,8 @@ def left_out(swap: Swap, path: str, beside: str, found: FoundMessages) -> dict[R
 def as_repairs(path: str, losses: Iterable[Loss], asides: Mapping[RecordRange, str]) -> list[Repair]:
     """Return the losses as repairs."""
     return [
-        Repair(
-            path=path,
-            kind=loss.kind,
-            kept=loss.start,
-            dropped=loss.end - loss.start,
-            reason=loss.reason,
-            records=loss.records,
-            saved_as=next(
-                (to for piece, to in asides.items() if piece.start <= loss.start < piece.end), None
-            ),
+        loss.as_repair(
+            path, next((to for piece, to in asides.items() if piece.start <= loss.start < piece.end), None)
         )
         for loss in losses
     ]
