@@ -12,7 +12,6 @@ and the blocks that it reads and writes.
 from __future__ import annotations
 
 import builtins
-import gc
 import sys
 import threading
 from collections import Counter
@@ -25,6 +24,7 @@ from typing import Any
 
 import diskq
 from diskq.storage.fs import Identity, PosixFileSystem
+from tests.contract.counting import without_collections
 
 __all__ = ["MeteredDisk", "Work", "do_all", "growth", "work"]
 
@@ -91,7 +91,7 @@ for _name in (
 def work(act: Callable[[], object], disk: MeteredDisk) -> Work:
     """Call `act`, and return what was counted."""
     disk.work = Counter()
-    with _without_collections(), _walks_counted(disk.work), _lines_counted(disk.work):
+    with without_collections(), _walks_counted(disk.work), _lines_counted(disk.work):
         act()
     return disk.work
 
@@ -100,16 +100,6 @@ def do_all(acts: Iterable[Callable[[], object]]) -> None:
     """Call each of them, in order."""
     for act in acts:
         act()
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Collect no cycles meanwhile: what an earlier test has left behind does work of diskq when it goes."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import trio
 
 import diskq
 from diskq.testing import CrashFS
+from tests.contract.counting import without_collections
 
 ROOT = str(Path(diskq.__file__).parent)
 
@@ -53,7 +54,7 @@ async def test_a_synced_send_of_sixteen_tasks(tmp_path: Path) -> None:
     async with diskq.open_queue(tmp_path, "events") as queue:
         tries = []
         for _ in range(10):
-            with Calls() as calls:
+            with without_collections(), Calls() as calls:
                 async with trio.open_nursery() as nursery:
                     for _ in range(16):
                         nursery.start_soon(lambda: queue.send(bytes(100), durability="synced"))
@@ -84,7 +85,7 @@ def test_an_open_after_a_power_cut(
         put(b"message %d" % number, durability="synced" if number % 3 else "written")
     after = fs.crash(random.Random(1))
     store.close()
-    with Calls() as calls:
+    with without_collections(), Calls() as calls:
         store = open_it(after)
     store.close()
     assert len(calls.files) <= most, sorted(calls.files)
