@@ -24,6 +24,7 @@ def read_arrow(
     partitions: Iterable[int] | None = None,
     where: Any = None,
     table: Table | AnyPath | None = None,
+    host: str | None = None,
     allow_gaps: bool = False,
     fs: FileSystem | None = None,
 ) -> Any:
@@ -32,7 +33,8 @@ def read_arrow(
     They are those that there are now, each once, by partition in the order of offsets. With a `table` (or the
     directory `into` of one) its files are read first, also those whose segments are gone, and then the tail
     from the stream: while others write, update, compact and remove. What is read is what is consumed: no more
-    than a few batches are in memory.
+    than a few batches are in memory. `host` is that of the table, as in `open_table`, if `table` is the
+    directory of one that has the streams of several machines.
 
     `columns` names those that are wanted, in this order; None: all. `since` and `until` (aware datetimes, or
     nanoseconds since 1970) choose messages from the one moment to before the other; without a time a message
@@ -48,8 +50,11 @@ def read_arrow(
     text = as_path(path)
     if isinstance(columns, str):
         raise TypeError("columns is a list of names, got str")
+    if host is not None and (table is None or isinstance(table, Table)):
+        reason = "an opened table has its own" if table is not None else "is that of a table: name it, too"
+        raise ValueError(f"host is {host!r}: {reason}")
     if table is not None and not isinstance(table, Table):
-        table = open_table(text, table, fs=fs)
+        table = open_table(text, table, host=host, fs=fs)
     chosen = None if partitions is None else [whole_number("partition", number) for number in partitions]
     check_is("allow_gaps", allow_gaps, bool, "True or False")
     bounds = tuple(None if moment is None else as_timestamp(moment) for moment in (since, until))

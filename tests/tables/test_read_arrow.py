@@ -16,8 +16,10 @@ from diskq.engine.stream.retention import retain
 from diskq.errors import CorruptionError, NotFoundError, OffsetOutOfRangeError, TableGapError
 from diskq.tables.reading import read_arrow
 from diskq.tables.sources import open_source
+from diskq.tables.table import open_table
 from diskq.testing import CrashFS
 from tests.tables.logs import (
+    INTO,
     JOURNAL,
     STREAM,
     Row,
@@ -276,6 +278,28 @@ def test_a_dataset_has_the_files_of_now(tmp_path):
     assert sorted(rows(found)) == sorted(
         row for row in rows(diskq.read_arrow(tmp_path / "clicks")) if row[1] < here.ends()[row[0]]
     )
+
+
+def test_a_host_chooses_its_table_below_one_directory():
+    fs = CrashFS()
+    fill_stream(fs)
+    open_table(STREAM, INTO, host="web1", fs=fs).update()
+    whole = in_log(fs)
+    remove_oldest(fs, 1)
+    assert in_log(fs) != whole
+    assert read(fs, table=INTO, host="web1") == whole
+    assert read(fs, table=INTO, host="web 2") == in_log(fs)  # it has no file
+
+
+@pytest.mark.parametrize(
+    "table, reason", [(None, "is that of a table: name it, too"), ("opened", "an opened table has its own")]
+)
+def test_a_host_is_that_of_a_directory_of_tables(table, reason):
+    fs = CrashFS()
+    fill_stream(fs)
+    given = None if table is None else open_table(STREAM, INTO, fs=fs)
+    with pytest.raises(ValueError, match=f"host is 'web1': {reason}"):
+        read_arrow(STREAM, table=given, host="web1", fs=fs)
 
 
 def test_an_archive_is_read_when_its_stream_is_gone(tmp_path):
