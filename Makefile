@@ -40,11 +40,12 @@ test-all: $(STAMPS)/dev $(STAMPS)/compiled ## run every test, with larger sample
 build: $(STAMPS)/compiled ## install into .venv and compile what changed
 	@:
 
-soak: $(STAMPS)/dev $(STAMPS)/compiled ## the long runs: 100 x 1,000 rolls, a minute of retention, 470 processes killed (an hour)
+soak: $(STAMPS)/dev $(STAMPS)/compiled ## the long runs: 100 x 1,000 rolls, a minute of retention, 490 processes killed (an hour)
 	@DISKQ_SOAK_RUNS=100 DISKQ_SOAK_ROLLS=1000 DISKQ_SOAK_SECONDS=60 DISKQ_SOAK_KILLS=20 \
 	    DISKQ_SOAK_SPOOL_MESSAGES=100000 DISKQ_SOAK_SPOOL_KILLS=50 DISKQ_SOAK_SPOOL_LIVES=200 DISKQ_SOAK_RECORDS=1000000 \
 	    DISKQ_SOAK_HUB_SECONDS=1800 DISKQ_SOAK_TABLE_KILLS=200 \
-	    $(PY) -m pytest -m "" tests/soak tests/tables/test_killed.py tests/spark/test_tables.py $(ARGS)
+	    $(PY) -m pytest -m "" tests/soak tests/channels/spool/test_web_workers.py tests/tables/test_killed.py \
+	        tests/spark/test_tables.py $(ARGS)
 
 # Where a rig cannot work (strace may not attach), it says so and fails. The peers' rows want Go for one of them.
 # One after the other, each whether or not those before it failed; it fails if one did.

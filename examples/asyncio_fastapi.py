@@ -1,7 +1,7 @@
 """Accept orders by HTTP, and hand them on when the other side is there: FastAPI on uvicorn.
 
     pip install fastapi uvicorn
-    uvicorn asyncio_fastapi:app
+    uvicorn asyncio_fastapi:app --workers 4
 
 `POST /orders` answers when the order is on disk; the spool delivers it, also after a restart. Run by itself,
 this program starts the server, sends it three orders, and stops it.
@@ -30,7 +30,7 @@ async def deliver(batch: diskq.Batch) -> None:
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    async with diskq.open_spool("outbox", deliver, drain_timeout=5.0) as app.state.outbox:
+    async with diskq.open_spool("outbox", deliver, slots=True, drain_timeout=5.0) as app.state.outbox:
         yield
 
 
