@@ -50,6 +50,30 @@ def test_the_example_of_aiohttp_does_what_was_posted_and_runs_again(tmp_path):
         assert printed("asyncio_aiohttp.py", tmp_path) == ["done: job 0", "done: job 1", "done: job 2"]
 
 
+def test_the_example_of_hypercorn_delivers_what_was_posted_and_runs_again(tmp_path):
+    pytest.importorskip("hypercorn")
+    for _ in range(2):
+        accepted = ["202", "202", "202"]
+        assert printed("trio_hypercorn.py", tmp_path) == [*accepted, "[b'order 0', b'order 1', b'order 2']"]
+
+
+def test_the_example_of_django_delivers_what_its_workers_have_accepted(tmp_path):
+    pytest.importorskip("django")
+    pytest.importorskip("gunicorn")
+    accepted, delivered = printed("django_gunicorn.py", tmp_path)
+    assert accepted.split() == ["202"] * 8
+    assert ast.literal_eval(delivered) == [b"order %d" % number for number in range(8)]
+
+
+def test_the_notebook_runs(tmp_path):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.read(EXAMPLES / "notebook.ipynb", 4)
+    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    (counted,) = (output for cell in notebook.cells for output in cell.get("outputs", ()))
+    assert counted["data"]["text/plain"].startswith("[((b'user 0', b'page 0'), 48)")
+
+
 def test_the_cells_of_a_notebook_run(tmp_path, monkeypatch):
     (cells,) = [block.text for block in blocks(ROOT / "docs" / "asyncio.md") if "__aenter__" in block.text]
     monkeypatch.chdir(tmp_path)
