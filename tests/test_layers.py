@@ -36,6 +36,7 @@ TABLE = """
   diskq.channels.*  STDLIB LEAVES trio.* outcome diskq.storage.* diskq.engine.* diskq.channels.*
   diskq.hub.*       STDLIB LEAVES trio.* grpc.* diskq.storage.* diskq.engine.* diskq.channels.* diskq.hub.*
   diskq.logging     STDLIB LEAVES diskq.storage.fs diskq.storage.log_events diskq.engine.spool.*
+  diskq.scrapy      STDLIB LEAVES scrapy.* diskq.storage.fs diskq.engine.layouts diskq.engine.queue.*
   diskq.metrics.*   STDLIB LEAVES diskq.storage.sync_times diskq.storage.log_events diskq.metrics.*
   diskq.tools.*     STDLIB LEAVES diskq._native.* diskq.storage.* diskq.engine.* diskq.tools.*
   diskq.tables.*    PURE LEAVES pyarrow.* diskq.storage.* diskq.engine.* diskq.tables.*

@@ -19,6 +19,7 @@ PACKAGES = (
     "diskq.metrics",
     "diskq.metrics.otel",
     "diskq.metrics.prometheus",
+    "diskq.scrapy",
     "diskq.spark",
     "diskq.spark.pipelines",
     "diskq.testing",
