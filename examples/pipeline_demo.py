@@ -1,15 +1,15 @@
-"""The year of departures on Spark: archived to Parquet, counted by the hour, drawn, and audited.
+"""The year of departures as a table and on Spark: kept as Parquet, counted by the hour, drawn, and verified.
 
 It uses the stream of the demo before it, in which each row has its airport as its key and its departure time
 as its timestamp.
 
-    archive    the stream becomes Parquet, in a directory for each date; the first run is stopped midway, as
-               by Ctrl-C, a second one resumes it, a third finds nothing to do
+    table      the stream becomes Parquet files; the first update is stopped midway, as by Ctrl-C, a second
+               one resumes it, a third finds nothing to do; Spark reads the files, and what is not in them yet
     aggregate  departures and their delay, by hour and airport; the time is that of the departure, and the
                rows are in the order of the schedule: a window is closed when a flight is a day later
     chart      the same by hour of the day, as a PNG
-    audit      every segment: checksums, records, indices, offsets
-    check      Parquet holds each row once; and every hour's count equals the count of the rows
+    verify     every segment: checksums, records, indices, offsets
+    check      table and stream have each row once; and every hour's count equals the count of the rows
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import csv
 import importlib.util
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,9 +36,6 @@ HOUR = timedelta(hours=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 WATERMARK = timedelta(days=1)
 DELAY = "try_cast(split(cast(value AS string), ',')[{column}] AS double)"
-
-# The first run of `archive` is stopped after this part of the stream.
-FIRST = 3  # a third
 
 # The chart's day begins here: only very late flights leave before.
 FIRST_HOUR = 5
@@ -91,14 +88,9 @@ def counted(source: Path, most: int | None) -> Counter[tuple[datetime, str]]:
     return hours
 
 
-def stopping(rows: int) -> Callable[[Any], None]:
-    """Return a watcher that interrupts, as Ctrl-C does, after `rows` rows."""
-
-    def watch(progress: Any) -> None:
-        if progress.messages >= rows:
-            raise KeyboardInterrupt
-
-    return watch
+def interrupt(file: object) -> None:
+    """Do as Ctrl-C does, when the first file of the table is there."""
+    raise KeyboardInterrupt
 
 
 def header(source: Path) -> list[str]:
@@ -149,7 +141,7 @@ def chart(hours: list[Any], path: Path) -> str:
 
 
 def demo(source: Path, most: int | None, directory: Path, out: Plain) -> bool:
-    out.title("\nThe same stream on Spark: archived, counted, drawn")
+    out.title("\nThe same stream as a table and on Spark: kept, counted, drawn")
     if "dep_delay" not in header(source):
         raise DemoError(f"{source} has no column dep_delay: try --only stream")
     if (what := missing()) is not None:
@@ -172,34 +164,34 @@ def demo(source: Path, most: int | None, directory: Path, out: Plain) -> bool:
 def pipeline(
     spark: SparkSession, source: Path, most: int | None, stream: Path, directory: Path, out: Plain
 ) -> bool:
+    import diskq.spark
     from diskq.spark import pipelines
+    from diskq.tools.stores import stores_at
+    from diskq.tools.verify.verification import verify
 
     wanted = counted(source, most)
     total = wanted.total()
-    archive, hourly = str(directory / "archive"), str(directory / "hourly")
+    lake, hourly = str(directory / "lake"), str(directory / "hourly")
 
-    # Small batches, so that the run can be stopped in the middle.
-    batch = max(1, total // FIRST)
+    table = diskq.open_table(stream, lake)
     began = time.perf_counter()
-    # A year has many directories, and each of the three partitions has rows for each of them.
-    how: dict[str, Any] = {"by": "date", "gather": True}
     with contextlib.suppress(KeyboardInterrupt):
-        pipelines.archive(spark, str(stream), archive, max_messages=batch, watch=stopping(batch), **how)
-    first = spark.read.parquet(archive).count()
-    pipelines.archive(spark, str(stream), archive, **how)
+        table.update(each=interrupt)
+    first = table.statistics().offsets
+    second = table.update().messages
     seconds = time.perf_counter() - began
-    second = spark.read.parquet(archive).count() - first
-    third = pipelines.archive(spark, str(stream), archive, **how).messages
-    rows = spark.read.parquet(archive)
+    third = table.update().messages
+    rows = diskq.spark.read(spark, stream, table=table)
     there, different = rows.count(), rows.select("partition", "offset").distinct().count()
     out.section(
-        "archive",
-        f"{first:,} rows to Parquet, then stopped; the second run: {second:,} rows, {rate(total, seconds)}",
-        f"the third run finds {third:,} rows; in Parquet are {there:,} rows, {different:,} different",
+        "table",
+        f"{first:,} rows to Parquet, then stopped; the second update: {second:,} rows, "
+        f"{rate(first + second, seconds)}; the third: {third:,} rows",
+        f"in table and stream are {there:,} rows, {different:,} different",
     )
 
     delay = DELAY.format(column=header(source).index("dep_delay"))
-    how = {
+    how: dict[str, Any] = {
         "window": HOUR.total_seconds(),
         "watermark": WATERMARK.total_seconds(),
         "measures": {"flown": f"count({delay})", "late": f"sum({delay})"},
@@ -217,11 +209,12 @@ def pipeline(
     kept = cache() if directory.is_relative_to(cache()) else directory
     out.section("chart", chart(windows, kept / "departures.png"))
 
-    audit = pipelines.audit(spark, str(stream))
+    (store,) = stores_at(str(stream))
+    verified = verify(store)
     out.section(
-        "audit",
-        f"{len(audit.segments)} segments, {audit.records:,} rows, {100 * audit.checksummed_share:.0f}% under "
-        f"checksums: {'clean' if audit.is_clean else audit.problems[0].problem}",
+        "verify",
+        f"{verified.messages:,} rows, {100 * verified.checksummed // max(1, verified.size)}% of them under "
+        f"checksums: {verified.verdict}",
     )
 
     found = {(row["window_start"].replace(tzinfo=UTC), row["by"]): row["count"] for row in windows}
@@ -232,7 +225,7 @@ def pipeline(
     )
     is_good = (
         is_counted
-        and audit.is_clean
+        and verified.verdict == "clean"
         and there == different == total
         and (third, again.messages, again.windows, done.late) == (0, 0, 0, 0)
     )
@@ -240,9 +233,7 @@ def pipeline(
         "check", f"{len(found):,} hours counted row by row: {'the same' if is_counted else 'OTHERWISE'}"
     )
     if is_good:
-        out.verdict(
-            "Every row is in Parquet once, every hour is right, and nothing was done twice.", is_good=True
-        )
+        out.verdict("Every row is there once, every hour is right, and nothing was done twice.", is_good=True)
     else:
         out.verdict("SOMETHING IS WRONG. This is a bug in diskq: please report it.", is_good=False)
     return is_good

@@ -48,7 +48,7 @@ def test_all_that_users_meet_is_walked():
         pytest.skip(f"not installed: {', '.join(missing)}")
     found = {name.where for name in NAMES}
     assert {*PACKAGES} <= found
-    assert {"HubStatistics.accepted", "TableUpdate.written_bytes", "spark.pipelines.archive(into)"} <= found
+    assert {"HubStatistics.accepted", "TableUpdate.written_bytes", "spark.pipelines.reshard(into)"} <= found
     assert {"Spark read(starting_offsets)", "Spark write(partition_count)", "diskq hub push --batch"} <= found
 
 

@@ -62,7 +62,7 @@ Disk queues and streams at the command line: a noun and a verb, or a verb and a 
 exit codes:
   0    done
   1    not possible: one line on stderr says why, and what to do; or what was read is damaged
-  2    invalid command line; `info`, `verify`, `repair`, `checkpoint`, `audit`: something could not be read
+  2    invalid command line; `info`, `verify`, `repair`, `checkpoint`: something could not be read
   70   a bug in diskq: --debug shows where the error comes from
   130  interrupted (Ctrl-C, SIGTERM, SIGHUP); nothing is lost
 """
@@ -78,7 +78,8 @@ EXAMPLES = """
   diskq priority send jobs --priority 5 'hello'    a message into the store of priority queues in 'jobs'
   diskq spool status spool/metrics --follow        what waits to be delivered, and its progress
   diskq hub push journals/web --address localhost:7070 --client-id web1    copy a journal to another machine
-  diskq pipeline archive clicks /data/clicks       a stream into Parquet files, with Spark
+  diskq stream table clicks --into lake            keep it as Parquet files, which DuckDB and Spark read
+  diskq pipeline aggregate clicks --window 1h      counts and rates, with Spark
   diskq info data clicks                           what is there: size, age, open in which process
   diskq verify data clicks spool/metrics           check every file, of any kind
   diskq repair clicks --apply                      repair what is damaged; --salvage saves what can be read

@@ -20,9 +20,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from diskq.errors import ForeignFilesError, TableGapError
-from diskq.storage.fs import FileSystem, base_name, join
+from diskq.storage.fs import FileSystem, base_name, directory_of, join
 from diskq.storage.numbered_files import Naming, private_path
 from diskq.storage.numbers import NO_NUMBER
 
@@ -76,6 +77,12 @@ class TableFiles:
         self.directory = join(self.into, _TOPIC + _escaped(topic))
         self.private = private_path(self.directory, "")[:-1]
         self.lock = join(self.private, "table.lock")
+
+    @classmethod
+    def at(cls, fs: FileSystem, directory: str) -> TableFiles | None:
+        """Return the paths of the table in this directory; None if it has not the name of one."""
+        into, name = directory_of(directory), base_name(directory)
+        return cls(fs, into, unquote(name.removeprefix(_TOPIC))) if name.startswith(_TOPIC) else None
 
     def partition(self, index: int) -> str:
         """Return the directory of a partition's files."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from diskq.tables.arrow_files import ArrowFiles
     from diskq.tables.sources import Kind
 
-__all__ = ["Table", "TableStatistics", "needs_pyarrow", "open_table"]
+__all__ = ["Table", "TableStatistics", "files_at", "needs_pyarrow", "open_table"]
 
 TARGET_SIZE = 256 * 1024 * 1024
 
@@ -269,6 +269,15 @@ def open_table(
     """
     checked = chosen_options(open_table, options, TableOptions, changes)
     return Table(path, into, options=checked, topic=topic, host=host, filesystem=filesystem, fs=fs)
+
+
+def files_at(directory: str) -> list[TableFile] | None:
+    """Return the files of the table in this directory of this machine, `lake/topic=clicks`, as `Table.files`.
+
+    None if it has not the name of a table's.
+    """
+    names = TableFiles.at(OsFileSystem(), directory)
+    return None if names is None else names.files()
 
 
 def _checked_topic(path: str, topic: str | None) -> str:

@@ -94,7 +94,7 @@ def test_every_value_with_a_unit_is_read_in_that_unit(command):
 TABLES = """
     queue.info queue.peek stream.info stream.lookup stream.stats stream.groups journal.info journal.offset
     priority.info priority.queues priority.peek priority.inspect spool.info spool.status spool.dead.list
-    hub.status pipeline.aggregate pipeline.audit verify bench
+    hub.status pipeline.aggregate verify bench
 """
 
 

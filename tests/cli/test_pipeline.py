@@ -14,7 +14,7 @@ from diskq.cli import main
 from diskq.cli.pipeline import runs as pipeline_runs
 from diskq.engine.stream.stream import Stream
 
-VERBS = ["archive", "aggregate", "replay", "reshard", "audit", "merge", "dedupe-merge"]
+VERBS = ["aggregate", "replay", "reshard", "merge", "dedupe-merge"]
 
 
 @pytest.fixture
@@ -67,14 +67,14 @@ def test_the_examples_can_be_parsed(run, stream, monkeypatch, no_spark):
     for example in examples:
         words = shlex.split(example.partition(" | ")[0])[1:]
         done = run(*words)
-        assert done.code == (2 if "audit" in words else 1), example
+        assert done.code == 1, example
         assert done.notes[-1].startswith("diskq: error: "), example
 
 
 def test_neither_diskq_nor_its_help_loads_spark():
     code = (
         "import sys, diskq.cli\n"
-        "try: diskq.cli.main(['pipeline', 'archive', '--help'])\n"
+        "try: diskq.cli.main(['pipeline', 'reshard', '--help'])\n"
         "except SystemExit: pass\n"
         "sys.exit(any(name.partition('.')[0] in ('pyspark', 'pyarrow', 'py4j') for name in sys.modules))"
     )
@@ -90,11 +90,10 @@ def test_neither_diskq_nor_its_help_loads_spark():
     "command",
     [
         ["nonsense"],
-        ["archive", "s"],
-        ["archive", "s", "a", "--by", "minute"],
-        ["archive", "s", "a", "--follow", "10"],
-        ["archive", "s", "a", "--batch", "0"],
-        ["archive", "s", "a", "--conf", "spark.executor.memory"],
+        ["reshard", "s"],
+        ["reshard", "s", "t", "--follow", "10"],
+        ["reshard", "s", "t", "--batch", "0"],
+        ["reshard", "s", "t", "--conf", "spark.executor.memory"],
         ["aggregate", "s"],
         ["aggregate", "s", "--window", "1 hour"],
         ["aggregate", "s", "--window", "1h", "--by", "key", "--json-field", "page"],
@@ -105,7 +104,6 @@ def test_neither_diskq_nor_its_help_loads_spark():
         ["merge", "s"],
         ["merge", "--into", "t"],
         ["dedupe-merge", "s"],
-        ["audit"],
     ],
 )
 def test_what_makes_no_sense_is_2_and_says_how_it_is_used(run, stream, monkeypatch, no_spark, command):
@@ -119,13 +117,11 @@ def test_what_makes_no_sense_is_2_and_says_how_it_is_used(run, stream, monkeypat
 @pytest.mark.parametrize(
     "command, code",
     [
-        (["archive", "nowhere", "a"], 1),
         (["aggregate", "nowhere", "--window", "1h"], 1),
         (["reshard", "nowhere", "t"], 1),
         (["replay", "nowhere", "t"], 1),
         (["merge", "s", "nowhere", "--into", "t"], 1),
         (["dedupe-merge", "nowhere", "--into", "t"], 1),
-        (["audit", "nowhere"], 2),
     ],
 )
 def test_a_stream_that_is_not_there_is_reported_before_spark_is_started(
@@ -153,12 +149,11 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
-@pytest.mark.parametrize("verb, code", [("archive", 1), ("audit", 2)])
-def test_without_spark_it_says_what_to_install(stream, package, verb, code):
-    words = ["pipeline", verb, str(stream)] + ([str(stream.parent / "a")] if verb == "archive" else [])
+def test_without_spark_it_says_what_to_install(stream, package):
+    words = ["pipeline", "reshard", str(stream), str(stream.parent / "a")]
     command = [sys.executable, "-c", HIDE.format(package=package), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == code
+    assert done.returncode == 1
     assert done.stderr == f"diskq: error: pipelines need {package}: pip install 'diskqueue[spark]'\n"
 
 
@@ -172,7 +167,7 @@ def test_without_java_it_says_so(run, stream, monkeypatch):
     monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
     monkeypatch.setattr("pyspark.SparkContext._gateway", None)
     monkeypatch.setattr(pipeline_runs, "_active", lambda: None)
-    done = run("pipeline", "archive", stream, stream.parent / "a")
+    done = run("pipeline", "reshard", stream, stream.parent / "a")
     assert done.code == 1
     assert done.notes[-1].startswith("diskq: error: Spark needs Java")
     assert "diskqueue[spark-jre]" in done.notes[-1]
@@ -189,7 +184,7 @@ def told(run, stream, monkeypatch, failure: BaseException) -> list[str]:
         def __exit__(self, *_: object) -> None: ...
 
     monkeypatch.setattr(pipeline_runs, "_session", lambda args: Session())
-    done = run("pipeline", "archive", stream, stream.parent / "a")
+    done = run("pipeline", "reshard", stream, stream.parent / "a")
     assert done.code == (130 if isinstance(failure, KeyboardInterrupt) else 1)
     notes: list[str] = done.notes
     return notes

@@ -79,14 +79,13 @@ def write_and_kill(spark: SparkSession, path: str, to: str, marker: str, at: int
 
 
 def pipeline(spark: SparkSession, path: str, to: str) -> list[Any]:
-    """The stream archived, put into other partitions, and that looked at; what all of it is afterwards."""
-    archive, wide = f"{to}/archive", f"{to}/wide"
-    archived = pipelines.archive(spark, path, archive, by="date")
+    """The stream put into other partitions, and counted; what all of it is afterwards."""
+    wide, hourly = f"{to}/wide", f"{to}/hourly"
     copied = pipelines.reshard(spark, path, wide, partition_count=6)
-    audit = pipelines.audit(spark, wide)
+    counted = pipelines.aggregate(spark, wide, hourly, window=3600)
     return [
-        *(archived.messages, copied.messages, audit.records, audit.is_clean),
-        *fingerprint(spark.read.parquet(archive)),
+        *(copied.messages, counted.messages, counted.windows),
+        *fingerprint(spark.read.parquet(hourly)),
         *fingerprint(stream(spark, wide)),
     ]
 

@@ -48,10 +48,10 @@ def test_the_pipeline_shows_what_it_says(demo, spark, source, tmp_path, capsys):
     out = demo.Plain()
     assert demo.pipeline(spark, source, None, tmp_path / "departures", tmp_path, out)
     told = capsys.readouterr().out
-    assert "in Parquet are 360 rows, 360 different" in told
-    assert "the third run finds 0 rows" in told
-    assert "100% under checksums: clean" in told
-    assert told.endswith("Every row is in Parquet once, every hour is right, and nothing was done twice.\n")
+    assert "in table and stream are 360 rows, 360 different" in told
+    assert "the third: 0 rows" in told
+    assert "100% of them under checksums: clean" in told
+    assert told.endswith("Every row is there once, every hour is right, and nothing was done twice.\n")
     if "matplotlib is missing" not in told:
         assert (tmp_path / "departures.png").read_bytes().startswith(b"\x89PNG")
 

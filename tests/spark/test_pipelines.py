@@ -10,7 +10,6 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from diskq.spark import pipelines
 from diskq.spark.errors import DiskqSparkError, classify
 from diskq.spark.pipelines.progress import PipelineProgress
 from diskq.spark.pipelines.rounds import JobRun, carry_out
+from diskq.tables.table import Table, open_table
 from tests.cli.conftest import Terminal, start
 
 pytestmark = pytest.mark.spark
@@ -98,50 +98,53 @@ def stopping(when: Callable[[PipelineProgress], bool]) -> Callable[[PipelineProg
     return watch
 
 
-# --- archive, and back ----------------------------------------------------------------------------
+# --- a table, back into a stream ------------------------------------------------------------------
+
+
+def in_table(stream: Path, table: Table) -> list[Message]:
+    """Those of the messages that the table has."""
+    ends = table.ends()
+    return [message for message in found(stream) if message.offset < ends.get(message.partition, 0)]
 
 
 @pytest.mark.exhaustive
-def test_a_stream_is_archived_once_however_often_and_comes_back_as_it_was(spark, stream, tmp_path):
-    into = tmp_path / "archive"
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
-    try:
-        assert pipelines.archive(spark, str(stream), str(into)).messages == 600
-        append(stream, sent(100, 600))
-        # Interrupted while it follows, it stops cleanly; and what it had begun is not done twice.
-        watch = stopping(lambda progress: progress.messages > 0)
-        with pytest.raises(KeyboardInterrupt):
-            pipelines.archive(spark, str(stream), str(into), follow=0.1, watch=watch)
-        assert not spark.streams.active
-        append(stream, sent(50, 700))
-        again = pipelines.archive(spark, str(stream), str(into))
-        assert again.messages in (50, 150)
-        assert pipelines.archive(spark, str(stream), str(into)).messages == 0
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
-
-    rows = spark.read.parquet(str(into)).orderBy("partition", "offset").collect()
-    assert [(bytes(row.key), bytes(row.value), row.timestampNanos) for row in rows] == facts(found(stream))
-    hours = [row.timestampNanos // (HOUR) for row in rows]
-    assert [((row.date - date(1970, 1, 1)).days, row.hour) for row in rows] == [
-        divmod(hour, 24) for hour in hours
-    ]
-    assert {path.name for path in into.glob("date=*")} == {"date=1969-12-31", "date=1970-01-01"}
+def test_a_table_comes_back_as_its_stream_was(spark, stream, tmp_path):
+    into = tmp_path / "lake"
+    table = open_table(stream, into)
+    table.update()
+    kept = in_table(stream, table)
+    count = len(kept)
+    assert count > 300
 
     # Into as many partitions all is where it was; into another number of them, where its key belongs.
     back = pipelines.replay(spark, str(into), str(tmp_path / "back"), max_messages=200)
-    assert (back.messages, back.rounds, back.was_resumed) == (750, 4, False)
-    assert found(tmp_path / "back") == found(stream)
-    pipelines.replay(spark, str(into), str(tmp_path / "other"), partition_count=2)
-    assert by_key(found(tmp_path / "other")) == in_order(sent(750))
+    assert (back.messages, back.rounds, back.was_resumed) == (count, -(-count // 200), False)
+    assert found(tmp_path / "back") == kept
+    pipelines.replay(spark, str(table.directory), str(tmp_path / "other"), partition_count=2)
+    assert sorted(facts(found(tmp_path / "other"))) == sorted(facts(kept))
 
-    # And when the archive has grown, the rest follows.
-    append(stream, sent(30, 750))
-    pipelines.archive(spark, str(stream), str(into))
+    # And when the table has grown, the rest follows: also while small files and the large one are there.
+    append(stream, sent(300, 600))
+    table.update()
+    small = {file.path: Path(file.path).read_bytes() for file in table.files()}
+    table.compact()
+    for path, content in small.items():
+        Path(path).write_bytes(content)
     rest = pipelines.replay(spark, str(into), str(tmp_path / "back"))
-    assert (rest.messages, rest.was_resumed) == (30, True)
-    assert found(tmp_path / "back") == found(stream)
+    assert (rest.messages, rest.was_resumed) == (table.statistics().offsets - count, True)
+    kept = in_table(stream, table)
+    assert found(tmp_path / "back") == kept
+
+
+def test_of_several_tables_one_is_named(spark, stream, tmp_path):
+    lake = tmp_path / "lake"
+    (lake / "topic=empty").mkdir(parents=True)
+    with pytest.raises(DiskqSparkError, match=r"DISKQ_NOT_FOUND: .* has no files yet"):
+        pipelines.replay(spark, str(lake), str(tmp_path / "back"))
+    for host in (None, "web1"):
+        open_table(stream, lake, host=host).update()
+        with pytest.raises(DiskqSparkError, match=r"DISKQ_OPTION: .* name one of topic=clicks, topic=empty"):
+            pipelines.replay(spark, str(lake), str(tmp_path / "back"))
 
 
 @pytest.mark.exhaustive
@@ -420,7 +423,7 @@ def test_what_a_hub_keeps_is_merged_without_what_was_sent_twice(spark, tmp_path)
         pipelines.dedupe_merge(spark, str(root), str(into), journal="errors")
 
 
-# --- audit, and the command -----------------------------------------------------------------------
+# --- the command -----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -434,36 +437,6 @@ def run(capfd: pytest.CaptureFixture[str], spark: object) -> Callable[..., tuple
         return code, *capfd.readouterr()
 
     return run
-
-
-def test_the_exit_code_of_an_audit_says_it_all(spark, stream, run):
-    code, out, err = run("audit", stream)
-    assert (code, err) == (0, "")
-    assert out.split()[1:3] == [
-        "messages=600",
-        f"bytes={sum(p.stat().st_size for p in stream.rglob('*.data'))}",
-    ]
-    assert out.endswith("checksummed=100.0% lost=0 problems=0\n")
-
-    target = next(path for path in sorted(stream.rglob("*.data")) if path.stem != "0" * 20)
-    content = bytearray(target.read_bytes())
-    content[100] ^= 1
-    target.write_bytes(content)
-    code, out, err = run("audit", stream, "--json")
-    rows = [json.loads(line) for line in out.splitlines()]
-    damaged = [row for row in rows if row["problem"]]
-    assert [(row["partition"], row["base"]) for row in damaged] == [
-        (int(target.parent.name), int(target.stem))
-    ]
-    assert code == 1
-    assert err.startswith(f"diskq: error: {stream}: 1 segment has a problem; {damaged[0]['lost']} messages")
-    assert sum(row["records"] + row["lost"] for row in rows) == 600
-    assert pipelines.audit(spark, str(stream)).problems[0].problem == damaged[0]["problem"]
-
-    (stream / "settings.json").write_text("[]")
-    code, _, err = run("audit", stream)
-    assert code == 2
-    assert "settings.json" in err
 
 
 @pytest.mark.exhaustive
@@ -485,28 +458,14 @@ def test_the_command_tells_what_was_done(stream, tmp_path, run):
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_an_interrupt_stops_it_and_nothing_is_lost(spark, stream, tmp_path):
-    into = tmp_path / "archive"
+    into = tmp_path / "mirror"
     with Terminal() as terminal:
-        command = [
-            "pipeline",
-            "archive",
-            stream,
-            into,
-            "--by",
-            "date",
-            "--follow",
-            "200ms",
-            "--master",
-            "local[1]",
-        ]
+        command = ["pipeline", "replay", stream, into, "--follow", "200ms", "--master", "local[1]"]
         with start(*command, stdout=subprocess.DEVNULL, stderr=terminal.outer) as process:
-            terminal.read_until("archiving: 600 messages")
+            terminal.read_until("replaying: 600 messages")
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 130
         terminal.read_until("stopped after 600 messages")
     append(stream, sent(100, 600))
-    before = set(into.glob("date=1970-01-01/*.parquet"))
-    pipelines.archive(spark, str(stream), str(into), by="date", gather=True)
-    assert len(set(into.glob("date=1970-01-01/*.parquet")) - before) == 1
-    rows = spark.read.parquet(str(into)).orderBy("partition", "offset").collect()
-    assert [(bytes(row.key), bytes(row.value), row.timestampNanos) for row in rows] == facts(found(stream))
+    assert pipelines.replay(spark, str(stream), str(into)).messages == 100
+    assert found(into) == found(stream)

@@ -15,6 +15,7 @@ from diskq.engine.stream.retention import retain
 from diskq.errors import LockedError, NotFoundError, TableGapError, UnsupportedFormatError
 from diskq.storage.fs import base_name
 from diskq.tables.locking import locked
+from diskq.tables.names import TableFiles
 from diskq.tables.parquet import open_file, read_footer
 from diskq.tables.sources import open_source
 from diskq.testing import CrashFS
@@ -354,6 +355,9 @@ def test_a_topic_is_escaped_as_hive_does(topic, directory):
     its = diskq.open_table("/s", "/lake", topic=topic)
     assert base_name(its.directory) == directory
     assert its.topic == topic
+    found = TableFiles.at(CrashFS(), its.directory)
+    assert found is not None
+    assert (found.topic, found.directory) == (topic, its.directory)
 
 
 @pytest.mark.parametrize("path", ["/", ".", "a/.."])

@@ -16,31 +16,15 @@ Whole jobs over streams, with Apache Spark: on all cores of this machine, or on 
 be interrupted or killed at any moment; the same command goes on from there, and does nothing twice.
 
 They need Spark and Java: `{install_command("spark")}`, or '{DISTRIBUTION}[spark-jre]', which includes a Java.
+Without Spark, `diskq stream table` makes Parquet files of a stream, and `diskq verify` checks it.
 """
 
 EXAMPLES = """
-  diskq pipeline archive clicks /data/clicks
   diskq pipeline aggregate clicks --window 1h --json-field page
-  diskq pipeline replay /data/clicks clicks-again
+  diskq pipeline replay /lake/topic=clicks clicks-again
   diskq pipeline reshard clicks clicks-12 --partition-count 12
   diskq pipeline merge journals/* --into all --id "get_json_object(cast(value AS string), '$.id')"
   diskq pipeline dedupe-merge /srv/hub --into all
-  diskq pipeline audit clicks
-"""
-
-ABOUT_ARCHIVE = """
-Write a stream to Parquet, in directories by date and hour (UTC, of the messages' times), each message once.
-It stops when it has caught up; --follow goes on with new messages. It begins where the last run ended: the
-position is in the directory, beside the files.
-
-The columns are key, value, topic, partition, offset, timestamp, timestampType, timestampNanos, date, hour.
-Read it with Spark, which knows which files are valid; other programs may see files of a killed run.
-"""
-
-EXAMPLES_ARCHIVE = """
-  diskq pipeline archive clicks /data/clicks
-  diskq pipeline archive clicks /data/clicks --follow 1m
-  diskq pipeline archive flights /data/flights --by date --gather
 """
 
 ABOUT_AGGREGATE = """
@@ -62,9 +46,9 @@ EXAMPLES_AGGREGATE = """
 """
 
 ABOUT_REPLAY = """
-Copy Parquet files of `archive`, or another stream, to a stream: keys, values and times stay, partitions keep
-their order, each message comes once. The new stream is made if it is not there, with the same number of
-partitions; in a stream with another number, keys determine the partitions.
+Copy a table of Parquet files (`diskq stream table`), or another stream, to a stream: keys, values and times
+stay, partitions keep their order, each message comes once. The new stream is made if it is not there, with
+the same number of partitions; in a stream with another number, keys determine the partitions.
 
 With --speed 1 messages come at their original pace, with 60 those of a minute in a second; none before its
 time, and up to about --every after it. A message waits for all before it in its partition, also if times step
@@ -72,8 +56,8 @@ back.
 """
 
 EXAMPLES_REPLAY = """
-  diskq pipeline replay /data/clicks clicks-again
-  diskq pipeline replay /data/clicks load-test --speed 60
+  diskq pipeline replay /lake/topic=clicks clicks-again
+  diskq pipeline replay /lake/topic=clicks load-test --speed 60
   diskq pipeline replay clicks mirror --follow 1s
 """
 
@@ -85,20 +69,6 @@ are in one partition again, in order. --follow goes on with new messages, until 
 EXAMPLES_RESHARD = """
   diskq pipeline reshard clicks clicks-12 --partition-count 12
   diskq pipeline reshard clicks clicks-12 --partition-count 12 --follow 1s
-"""
-
-ABOUT_AUDIT = """
-Check every segment of a stream: checksums, records, both indexes against the data, no gap in offsets. It
-changes nothing, and may run while other processes write and read.
-
-The exit code is 0 if the stream is intact, 1 if there is a problem (with a line for each such segment), 2 if
-the stream could not be read.
-"""
-
-EXAMPLES_AUDIT = """
-  diskq pipeline audit clicks
-  diskq pipeline audit clicks --all
-  diskq pipeline audit clicks --json | jq 'select(.problem)'
 """
 
 ABOUT_MERGE = """
@@ -137,22 +107,6 @@ def add_parser(nouns: Commands) -> None:
     def add(name: str, text: str, about: str, examples: str) -> CommandParser:
         return add_command(verbs, name, text, about, examples)
 
-    archive = add("archive", "a stream into Parquet", ABOUT_ARCHIVE, EXAMPLES_ARCHIVE)
-    archive.add_path("stream")
-    archive.add_argument("into", metavar="DIR", help="the directory of the Parquet files")
-    archive.add_argument(
-        "--by",
-        choices=["hour", "date"],
-        default="hour",
-        help="a directory for each hour, or for each date, for fewer messages (default: hour)",
-    )
-    archive.add_flag(
-        "--gather",
-        help="one file per directory and batch, by a shuffle (default: one per task)",
-    )
-    _add_going_on(archive, pipeline_runs.MOST_IN_A_BATCH)
-    _add_spark(archive, pipeline_runs.archive)
-
     aggregate = add("aggregate", "counts and rates in windows of time", ABOUT_AGGREGATE, EXAMPLES_AGGREGATE)
     aggregate.add_path("stream")
     aggregate.add_argument(
@@ -163,7 +117,9 @@ def add_parser(nouns: Commands) -> None:
     _add_spark(aggregate, pipeline_runs.aggregate)
 
     replay = add("replay", "Parquet, or a stream, back into a stream", ABOUT_REPLAY, EXAMPLES_REPLAY)
-    replay.add_argument("source", metavar="SOURCE", help="a directory of Parquet files, or a stream's")
+    replay.add_argument(
+        "source", metavar="SOURCE", help="a table's directory, one of other Parquet files, or a stream's"
+    )
     replay.add_argument("into", metavar="PATH", help="the directory of the stream that is written to")
     replay.add_argument(
         "--speed",
@@ -181,11 +137,6 @@ def add_parser(nouns: Commands) -> None:
     reshard.add_path("stream")
     reshard.add_argument("into", metavar="NEW", help="the new stream's directory")
     _add_copying(reshard, "reshard", pipeline_runs.reshard)
-
-    audit = add("audit", "check all segments of a stream", ABOUT_AUDIT, EXAMPLES_AUDIT)
-    audit.add_path("stream")
-    audit.add_flag("--all", help="show all segments (default: those with problems)")
-    _add_spark(audit, pipeline_runs.audit, "a line of JSON for each segment")
 
     merge = add("merge", "many streams into one, without duplicates", ABOUT_MERGE, EXAMPLES_MERGE)
     merge.add_argument("paths", metavar="PATH", nargs="+", help="the clients' streams")
@@ -295,12 +246,8 @@ def _add_going_on(parser: CommandParser, most: int) -> None:
     parser.add_count("--batch", default=most, help=f"messages that a kill repeats at most (default: {most})")
 
 
-def _add_spark(
-    parser: CommandParser,
-    verb: object,
-    json: str = "what was done, as JSON",
-) -> None:
-    parser.add_json(json)
+def _add_spark(parser: CommandParser, verb: object) -> None:
+    parser.add_json("what was done, as JSON")
     parser.add_argument(
         "--master",
         metavar="URL",

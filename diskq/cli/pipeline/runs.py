@@ -14,12 +14,10 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from diskq.cli.core import units
 from diskq.cli.core.parsing import CommandError
 from diskq.cli.core.stdio import stdout, write_whole
 from diskq.cli.core.terminal import note, show_table, shown, status
-from diskq.cli.core.times import show_moment
-from diskq.cli.stream.view import StreamView, is_stream
+from diskq.cli.stream.view import StreamView
 from diskq.distribution import install_command
 from diskq.errors import DiskqError
 
@@ -32,8 +30,6 @@ __all__ = [
     "MOST_IN_A_BATCH",
     "MOST_IN_A_ROUND",
     "aggregate",
-    "archive",
-    "audit",
     "dedupe_merge",
     "merge",
     "replay",
@@ -54,26 +50,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 # --- the verbs ------------------------------------------------------------------------------------
-
-
-def archive(args: argparse.Namespace) -> None:
-    StreamView(args.path)
-    with _spark(args, "archiving") as (spark, watch):
-        from diskq.spark import pipelines
-
-        _report(
-            args,
-            pipelines.archive(
-                spark,
-                args.path,
-                args.into,
-                by=args.by,
-                gather=args.gather,
-                follow=args.follow,
-                max_messages=args.batch,
-                watch=watch,
-            ),
-        )
 
 
 def aggregate(args: argparse.Namespace) -> None:
@@ -151,52 +127,6 @@ def _copy(args: argparse.Namespace, what: str, pipeline: str, source: object, **
             **own,
         )
         _report(args, copied)
-
-
-# --- audit ----------------------------------------------------------------------------------------
-
-
-def audit(args: argparse.Namespace) -> None:
-    try:
-        if not is_stream(args.path):
-            raise CommandError(f"{args.path}: there is no stream here")
-        with _spark(args, "looking at") as (spark, watch):
-            from diskq.spark import pipelines
-
-            found = pipelines.audit(spark, args.path, watch=watch)
-    except (CommandError, DiskqError, OSError) as failure:
-        raise CommandError(str(failure), exit_code=2) from failure
-    if args.json:
-        for segment in found.segments:
-            stdout.print(
-                json.dumps(asdict(segment) | {"checksummed_share": round(segment.checksummed_share, 4)})
-            )
-    else:
-        rows = [_segment(segment) for segment in (found.segments if args.all else found.problems)]
-        if rows:
-            show_table(list(rows[0]), [list(row.values()) for row in rows], numeric=list(rows[0])[:4])
-        share = f"{100 * found.checksummed_share:.1f}%"
-        stdout.print(
-            f"segments={len(found.segments)} messages={found.records} bytes={found.size} checksummed={share} "
-            f"lost={found.lost} problems={len(found.problems)}"
-        )
-    if not found.is_clean:
-        segments = "1 segment has" if len(found.problems) == 1 else f"{len(found.problems)} segments have"
-        raise CommandError(f"{shown(args.path)}: {segments} a problem; {found.lost} messages cannot be read")
-
-
-def _segment(segment: Any) -> dict[str, str]:
-    first, last = segment.first_timestamp_ns, segment.last_timestamp_ns
-    return {
-        "partition": str(segment.partition),
-        "base": str(segment.base),
-        "messages": str(segment.records),
-        "size": units.show_size(segment.size),
-        "from": "-" if first is None else show_moment(first),
-        "to": "-" if last is None else show_moment(last),
-        "checksummed": f"{100 * segment.checksummed_share:.0f}%",
-        "problem": segment.problem or "-",
-    }
 
 
 # --- the report -----------------------------------------------------------------------------------

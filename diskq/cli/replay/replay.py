@@ -36,7 +36,7 @@ a time. After a delay it catches up, unless --late keeps the gaps.
 At the end, and at Ctrl-C, the options that go on from there are printed on stderr, if messages are left. In a
 pipe the last few may come again then.
 
-`diskq pipeline replay` does it with Spark, for streams, and for what `archive` has written to Parquet.
+`diskq pipeline replay` does it with Spark, for streams, and for their tables of Parquet files.
 """
 
 _ORDER = "Partitions come as one, by time; each keeps its order.\n"

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from diskq.spark.errors import DiskqSparkError
-from diskq.spark.pipelines.archiving import MOST_IN_A_BATCH, trigger_of
 from diskq.spark.pipelines.progress import Watch, run_query, watched
 
 __all__ = ["BY_KEY", "Aggregated", "aggregate", "json_field"]
@@ -23,6 +22,8 @@ BY_KEY = "cast(key AS string)"
 """The message's key, as text."""
 
 Each = Callable[[list[Row]], None]
+
+MOST_IN_A_BATCH = 5_000_000
 
 _OWN_COLUMNS = ("window_start", "window_end", "by", "count", "bytes", "per_second", "bytes_per_second")
 _FIELD = re.compile(r"[^.'\"\[\]\\]+(\.[^.'\"\[\]\\]+)*")
@@ -89,7 +90,9 @@ def aggregate(
     a table and `each` may get the last rows again. (Spark's watermark begins in 1970: step by step, messages
     before that are always late.)
 
-    Raises DiskqSparkError DISKQ_OPTION for arguments that exclude each other; otherwise as `archive`.
+    `options` are the source's (failOnDataLoss, ...). Raises DiskqSparkError DISKQ_OPTION for arguments that
+    exclude each other; otherwise Spark's exceptions, with a code for `classify`: DISKQ_DATA_LOSS if retention
+    was faster, DISKQ_STREAM_CHANGED if the stream was created again.
     """
     if sum(target is not None for target in (into, table, each)) != 1:
         raise DiskqSparkError("DISKQ_OPTION", "rows go to one of `into`, `table` and `each`")
@@ -118,7 +121,7 @@ def aggregate(
         )
         rows = rows_of(source.withWatermark("timestamp", _interval(watermark)))
         place = checkpoint or f"{str(into).rstrip('/')}/_checkpoint"
-        writer = rows.writeStream.option("checkpointLocation", place).trigger(**trigger_of(follow))
+        writer = rows.writeStream.option("checkpointLocation", place).trigger(**_trigger(follow))
 
         def start() -> StreamingQuery:
             if each is not None:
@@ -195,6 +198,13 @@ def _aggregated(
             *(f"`{name}`" for name in measures),
         )
     )
+
+
+def _trigger(follow: float | None) -> dict[str, Any]:
+    """Return Spark's trigger: until caught up, or a batch every `follow` seconds."""
+    if follow is None:
+        return {"availableNow": True}
+    return {"processingTime": f"{round(follow * 1000)} milliseconds"}
 
 
 def _interval(seconds: float) -> str:

@@ -37,9 +37,11 @@ from diskq.spark.pipelines.rounds import (
     carry_out,
 )
 from diskq.spark.schema import NANOS
+from diskq.tables.table import files_at
 
 __all__ = ["replay"]
 
+_TOPIC, _HOST = "topic=", "host="
 _SECOND = 1_000_000_000
 _STRETCH = 1024 * 1024  # bytes
 _STAMP = struct.Struct("<q")
@@ -63,10 +65,11 @@ def replay(
 ) -> Copied:
     """Copy every message of `source` to the stream `into`, once, with key, value and timestamp (to the ns).
 
-    `source` is a stream, or Parquet as `archive` writes it: columns key, value, partition, offset, and
-    `timestampNanos` or `timestamp`. If `into` has as many partitions as the source, messages stay in theirs;
-    otherwise, or if `partition_count` is another number, each goes to that of its key. In both cases messages
-    that were in one partition, and are in one again, keep their order. `into` is created if it is missing.
+    `source` is a stream; or a table's directory (`lake/topic=clicks`, or `lake` if it has no other), or other
+    Parquet files of one stream: columns key, value, partition, offset, and `timestampNanos` or `timestamp`.
+    If `into` has as many partitions as the source, messages stay in theirs; otherwise, or if
+    `partition_count` is another number, each goes to that of its key. In both cases messages that were in one
+    partition, and are in one again, keep their order. `into` is created if it is missing.
 
     `speed` 0 writes as fast as possible. 1 is the original pace, N is N times that: counted from the first
     remaining message when the run begins, a message is written when its time has come and that of all before
@@ -93,9 +96,9 @@ def replay(
     else:
         if follow is not None:
             raise DiskqSparkError("DISKQ_OPTION", f"{source} is not a stream: only streams are followed")
-        archive = _Archive(spark, source, pace, max_messages)
-        count, frame, next_round = archive.partition_count, archive.between, archive.next_round
-        name = archive.name
+        files = _ParquetSource(spark, source, pace, max_messages)
+        count, frame, next_round = files.partition_count, files.between, files.next_round
+        name = files.name
     there = run.make(partition_count if partition_count is not None else _count_for(into, count))
     columns = ["key", "value", NANOS, *(["partition"] if there == count else [])]
 
@@ -181,12 +184,12 @@ def _not_due(reader: PartitionReader, start: int, end: int, until: int) -> int:
 # --- from Parquet ---------------------------------------------------------------------------------
 
 
-class _Archive:
-    """Parquet written by `archive`, as it was when the run began."""
+class _ParquetSource:
+    """The files of a table, or other ones of one stream, as they were when the run began."""
 
     def __init__(self, spark: SparkSession, path: str, pace: _Pace | None, most: int) -> None:
         self.name = os.path.basename(path.rstrip("/"))
-        self._rows = spark.read.parquet(path)
+        self._rows = _rows_of(spark, path)
         columns = self._rows.columns
         if missing := sorted({"key", "value", "partition", "offset"}.difference(columns)):
             raise DiskqSparkError("DISKQ_OPTION", f"{path} has no column {missing[0]}")
@@ -246,3 +249,29 @@ class _Archive:
             # A slice is due when its last message is: none is written before its time.
             moment = first + (slice_ + 1) * width - round(pace.every * pace.speed * _SECOND)
             yield moment, {(self.name, row["partition"]): row["end"] for row in rows}
+
+
+def _rows_of(spark: SparkSession, path: str) -> DataFrame:
+    """Return the rows of a table, or of all files below another directory."""
+    if "://" in path or not os.path.isdir(path):
+        return spark.read.parquet(path)
+    path = os.path.abspath(path)
+    topics = _named(path, _TOPIC)
+    if len(topics) > 1 or _named(path, _HOST):
+        below = [*topics, *_named(path, _HOST)]
+        raise DiskqSparkError("DISKQ_OPTION", f"{path} has several tables: name one of {', '.join(below)}")
+    if topics:
+        path = os.path.join(path, topics[0])
+    # A table's own list: while it is compacted, a list of names has messages twice.
+    with with_codes():
+        files = files_at(path)
+    if files is None:
+        return spark.read.parquet(path)
+    if not files:
+        raise DiskqSparkError("DISKQ_NOT_FOUND", f"{path}: the table has no files yet")
+    reader = spark.read.option("basePath", f"file://{path}").option("__globPaths__", "false")
+    return reader.parquet(*(f"file://{file.path}" for file in files))
+
+
+def _named(path: str, prefix: str) -> list[str]:
+    return sorted(name for name in os.listdir(path) if name.startswith(prefix))
