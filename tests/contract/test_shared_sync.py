@@ -370,3 +370,43 @@ def test_many_threads_with_every_durability_lose_nothing(kind: Kind, tmp_path: P
     assert [caller.end() for caller in callers] == [None] * threads
     store.close()
     assert sorted(map(int, kind.read(tmp_path))) == list(range(3_200))
+
+
+@pytest.mark.parametrize("kind", engines("leases", "spool", "threaded spool"), ids=str)
+def test_64_threads_take_at_most_an_eighth_of_the_syncs_that_one_lock_would(
+    kind: Kind, tmp_path: Path
+) -> None:
+    """A sync takes the time of a disk, in which the other threads append."""
+
+    class Slow(OsFileSystem):
+        native = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.syncs = 0
+
+        def sync_files(self, handles: Sequence[int]) -> None:
+            self.syncs += 1
+            time.sleep(0.005)
+
+        def sync_directory(self, path: str) -> None:
+            pass
+
+    disk = Slow()
+    with kind.open(tmp_path, fs=disk) as store:
+        store.put(body(0), "synced")  # the redo log is there
+        before = disk.syncs
+        for number in range(1, 9):
+            store.put(body(number), "synced")
+        assert disk.syncs - before == 8, "one after the other, each has its own"
+        before = disk.syncs
+
+        def put(first: int) -> None:
+            for number in range(first, first + 5):
+                store.put(body(number), "synced")
+
+        callers = [Caller(lambda first=first: put(first)) for first in range(9, 9 + 5 * 64, 5)]  # type: ignore[misc]
+        assert [caller.end() for caller in callers] == [None] * 64
+        assert disk.syncs - before <= 5 * 64 / 8
+        print(f"{5 * 64} synced puts of 64 threads: {disk.syncs - before} syncs")
+    assert sorted(map(int, kind.read(tmp_path))) == list(range(9 + 5 * 64))
