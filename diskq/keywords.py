@@ -418,3 +418,7 @@ class TableKeywords(TypedDict, total=False):
     """Default: `False`. True: messages that cannot be read, or that retention has removed before they came
     into the table, are left out, and their file says so. False: they are an error, and the table stays as it
     is."""
+    keep_replaced: float
+    """Default: `0.0`. For this many seconds files stay that a compaction has replaced: for a DataFrame of
+    Spark's, or a catalog, that has listed them. The next update or compaction after that removes them.
+    Meanwhile a program that lists names itself reads their messages twice."""

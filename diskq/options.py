@@ -544,10 +544,15 @@ class TableOptions:
     allow_gaps: bool = False
     """True: messages that cannot be read, or that retention has removed before they came into the table, are
     left out, and their file says so. False: they are an error, and the table stays as it is."""
+    keep_replaced: float = 0.0
+    """For this many seconds files stay that a compaction has replaced: for a DataFrame of Spark's, or a
+    catalog, that has listed them. The next update or compaction after that removes them. Meanwhile a program
+    that lists names itself reads their messages twice."""
 
     def __post_init__(self) -> None:
         _one_of("compression", self.compression, COMPRESSIONS)
         _one_of("keep", self.keep, KEEPS)
+        _zero_or_more("keep_replaced", self.keep_replaced)
 
 
 def _check_syncing(options: _SyncedOptions) -> None:

@@ -95,6 +95,11 @@ def add_table(verbs: Commands, noun: str, path: str, metavar: str) -> CommandPar
         f"{MOMENTS} (default: all)",
     )
     parser.add_size("--compact", help="then join files in a row up to this size (default: do not)")
+    parser.add_duration(
+        "--keep-replaced",
+        default=0.0,
+        help="how long files that were joined stay, for queries that have listed them (default: 0s)",
+    )
     parser.add_flag(
         "--allow-gaps",
         help="leave out messages that cannot be read, or that retention has removed before; their file says "
@@ -130,7 +135,12 @@ def _has_changed(table: Table, before: object) -> bool:
 
 @usage_errors()
 def _opened(args: argparse.Namespace) -> Table:
-    options = TableOptions(compression=args.compression, keep=args.keep, allow_gaps=args.allow_gaps)
+    options = TableOptions(
+        compression=args.compression,
+        keep=args.keep,
+        allow_gaps=args.allow_gaps,
+        keep_replaced=args.keep_replaced,
+    )
     return open_table(args.path, args.into, options=options, topic=args.topic, host=args.host)
 
 

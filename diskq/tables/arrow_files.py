@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs
 
-from diskq.storage.fs import FileSystem, base_name, directory_of, join
+from diskq.storage.fs import FileSystem, Stamp, base_name, directory_of, join
 from diskq.tables.arrow_lock import ArrowLock
 
 __all__ = ["ArrowFiles", "located"]
@@ -173,6 +173,14 @@ class ArrowFiles:
         with _errors():
             info = self.arrow.get_file_info(path)
         return None if info.type == pa.fs.FileType.NotFound else info.size or 0
+
+    def stamp_of(self, path: str) -> Stamp | None:
+        """Return when the file was put; now, if the file system does not say."""
+        with _errors():
+            info = self.arrow.get_file_info(path)
+        if info.type == pa.fs.FileType.NotFound:
+            return None
+        return Stamp(0, info.mtime_ns if info.mtime is not None else int(self._local.wall_clock() * 1e9))
 
     def unique_number(self) -> int:
         return self._local.unique_number()

@@ -1,5 +1,6 @@
 # Many small files into one. Law: the large file is durable under its name before a file that it replaces
-# goes; and of two files that have a message, the larger one counts.
+# goes; and of two files that have a message, the larger one counts. So those that it replaces may stay for a
+# while (`keep_replaced`), for whoever has listed them.
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from diskq.tables.locking import full_disk_reported, locked
 from diskq.tables.names import TableFile
 from diskq.tables.parquet import Footer, ParquetTarget, batches_of, footer_of, open_file, read_footer
 from diskq.tables.state import TableState, TableUpdate
-from diskq.tables.updating import check_whole, install, new_file
+from diskq.tables.updating import check_whole, expired, install, new_file
 
 __all__ = ["compact"]
 
@@ -27,21 +28,25 @@ def compact(table: TableState, target_size: int, each: Callable[[TableFile], obj
         for partition in table.names.partitions():
             listing = table.names.listing(partition)
             check_whole(table, listing)
-            Barrier(removals=tuple(file.path for file in listing.superseded)).execute(fs)
-            removed += listing.superseded
+            removed += _remove(table, expired(table, listing))
             sized = [(file, fs.size_of(file.path) or 0) for file in listing.files]
             for run in runs(sized, target_size):
                 with full_disk_reported(table), new_file(table, _footer(table, run)) as target:
                     _fill(table, target, run)
                     file, its_size = install(table, target)
-                Barrier(removals=tuple(old.path for old in run)).execute(fs)
                 made.append(file)
-                removed += run
+                if not table.options.keep_replaced:
+                    removed += _remove(table, run)
                 messages += target.rows
                 size += its_size
                 if each is not None:
                     each(file)
     return TableUpdate(made=tuple(made), messages=messages, written_bytes=size, removed=tuple(removed))
+
+
+def _remove(table: TableState, files: list[TableFile]) -> list[TableFile]:
+    Barrier(removals=tuple(file.path for file in files)).execute(table.fs)
+    return files
 
 
 def runs(sized: list[tuple[TableFile, int]], target_size: int) -> Iterator[list[TableFile]]:

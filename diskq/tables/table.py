@@ -38,7 +38,8 @@ class TableStatistics:
     bytes_on_disk: int
     """The size of the files in bytes, without superseded ones."""
     superseded: int
-    """The number of files that a compaction was about to remove when it was killed: the next update does."""
+    """The number of files that a compaction has replaced and that are still there: an update removes them,
+    once `keep_replaced` is over."""
     ranges: Mapping[int, tuple[int, int]]
     """By partition: the first offset that the table has, and the one after the last."""
 
@@ -78,6 +79,9 @@ class Table:
         - `allow_gaps=False`: True: messages that cannot be read, or that retention has removed before they
           came into the table, are left out, and their file says so. False: they are an error, and the table
           stays as it is.
+        - `keep_replaced=0.0`: For this many seconds files stay that a compaction has replaced: for a
+          DataFrame of Spark's, or a catalog, that has listed them. The next update or compaction after that
+          removes them. Meanwhile a program that lists names itself reads their messages twice.
         """
         fs = fs or OsFileSystem()
         text = as_path(path)
@@ -159,8 +163,9 @@ class Table:
         """Join files of a partition that follow each other, into files of up to `target_size` bytes.
 
         Files of at least half that size stay as they are. The new file is durable before those that it
-        replaces are removed: until then, and after a kill in between, both are there. `Table.files` and
-        `read_arrow` choose the larger one; who lists names, as a glob does, reads messages twice meanwhile.
+        replaces are removed: until then (with `keep_replaced`, for that time), and after a kill in between,
+        both are there. `Table.files` and `read_arrow` choose the larger one; who lists names, as a glob does,
+        reads messages twice meanwhile.
         Raises as `update`, but needs no stream.
         """
         whole_number("target_size", target_size)
@@ -176,7 +181,7 @@ class Table:
         """Return the files that are the table, by partition and offset: each message in one of them.
 
         A list is exact also while the table is updated and compacted; a compaction may remove a file of it
-        later. Raises ForeignFilesError, TableGapError, OSError.
+        later, but not for `keep_replaced` seconds. Raises ForeignFilesError, TableGapError, OSError.
         """
         return self._names.files()
 
@@ -266,6 +271,9 @@ def open_table(
     - `allow_gaps=False`: True: messages that cannot be read, or that retention has removed before they came
       into the table, are left out, and their file says so. False: they are an error, and the table stays as
       it is.
+    - `keep_replaced=0.0`: For this many seconds files stay that a compaction has replaced: for a DataFrame of
+      Spark's, or a catalog, that has listed them. The next update or compaction after that removes them.
+      Meanwhile a program that lists names itself reads their messages twice.
     """
     checked = chosen_options(open_table, options, TableOptions, changes)
     return Table(path, into, options=checked, topic=topic, host=host, filesystem=filesystem, fs=fs)

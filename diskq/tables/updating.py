@@ -20,7 +20,7 @@ from diskq.tables.parquet import Footer, ParquetTarget, read_footer
 from diskq.tables.sources import GONE, LogSource, Reader, Segment, open_source, pieces
 from diskq.tables.state import TableState, TableUpdate
 
-__all__ = ["Updating", "check_source", "check_whole", "install", "new_file"]
+__all__ = ["Updating", "check_source", "check_whole", "expired", "install", "new_file"]
 
 _MAGIC = b"PAR1"
 # How often a partition is begun again if retention removes segments while they are read.
@@ -87,15 +87,28 @@ class Updating:
 
     def _clean(self, partition: int, listing: Listing) -> list[TableFile]:
         """Remove files that are superseded, or whose segments are gone. Returns the others."""
-        gone = list(listing.superseded)
+        gone = expired(self._table, listing)
         files = listing.files
         if self._table.options.keep == "segments":
             first = self._source.first_offset(partition)
-            gone += [file for file in files if file.next <= first]
-            files = [file for file in files if file.next > first]
-        Barrier(removals=tuple(file.path for file in gone)).execute(self._fs)
-        self._removed += gone
+            rest = [file for file in files if file.next > first]
+            if len(rest) < len(files):
+                # Where the larger file is gone, those that it superseded would be the table again, or a part
+                # of them: they go first.
+                gone += [file for file in listing.superseded if file.next <= first and file not in gone]
+                self._remove(partition, gone)
+                gone = files[: len(files) - len(rest)]
+            files = rest
+        self._remove(partition, gone)
         return files
+
+    def _remove(self, partition: int, files: list[TableFile]) -> None:
+        """Remove files, durably: no power cut brings one back after what goes next."""
+        if files:
+            Barrier(removals=tuple(file.path for file in files)).execute(self._fs)
+            if self._table.remote is None:
+                Barrier(directories=(self._names.partition(partition),)).execute(self._fs)
+            self._removed += files
 
     def _write(self, reader: Reader, partition: int, start: int, segment: Segment) -> bool:
         """Make the file of a segment, from offset `start` on. False if it is too late for `until`."""
@@ -181,6 +194,26 @@ def install(table: TableState, target: ParquetTarget) -> tuple[TableFile, int]:
         raise
     table.known.add(file.path)
     return file, size
+
+
+def expired(table: TableState, listing: Listing) -> list[TableFile]:
+    """Return the superseded files that have stayed for `keep_replaced` seconds. Raises OSError."""
+    kept = table.options.keep_replaced
+    if not kept:
+        return list(listing.superseded)
+    until = int((table.source_fs.wall_clock() - kept) * 1e9)
+    there = [*listing.files, *listing.superseded]
+    stamps = {file: table.fs.stamp_of(file.path) for file in there} if listing.superseded else {}
+    return [
+        file
+        for file in listing.superseded
+        # It was replaced by the first of the files that have its messages, too.
+        if any(
+            (stamp := stamps[other]) is not None and stamp.modified_ns <= until
+            for other in there
+            if other != file and other.first <= file.first and file.next <= other.next
+        )
+    ]
 
 
 # --- what is there already ------------------------------------------------------------------------

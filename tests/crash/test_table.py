@@ -36,7 +36,7 @@ def workload(path: str) -> Callable[[CrashFS, Promised], None]:
 
     def its_workload(fs: CrashFS, witness: Promised) -> None:
         for life in range(2):
-            its = table(fs, path)
+            its = table(fs, path, keep_replaced=5.0 * life)
             with journal(fs) if path == JOURNAL else stream(fs, partition_count=1) as log:
                 for number in range(24):
                     value = b"life %d, value %d " % (life, number) * 3

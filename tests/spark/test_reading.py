@@ -161,6 +161,17 @@ def test_table_and_log_are_each_message_once(spark, clicks, compacted):
         assert frame.count() == frame.where("offset >= 0").count() == 350
 
 
+def test_a_frame_reads_files_that_a_compaction_has_replaced_since(spark, clicks):
+    table = diskq.open_table(clicks, clicks.parent / "lake", keep_replaced=3600)
+    table.update()
+    frame, planned = read(spark, clicks, table=table), table.files()
+    its = rows(by_format(spark, clicks))
+    assert table.compact().made
+    assert table.files() != planned
+    table.update()
+    assert rows(frame) == its
+
+
 def test_a_host_chooses_its_table_below_one_directory(spark, clicks):
     lake = clicks.parent / "lake"
     fill(clicks.parent / "other" / "clicks", range(1000, 1200))

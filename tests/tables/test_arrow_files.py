@@ -267,6 +267,18 @@ def test_small_files_are_joined_there(fs, files):
     assert in_table(its) == before
 
 
+def test_files_that_were_joined_stay_there_for_as_long_as_was_asked(fs, files):
+    its = table(fs, files, keep_replaced=10.0)
+    its.update()
+    before = its.files()
+    assert its.compact().removed == ()
+    put = [files.get_file_info(file.path).mtime.timestamp() for file in its.files()]
+    fs.clock += min(put) + 5 - fs.wall_clock()
+    assert its.update().removed == ()
+    fs.clock += max(put) + 11 - fs.wall_clock()
+    assert sorted(its.update().removed) == before
+
+
 def test_files_go_with_their_segments_there(fs, files):
     its = table(fs, files, keep="segments")
     its.update()

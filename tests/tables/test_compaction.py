@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.retention import retain
 from diskq.errors import CorruptionError
 from diskq.storage.barrier import opened
 from diskq.tables.compaction import runs
 from diskq.tables.names import TableFile, resolved
 from diskq.tables.parquet import read_footer
+from diskq.tables.table import Table
 from diskq.testing import CrashFS
 from tests.tables.logs import (
     JOURNAL,
@@ -131,3 +135,71 @@ def test_a_file_that_lacks_rows_replaces_nothing():
     with pytest.raises(CorruptionError):
         its.compact()
     assert its.files() == files
+
+
+# --- files that stay for whoever has listed them --------------------------------------------------
+
+
+def compacted(fs: CrashFS, **options: Any) -> tuple[Table, list[TableFile]]:
+    """A table that keeps what was joined for ten seconds, and what was joined now."""
+    fill_stream(fs, partition_count=1)
+    its = table(fs, keep_replaced=10.0, **options)
+    its.update()
+    before = its.files()
+    assert its.compact().removed == ()
+    return its, before
+
+
+def are_there(fs: CrashFS, files: list[TableFile]) -> bool:
+    return all(fs.size_of(file.path) is not None for file in files)
+
+
+@pytest.mark.parametrize("change", ["update", "compact"])
+def test_files_that_were_joined_stay_for_as_long_as_was_asked(change):
+    fs = CrashFS()
+    its, before = compacted(fs)
+    assert len(its.files()) == 1
+    fs.clock += 9
+    assert getattr(its, change)().removed == ()
+    assert are_there(fs, before)
+    assert its.statistics().superseded == len(before)
+    assert read(fs, table=its) == in_log(fs)
+    fs.clock += 1
+    assert sorted(getattr(its, change)().removed) == before
+    assert its.statistics().superseded == 0
+    assert read(fs, table=its) == in_log(fs)
+
+
+def test_the_first_file_that_replaced_another_counts():
+    fs = CrashFS()
+    its, before = compacted(fs)
+    fs.clock += 9
+    fill_stream(fs, range(40, 80))
+    its.update()
+    (joined, *_) = its.files()
+    assert its.compact().removed == ()
+    fs.clock += 1
+    assert sorted(its.compact().removed) == before
+    assert are_there(fs, [joined])
+
+
+def test_an_updater_that_keeps_nothing_removes_what_another_has_kept():
+    fs = CrashFS()
+    _, before = compacted(fs)
+    assert sorted(table(fs).update().removed) == before
+
+
+def test_files_go_with_their_segments_and_none_that_was_joined_comes_back():
+    fs = CrashFS()
+    its, before = compacted(fs, keep="segments")
+    fill_stream(fs, range(40, 120))
+    retain(fs, StreamFiles(fs, STREAM), now_ns=0, max_bytes=1000)
+    joined = its.files()
+    assert sorted(its.update().removed) == sorted([*before, *joined])
+    assert read(fs, table=its) == in_log(fs)
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan")])
+def test_how_long_they_stay_is_a_number_of_seconds(seconds):
+    with pytest.raises(ValueError, match="keep_replaced is 0 or more seconds"):
+        table(CrashFS(), keep_replaced=seconds)
