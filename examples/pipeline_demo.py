@@ -19,7 +19,7 @@ import csv
 import importlib.util
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,7 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def spark_session(directory: Path) -> Iterator[SparkSession]:
+def spark_session(directory: Path) -> Generator[SparkSession]:
     """Give a session on this machine, without its own output."""
     import diskq.spark
     from diskq.cli.pipeline.runs import unheard
@@ -95,7 +95,7 @@ def interrupt(file: object) -> None:
 
 def header(source: Path) -> list[str]:
     with source.open(newline="") as file:
-        return next(csv.reader(file), [])
+        return next(csv.reader(file), list[str]())
 
 
 # --- the chart ------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ async def record(stream: Path) -> None:
 
 async def show(stream: Path) -> list[bytes]:
     """Replay the clicks in order, with the night shortened to a hundredth of a second."""
-    clicks = []
+    clicks: list[bytes] = []
     async with diskq.open_replay(stream, speed=SPEED, max_gap=0.010) as replayed:
         async for message in replayed:
             clicks.append(message.value)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 
 class Plain:
     """The report in plain lines."""
 
     @contextlib.contextmanager
-    def watching(self, rows: int, *what: str) -> Iterator[Callable[..., None]]:
+    def watching(self, rows: int, *what: str) -> Generator[Callable[..., None]]:
         """Give a function to be called with the number of rows of each kind."""
         yield lambda *counts: None
 
@@ -37,7 +37,7 @@ class Rich(Plain):
         self._console = Console(highlight=False)
 
     @contextlib.contextmanager
-    def watching(self, rows: int, *what: str) -> Iterator[Callable[..., None]]:
+    def watching(self, rows: int, *what: str) -> Generator[Callable[..., None]]:
         from rich.progress import BarColumn, Progress, TextColumn
 
         columns = TextColumn("  {task.description:14}"), BarColumn(40), TextColumn("{task.completed:,} rows")

@@ -89,7 +89,7 @@ class Client:
             await self._expect("puback", packet)
 
     async def _expect(self, kind: str, packet: int | None = None) -> None:
-        answer: dict[str, Any] = await anext(self._packets, {})
+        answer = await anext(self._packets, dict[str, Any]())
         if kind not in answer or answer[kind] != packet:
             raise trio.BrokenResourceError(f"the session is lost: {kind} was expected")
 

@@ -64,7 +64,7 @@ def rows_of(source: Path, most: int | None) -> Iterator[tuple[str, bytes, dateti
     """Yield airport, row and departure time of each flight, in the order of the file."""
     with source.open(newline="") as file:
         lines = iter(file)
-        names = next(csv.reader(lines), [])
+        names = next(csv.reader(lines), list[str]())
         if not set(names) >= COLUMNS:
             raise DemoError(f"{source} has no columns {', '.join(sorted(COLUMNS))}: try --only queue")
         places = {name: names.index(name) for name in COLUMNS}
@@ -101,8 +101,8 @@ async def write(source: Path, most: int | None, path: Path) -> int:
 
 async def look_up(path: Path) -> tuple[dict[int, int | None], float]:
     """Return the first departure after the moment in each partition, and the seconds of a lookup."""
-    found = {}
-    took = []
+    found: dict[int, int | None] = {}
+    took: list[float] = []
     for partition in list(range(PARTITIONS)) * 20:
         began = time.perf_counter()
         found[partition] = await diskq.offset_after(path, partition, MOMENT)

@@ -56,13 +56,13 @@ def misspelt(name: str) -> str:
     return name[:-2] + name[-1]
 
 
-# What hands its options on as they are: they are those of an engine that is tried.
-HANDS_ON = {"SpoolHandler": "SpoolOptions"}
+# What hands its options on as they are: when it runs, they are those of an engine that is tried.
+HANDS_ON = {"SpoolHandler": ("SpoolOptions", 'diskq.logging.SpoolHandler("d", print, {})')}
 
 
 def test_all_that_take_options_are_tried_here() -> None:
-    assert {opener.name: opener.options for opener in openers()} == HANDS_ON | {
-        name: kind for name, (kind, _) in CALLS.items()
+    assert {opener.name: opener.options for opener in openers()} == {
+        name: kind for name, (kind, _) in {**CALLS, **HANDS_ON}.items()
     }
 
 
@@ -221,10 +221,11 @@ def test_help_and_editors_show_each_option_with_its_default_and_its_sentence(nam
 
 
 def program() -> str:
-    """Each opener with all its options, with one of them misspelt, and with one that is of another type."""
+    """Each opener with all its options, with each of them misspelt, and with one that is of another type."""
     lines = [
         "import diskq",
         "import diskq.hub",
+        "import diskq.logging",
         "",
         "async def deliver(batch: diskq.Batch) -> None: ...",
         "",
@@ -234,13 +235,13 @@ def program() -> str:
         ") -> None:",
         *(f"    {name} = diskq.options.{name}()" for name in option_classes()),
     ]
-    for kind, text in CALLS.values():
-        given = [f"{option}={kind}.{option}" for option in option_names(kind)]
-        first = option_names(kind)[0]
+    for kind, text in {**CALLS, **HANDS_ON}.values():
+        names = option_names(kind)
+        given = [f"{option}={kind}.{option}" for option in names]
         lines += [
             f"    {text.format(', '.join(given))}",
-            f"    {text.format(f'{misspelt(first)}={kind}.{first}')}  # refused",
-            f"    {text.format(f'{first}=deliver')}  # refused",
+            *(f"    {text.format(f'{misspelt(option)}={kind}.{option}')}  # refused" for option in names),
+            f"    {text.format(f'{names[0]}=deliver')}  # refused",
         ]
     return "\n".join([*lines, ""])
 

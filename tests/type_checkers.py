@@ -21,19 +21,33 @@ class Complaint(NamedTuple):
     text: str
 
 
-def mypy(directory: Path, *settings: str) -> list[Complaint]:
-    """The errors in the programs of a directory; the cache is beside them."""
-    command = [sys.executable, "-m", "mypy", "--config-file", "", "--cache-dir", str(directory / "cache")]
+def mypy(
+    directory: Path, *settings: str, programs: Iterable[Path] = (), untyped: Iterable[str] = ()
+) -> list[Complaint]:
+    """The errors in the programs of a directory, and in others; `untyped` packages may be imported.
+
+    The settings and the cache are written into the directory.
+    """
+    others = sorted(programs)
+    ignored = "".join(f"[mypy-{package}.*]\nignore_missing_imports = True\n" for package in untyped)
+    (directory / "mypy.ini").write_text(f"[mypy]\n{ignored}", encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--config-file", str(directory / "mypy.ini")]
     command += [
+        "--cache-dir",
+        str(directory / "cache"),
         "--no-error-summary",
         "--output",
         "json",
         "--follow-imports=silent",  # diskq itself is judged with its own settings
         *settings,
-        *map(str, sorted(directory.glob("*.py"))),
+        *map(str, [*sorted(directory.glob("*.py")), *others]),
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode in (0, 1), done.stderr
+    path = os.pathsep.join(map(str, [ROOT, *sorted({program.parent for program in others})]))
+    environment = {**os.environ, "MYPYPATH": path}
+    done = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
     return [
         Complaint(Path(each["file"]).name, each["line"], each["message"])
@@ -42,15 +56,16 @@ def mypy(directory: Path, *settings: str) -> list[Complaint]:
     ]
 
 
-def pyright(directory: Path, mode: str, programs: Iterable[Path] = ()) -> list[Complaint]:
-    """The errors and warnings in the programs of a directory, and in others, in one of pyright's modes.
+def pyright(directory: Path, mode: str, programs: Iterable[Path] | None = None) -> list[Complaint]:
+    """The errors and warnings in programs, by default those of the directory, in one of pyright's modes.
 
     Its settings are written into the directory.
     """
+    given = sorted(directory.glob("*.py") if programs is None else programs)
     settings = {
         "typeCheckingMode": mode,
-        "extraPaths": [str(ROOT), *sorted({str(program.parent) for program in programs})],
-        "include": [".", *map(str, programs)],
+        "extraPaths": [str(ROOT), *sorted({str(program.parent) for program in given})],
+        "include": [*map(str, given)],
     }
     (directory / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "--project", str(directory)]
