@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import re
@@ -51,6 +50,8 @@ NO_CATALOG = (
 
 def nearest(name: str, known: Mapping[str, str]) -> str:
     """Return, for an error, the probable option. `known` maps lower-case names to names."""
+    import difflib
+
     found = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     return f"did you mean {known[found[0]]}?" if found else f"there are {', '.join(sorted(known.values()))}"
 

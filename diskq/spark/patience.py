@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from diskq.engine.stream.stream import Stream
 from diskq.errors import LockedError
 from diskq.options import StreamOptions
 from diskq.spark.errors import classify
+
+if TYPE_CHECKING:
+    from diskq.engine.stream.stream import Stream
 
 __all__ = ["LOCK_TIMEOUT", "is_repeated", "open_patiently"]
 
@@ -26,6 +28,8 @@ def open_patiently(
     path: str, options: StreamOptions | None = None, *, timeout: float, fs: Any = None
 ) -> Stream:
     """Return the stream, open for writing. Raises LockedError after `timeout` seconds, and as `Stream`."""
+    from diskq.engine.stream.stream import Stream  # takes half of a sink's imports, and a task opens none
+
     deadline = time.monotonic() + timeout
     pause = _FIRST_PAUSE
     while True:

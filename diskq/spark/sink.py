@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -26,7 +26,6 @@ from pyspark.sql.types import StructType
 
 from diskq._native.stream.columns import RowError
 from diskq.engine.stream.settings import settings_at
-from diskq.engine.stream.stream import Stream
 from diskq.engine.stream.transactions.staging import Abandoned, StagedFile, StagedName, StagingWriter
 from diskq.engine.stream.transactions.transaction import Transaction, abandon, forget_sinks, sweep_staging
 from diskq.errors import LockedError
@@ -36,6 +35,9 @@ from diskq.spark.driver import is_dead, job_name
 from diskq.spark.errors import Code, DiskqSparkError, with_codes
 from diskq.spark.patience import open_patiently
 from diskq.spark.sink_options import WriteOptions, sink_name
+
+if TYPE_CHECKING:
+    from diskq.engine.stream.stream import Stream
 
 __all__ = ["DiskqBatchWriter", "DiskqStreamWriter", "StagedCommit"]
 

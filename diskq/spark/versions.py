@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 
 from diskq.distribution import install_command
 
@@ -32,6 +31,8 @@ def imports_explained() -> Iterator[None]:
 
 
 def _installed() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # brings `email`
+
     try:
         return version("pyspark")
     except PackageNotFoundError:

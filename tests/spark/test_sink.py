@@ -362,3 +362,12 @@ def test_a_disk_that_is_full_while_it_is_committed_costs_nothing(path, monkeypat
     job.commit([staged])
     assert len(found(path).messages) == 40
     assert (found(path).staged, found(path).is_pending) == ([], False)
+
+
+def test_a_task_that_stages_imports_no_engine_that_it_does_not_open():
+    """A sink is made in a new process for each write, and for each batch of a query."""
+    program = (
+        "import sys, diskq.spark.source, diskq.spark.sink; "
+        "assert not {'diskq.engine.stream.stream', 'diskq.engine.stream.steps', 'difflib'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
