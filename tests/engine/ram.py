@@ -26,7 +26,7 @@ class RamFS:
         self.directories = {"/", *(above for path in files for above in _above(path))}
         self._handles: dict[int, bytearray] = {}
         self._numbers = itertools.count(1_000_000)
-        self._locked: set[int] = set()
+        self._locked: dict[int, int] = {}  # by file: the handle that has locked it, as with flock(2)
 
     # --- for the test ---------------------------------------------------------------------------
 
@@ -60,7 +60,9 @@ class RamFS:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
 
     def close(self, handle: int) -> None:
-        self._locked.discard(id(self._handles.pop(handle)))
+        file = id(self._handles.pop(handle))
+        if self._locked.get(file) == handle:
+            del self._locked[file]
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         return bytes(self._handles[handle][offset : offset + size])
@@ -146,7 +148,7 @@ class RamFS:
     def try_lock(self, handle: int) -> bool:
         if id(self._handles[handle]) in self._locked:
             return False
-        self._locked.add(id(self._handles[handle]))
+        self._locked[id(self._handles[handle])] = handle
         return True
 
     def is_locked(self, handle: int, owner: Identity) -> bool | None:
