@@ -7,6 +7,10 @@
 # A peer may remove its lock file when it closes (sej does). A lock on a file that has lost its name protects
 # nothing: others lock the new file of that name. So the name is checked after locking.
 #
+# A reader that replays a log holds the lock for some milliseconds (`locked_briefly`). It has another file
+# locked as well, the log: so an open that is refused knows that it is worth waiting. No content of the lock
+# file could say that of a process that may have been killed.
+#
 # Some file systems write in other places (btrfs, ZFS), and need space to write over the file. If there is
 # none, it stays as the previous holder left it, and `is_behind` is True.
 
@@ -26,7 +30,17 @@ from diskq.storage.barrier import let_go, read_small, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Identity
 
-__all__ = ["Holder", "Lock", "checked_wait", "holder_of", "may_be_open", "parse_holder", "read_holder"]
+__all__ = [
+    "Holder",
+    "Lock",
+    "checked_wait",
+    "holder_of",
+    "is_held_briefly",
+    "locked_briefly",
+    "may_be_open",
+    "parse_holder",
+    "read_holder",
+]
 
 _OWN = "this process has it open already: close it first; dropped unclosed, it is open until gc.collect()"
 
@@ -34,6 +48,8 @@ _LARGEST_LOCK = 4096
 # Seconds between two attempts at a lock that is waited for: they double.
 _SOON = 0.002
 _SELDOM = 0.05
+# Seconds for which an open waits for one that holds the lock briefly.
+_BRIEF = 5.0
 _SIZE = 512  # one sector, written by one call, so that no process reads half of it
 _held: WeakValueDictionary[int, Lock] = WeakValueDictionary()
 """The locks of this process by their handles, so that an error can say that one is its own."""
@@ -79,10 +95,13 @@ class Holder:
 class Lock:
     """The right to write, held until `release` or the end of the process."""
 
-    def __init__(self, fs: FileSystem, path: str, guarded: str, *, wait: float = 0.0) -> None:
+    def __init__(
+        self, fs: FileSystem, path: str, guarded: str, *, wait: float = 0.0, brief: str | None = None
+    ) -> None:
         """Take the lock. Raises LockedError, with `guarded` and the holder, if another process has it.
 
-        It is tried for up to `wait` seconds.
+        It is tried for up to `wait` seconds; for 5 seconds at least while the holder has the file `brief`
+        locked, too, as one does that lets go soon.
         """
         self._fs = fs
         self.path = path
@@ -93,18 +112,27 @@ class Lock:
         self._holder = Holder()
         self.is_behind = False
         """True if there was no space to write what the file is to say: `write` it before any message."""
-        self.previous = self._wait_for(wait) if wait else self._take()
+        self.previous = self._wait_for(wait, brief)
         """The previous holder; None if there was none, or a peer has emptied the file since."""
         if self.previous is not None:
             self._holder = self.previous
 
-    def _wait_for(self, seconds: float) -> Holder | None:
-        end, pause = time.monotonic() + seconds, _SOON
+    def _wait_for(self, seconds: float, brief: str | None) -> Holder | None:
+        begin, pause = time.monotonic(), _SOON
+        may_be_over = brief is not None
         while True:
             try:
                 return self._take()
             except LockedError:
-                left = end - time.monotonic()
+                left = begin + seconds - time.monotonic()
+                if brief is not None and left <= 0:
+                    left = begin + _BRIEF - time.monotonic()
+                    if not is_held_briefly(self._fs, brief):
+                        if not may_be_over:
+                            raise
+                        may_be_over = False  # it may have let go between the two looks
+                        continue
+                    may_be_over = True
                 if left <= 0:
                     raise
             time.sleep(min(left, pause))
@@ -211,6 +239,39 @@ class Lock:
         if self.handle >= 0:
             handle, self.handle = self.handle, -1
             self._fs.close(handle)
+
+
+@contextlib.contextmanager
+def locked_briefly(fs: FileSystem, path: str, brief: str) -> Iterator[bool]:
+    """Hold the lock in the block, which must take no longer than some milliseconds.
+
+    False: another one is doing the same, and nothing is held. `brief` is as in `Lock`, a file that exists.
+    Nothing is written. Raises LockedError if a process has the lock, OSError.
+    """
+    handle = fs.open(brief)
+    try:
+        if not fs.try_lock(handle):
+            yield False
+            return
+        lock = Lock(fs, path, path)
+        try:
+            yield True
+        finally:
+            lock.release()
+    finally:
+        fs.close(handle)
+
+
+def is_held_briefly(fs: FileSystem, brief: str) -> bool:
+    """True if a process has `brief` locked, as one does that holds the lock briefly."""
+    try:
+        handle = fs.open(brief)
+        try:
+            return not fs.try_lock(handle)
+        finally:
+            fs.close(handle)
+    except OSError:
+        return False
 
 
 def checked_wait(wait: float) -> float:

@@ -1,10 +1,17 @@
-# The files of a store as they are once its redo log is replayed, for those who only look. Law: nothing is
-# changed; and what the next open puts into a file is shown only until a program has written to that file.
+# A redo log that a crash has left, for those who open a store without its lock. Law: the first one that may
+# write puts into the files what they lack, under the lock, and lets go; nobody else needs to know the log.
 #
-# After a power cut a part of the messages that were synced is in the redo log alone, until a writer opens the
-# store. A reader does not wait for that: it reads the files through this view. A writer may come at any time,
-# and a reader may read on for days. So the view looks at a file again whenever it was written to: if the
-# replay has put these bytes there, or others are in their place, it shows the file as it is from then on.
+# After a power cut a part of the messages that were synced is in the redo log alone. A reader does not wait
+# for a writer: it writes to the files what a replay would put there, and nothing more. The log stays, and the
+# state names it. So the next open finds what it would find after an open that was killed after its replay: it
+# compares the log with the files again, repairs and reports what it finds, syncs, and only then drops the
+# log. That is why the reader syncs nothing, and may be killed at any step.
+#
+# Tools, which change nothing, and a reader that may not write (the disk is mounted read-only, or is full, or
+# the user has no right to) see the files through a view, as they are after the replay. A writer may come at
+# any time, and a reader may read on for days. So the view looks at a file again whenever it was written to:
+# if the replay has put these bytes there, or others are in their place, it shows the file as it is from then
+# on.
 
 from __future__ import annotations
 
@@ -12,10 +19,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from diskq.storage.barrier import let_go
+from diskq.errors import LockedError
+from diskq.storage.barrier import let_go, opened, write_all
 from diskq.storage.file_watch import FileWatch
 from diskq.storage.fs import FileSystem, Identity, Stamp, base_name, directory_of
-from diskq.storage.lock import Holder, may_be_open, read_holder
+from diskq.storage.lock import Holder, is_held_briefly, locked_briefly, may_be_open, read_holder
 from diskq.storage.log.replay import Redone, RedoSource, is_part_of, replay_redo
 from diskq.storage.numbered_files import names_in
 from diskq.storage.overlay import OverlayFS
@@ -28,6 +36,7 @@ __all__ = [
     "RedoView",
     "Restored",
     "as_replayed",
+    "as_shown",
     "difference",
     "look_at_redo",
 ]
@@ -72,6 +81,11 @@ class RedoLook:
         displaced = sum(len(its.part.content) for its in self.redone.displaced)
         return displaced + sum(its.missing for its in self.restored if its.beside)
 
+    @property
+    def in_order(self) -> list[Restored]:
+        """What is put into the files: data, then what is beside it."""
+        return sorted(self.restored, key=lambda its: not its.beside)
+
 
 SourceOf = Callable[[Holder | None], RedoSource]
 """Called with the holder that the lock file names."""
@@ -87,16 +101,35 @@ def as_replayed(
     source: SourceOf,
     complete: Complete | None = None,
 ) -> FileSystem:
-    """Return the files of a store as the next open will find them once it has replayed the redo log.
+    """Return the files of a store with what is in its redo log alone, for a reader.
 
-    `fs` itself, if the log holds nothing that the files may lack, or a process has the store open. `source`
-    is called only after a power cut. Raises UnsupportedFormatError for a log of another format version;
-    OSError.
+    Usually `fs` itself: what the files lacked is put into them now, if no process has the store open. Where
+    that cannot be done they are shown as they are after it. `source` is called only after a crash. Raises
+    UnsupportedFormatError for a log of another format version; OSError.
     """
     if not fs.size_of(files.redo):
         return fs
     look = look_at_redo(fs, files, source, complete)
-    return look.fs if look is not None and look.restored else fs
+    if look is None or not look.restored:
+        return fs
+    try:
+        with locked_briefly(fs, files.lock, files.redo) as is_locked:
+            if not is_locked:
+                return look.fs
+            now = _replayed(fs, files, source, complete)
+            if now is None:
+                return fs
+            # Other bytes are kept aside before they are written over, and reported: by an open.
+            if now.redone.displaced or not all(_is_free(fs, its) for its in now.restored):
+                return now.fs
+            for its in now.in_order:
+                with opened(fs, its.path, write=True, create=not its.beside) as handle:
+                    write_all(fs, handle, its.content, its.start)
+    except LockedError:
+        return fs  # a writer has come: its open replays the log
+    except OSError:
+        return look.fs
+    return fs
 
 
 def look_at_redo(
@@ -107,19 +140,37 @@ def look_at_redo(
 ) -> RedoLook | None:
     """Return what the next open will do with the redo log; None if it does nothing, or the store is open.
 
-    Raises as `as_replayed`.
+    Nothing is changed. Raises as `as_replayed`.
     """
+    if not _is_needed(fs, files):
+        return None
+    if may_be_open(fs, files.lock) and not is_held_briefly(fs, files.redo):
+        return None
+    return _replayed(fs, files, source, complete)
+
+
+def as_shown(fs: FileSystem, look: RedoLook | None) -> FileSystem:
+    """Return the files after the replay, for a tool: nothing is changed."""
+    return fs if look is None else look.fs
+
+
+def _is_needed(fs: FileSystem, files: LoggedFiles) -> bool:
+    named = redo_named_by(read_state(fs, files))
+    return bool(named) and (named > 0 or bool(fs.size_of(files.redo))) and not _shows(fs, files.redo)
+
+
+def _replayed(
+    fs: FileSystem, files: LoggedFiles, source: SourceOf, complete: Complete | None
+) -> RedoLook | None:
+    """Replay the log in memory; None if it is not needed."""
+    if not _is_needed(fs, files):
+        return None
     left = read_state(fs, files)
-    named = redo_named_by(left)
-    if not named or (named < 0 and not fs.size_of(files.redo)) or _shows(fs, files.redo):
-        return None
-    if may_be_open(fs, files.lock):
-        return None
     its = source(read_holder(fs, files.lock))
     was_displaced = left is not None and left.is_displaced
     with OverlayFS(fs) as overlay:
-        redone = replay_redo(overlay, files.redo, its, named=named, was_displaced=was_displaced)
-        restored = tuple(_restored(fs, redone))
+        redone = replay_redo(overlay, files.redo, its, named=redo_named_by(left), was_displaced=was_displaced)
+        restored = tuple(_restored(fs, overlay, redone))
         if complete is not None and redone.in_place:
             restored = complete(overlay, redone, restored)
     return RedoLook(RedoView(fs, files.redo, restored), redone, restored)
@@ -134,17 +185,19 @@ def _shows(fs: FileSystem, log: str) -> bool:
     return False
 
 
-def _restored(fs: FileSystem, redone: Redone) -> Iterator[Restored]:
-    runs: dict[str, _LoggedBytes] = {}
+def _restored(fs: FileSystem, after: FileSystem, redone: Redone) -> Iterator[Restored]:
+    """Yield what the files lack. `after` are the files after the replay."""
+    parts: dict[str, list[tuple[int, int]]] = {}  # by path: where their bytes begin and end
     beside: dict[str, tuple[str, ...]] = {}
     for its in redone.in_place:
         beside[its.data] = (its.checksum_file,)
-        runs.setdefault(its.data, _LoggedBytes(its.position)).add(its.position, its.content)
+        parts.setdefault(its.data, []).append((its.position, its.position + len(its.content)))
         if its.checksums:
-            run = runs.setdefault(its.checksum_file, _LoggedBytes(its.checksums_at))
-            run.add(its.checksums_at, its.checksums)
-    for path, run in sorted(runs.items()):
-        restored = difference(fs, path, run.start, bytes(run.content))
+            end = its.checksums_at + len(its.checksums)
+            parts.setdefault(its.checksum_file, []).append((its.checksums_at, end))
+    for path, places in sorted(parts.items()):
+        start, end = min(start for start, _ in places), max(end for _, end in places)
+        restored = difference(fs, path, start, _content(after, path, end - start, start))
         if restored is not None:
             yield replace(restored, beside=beside.get(path, ()))
 
@@ -160,16 +213,9 @@ def difference(fs: FileSystem, path: str, start: int, content: bytes) -> Restore
     return Restored(path, start, content, len(content) - _common(there, content))
 
 
-class _LoggedBytes:
-    """Bytes of one file, put together from those of several entries."""
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self.content = bytearray()
-
-    def add(self, position: int, content: bytes) -> None:
-        at = position - self.start
-        self.content[at : at + len(content)] = content
+def _is_free(fs: FileSystem, its: Restored) -> bool:
+    """True if the file has nothing in this place but a part of these bytes."""
+    return is_part_of(_content(fs, its.path, len(its.content), its.start), its.content)
 
 
 def _content(fs: FileSystem, path: str, size: int, start: int) -> bytes:

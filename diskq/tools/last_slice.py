@@ -17,6 +17,7 @@ from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import Repair
 from diskq.tools.checkpoint import checkpoint, queues_of
 from diskq.tools.holders import writer_of
+from diskq.tools.redo_logs import RedoLogs
 from diskq.tools.stores import Store
 
 __all__ = ["has_last_slice", "with_last_slice"]
@@ -48,7 +49,7 @@ def with_last_slice(fs: FileSystem, store: Store) -> Iterator[tuple[FileSystem, 
     `checkpoint`.
     """
     if not has_last_slice(store, fs=fs):
-        yield fs, ()
+        yield RedoLogs(fs, store).fs, ()
         return
     with OverlayFS(fs) as overlay:
         with nothing_logged():

@@ -12,6 +12,7 @@ from diskq.engine.log.reader import LogReader
 from diskq.engine.stream.reader import ReadableStream
 from diskq.storage.redo_view import RedoView, Restored
 from diskq.testing import CrashFS
+from tests.contract.test_read_only import ReadOnlyFS
 from tests.tools.power_cuts import PATH, Lost, lost
 
 
@@ -139,12 +140,12 @@ def test_writing_goes_to_the_files_below(disk):
 # --- readers that were there before the writer ------------------------------------------------------------
 
 
-def readers_of(cut: Lost) -> list[LogReader[Any, Any, Any]]:
+def readers_of(cut: Lost, fs: Any) -> list[LogReader[Any, Any, Any]]:
     readers: list[LogReader[Any, Any, Any]]
     if cut.kind.name == "journal":
-        readers = [JournalReader(PATH, fs=cut.disk)]
+        readers = [JournalReader(PATH, fs=fs)]
     else:
-        stream = ReadableStream(PATH, fs=cut.disk)
+        stream = ReadableStream(PATH, fs=fs)
         readers = [stream.open(partition) for partition in stream.partitions()]
     for reader in readers:
         reader.seek_oldest()
@@ -155,12 +156,13 @@ def more(readers: list[LogReader[Any, Any, Any]], most: int = 1000) -> list[byte
     return [message.value for reader in readers for message in reader.read_many(most)]
 
 
+@pytest.mark.parametrize("may_write", [True, False])
 @pytest.mark.parametrize("at_first", [0, 4, 1000])
 @pytest.mark.parametrize("seed", [None, *range(8)])
 @pytest.mark.parametrize("kind", ["journal", "stream"])
-def test_a_reader_goes_on_when_a_writer_has_opened_the_store(kind, seed, at_first):
+def test_a_reader_goes_on_when_a_writer_has_opened_the_store(kind, seed, at_first, may_write):
     cut = lost(kind, seed=seed)
-    readers = readers_of(cut)
+    readers = readers_of(cut, cut.disk if may_write else ReadOnlyFS(cut.disk))
     found = more(readers, at_first)
     with cut.opened() as store:
         found += more(readers)

@@ -1,5 +1,6 @@
 # Reading a journal, forward and backward. Law: as log/reader.py. A reader makes no file: any number of
-# readers may be active, in any process, with a writer at the same time.
+# readers may be active, in any process, with a writer at the same time. Only the first open after a crash
+# puts into the files what the redo log alone has (storage/redo_view.py).
 #
 # Segments are removed by hand, and may come and go at any time. A reader keeps the files that it has open;
 # if the next segment is gone, it reports that.

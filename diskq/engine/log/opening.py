@@ -155,7 +155,7 @@ class LogOpening:
         """Open it. What was taken is released by the writer, also if this raises."""
         fs, kind, files, writer = self._fs, self._kind, self._files, self._kind.log
         kind.prepare()
-        self.lock = writer.hold(Lock(fs, files.lock, self._guarded, wait=writer.patience))
+        self.lock = writer.hold(Lock(fs, files.lock, self._guarded, wait=writer.patience, brief=files.redo))
         writer.on_release(kind.abandon)
         if fs.size_of(private_path(self._root, files.swap)) is not None:
             finish_swap(fs, self._root, files.swap)

@@ -1,5 +1,6 @@
 # A queue as it is now, read by columns. Law: look, and take nothing: no lock is taken, no file is changed,
-# no message leaves the queue, and the process that has it open does not notice.
+# no message leaves the queue, and the process that has it open does not notice. Only the first look after a
+# crash puts into the files what the redo log alone has (storage/redo_view.py).
 #
 # A snapshot shows what the next open would deliver: from the read position that was recorded last to the
 # end of the last whole message. Messages are numbered from 0 in that order; lost messages keep their

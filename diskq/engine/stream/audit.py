@@ -30,12 +30,13 @@ from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, Tripl
 from diskq._native.stream.index_entries import compare_rows, rows_of
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
-from diskq.engine.stream.replayed import stream_as_replayed
+from diskq.engine.stream.replayed import look_at_stream
 from diskq.engine.stream.settings import read_settings
 from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.storage.numbers import UNBOUNDED
+from diskq.storage.redo_view import as_shown
 from diskq.storage.repairs import RepairKind
 
 __all__ = ["AuditTask", "SegmentAudit", "Trouble", "audit_segment", "audit_tasks", "examine_segment"]
@@ -104,7 +105,7 @@ def audit_tasks(path: str, fs: FileSystem | None = None) -> list[AuditTask]:
     A partition that its settings name, but that is missing or has no segment, gets a task with base 0, whose
     audit reports what is missing. Raises NotFoundError, UnsupportedFormatError, OSError.
     """
-    fs = stream_as_replayed(fs or OsFileSystem(), path)
+    fs = _shown(fs or OsFileSystem(), path)
     files = StreamFiles(fs, path)
     there = set(files.partitions())
     if (settings := read_settings(fs, files)) is not None:
@@ -137,7 +138,7 @@ def examine_segment(
     With `judges_tail`, bytes after the published end of the segment that is written to are reported as well:
     for a caller that knows that no process is writing it.
     """
-    fs = stream_as_replayed(fs or OsFileSystem(), path)
+    fs = _shown(fs or OsFileSystem(), path)
     stream = StreamFiles(fs, path)
     settings = read_settings(fs, stream)
     framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
@@ -148,6 +149,10 @@ def examine_segment(
         except FileNotFoundError:
             return _absent(files, task)
         return audit.run(), audit.troubles
+
+
+def _shown(fs: FileSystem, path: str) -> FileSystem:
+    return as_shown(fs, look_at_stream(fs, StreamFiles(fs, path)))
 
 
 def _absent(files: PartitionFiles, task: AuditTask) -> tuple[SegmentAudit, list[Trouble]] | None:

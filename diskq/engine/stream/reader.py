@@ -1,5 +1,6 @@
 # Reading a stream: its partitions, each with a reader of its own, and where they may begin. Law: reading
 # changes no file, so any number of readers may be active, in any process, with a producer at the same time.
+# Only the first open after a crash puts into the files what the redo log alone has (storage/redo_view.py).
 #
 # Synchronous, for one thread.
 

@@ -37,7 +37,7 @@ def repair_journal(fs: FileSystem, path: str, *, is_dry: bool) -> list[Repair]:
         next_offset = journal.next_offset
     files = JournalFiles(fs, path)
     check_log_empty(fs, files)
-    lock = Lock(fs, files.lock, f"journal {path}")
+    lock = Lock(fs, files.lock, f"journal {path}", brief=files.redo)
     try:
         swap = Swap(fs, path, files.swap)
         repairs += _JournalRebuild(fs, files, swap, next_offset).run()

@@ -37,7 +37,7 @@ def repair_queue(fs: FileSystem, directory: str, name: str, *, is_dry: bool) -> 
         repairs = list(queue.repairs)
     files = QueueFiles(fs, directory, name)
     check_log_empty(fs, files)
-    lock = Lock(fs, files.lock, files.what)
+    lock = Lock(fs, files.lock, files.what, brief=files.redo)
     try:
         swap = Swap(fs, directory, files.swap)
         repairs += _QueueRebuild(fs, files, swap).run()

@@ -51,7 +51,7 @@ def repair_stream(fs: FileSystem, path: str, *, is_dry: bool, take_over: bool) -
     with Stream(path, fs=fs, take_over=take_over) as stream:
         repairs += stream.repairs
     check_log_empty(fs, files)
-    lock = Lock(fs, files.lock, f"stream {path}")
+    lock = Lock(fs, files.lock, f"stream {path}", brief=files.redo)
     try:
         owner = OwnerFile(fs, files)
         try:
@@ -79,7 +79,7 @@ def _repair_settings(fs: FileSystem, files: StreamFiles, take_over: bool) -> lis
         if _is_json(content):
             raise  # valid JSON: perhaps of a newer program
     make_directories(fs, files.private)
-    lock = Lock(fs, files.lock, f"stream {files.path}")
+    lock = Lock(fs, files.lock, f"stream {files.path}", brief=files.redo)
     try:
         OwnerFile(fs, files, take_over=take_over)
         is_varuint = _reach(fs, files, varuint=True) > _reach(fs, files, varuint=False)

@@ -19,7 +19,7 @@ from diskq.engine.log.committed_offset import OFFSET_SIZE
 from diskq.engine.log.recovery_points import checksummed_end, checksums_reach, missing_start, read_points
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.redo_view import RedoLook
+from diskq.storage.redo_view import RedoLook, as_shown
 from diskq.storage.repairs import RepairKind
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.look import Look, look_at
@@ -172,7 +172,8 @@ class _JournalVerification:
             self._report.note(RepairKind.LOST, path, position, what, offset=gap.start)
 
     def _read_offsets(self, next_offset: int | None) -> None:
-        for reader in read_journal_offsets(self._found.path, fs=self._below, next_offset=next_offset):
+        fs = as_shown(self._below, self._redo)
+        for reader in read_journal_offsets(self._found.path, fs=fs, next_offset=next_offset):
             if (repair := reader.repair) is not None:
                 size = self._below.size_of(repair.path)
                 is_torn = size is not None and 0 < size < OFFSET_SIZE

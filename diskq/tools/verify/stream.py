@@ -31,7 +31,7 @@ from diskq.storage.barrier import opened
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import may_be_open
 from diskq.storage.log.replay import is_part_of
-from diskq.storage.redo_view import RedoLook
+from diskq.storage.redo_view import RedoLook, as_shown
 from diskq.storage.repairs import RepairKind
 from diskq.tools.findings import StateKind
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
@@ -104,8 +104,8 @@ class _StreamVerification:
         self._below = fs
         self._found = files
         self._look = look
-        self._fs = look.fs
-        self._files = StreamFiles(look.fs, files.path)
+        self._fs = look.fs if look.engine is not None else as_shown(fs, redo)
+        self._files = StreamFiles(self._fs, files.path)
         self._varuint = settings.encoding == "varuint"
         self._report = report
 

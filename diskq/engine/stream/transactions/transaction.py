@@ -236,7 +236,7 @@ def sweep_staging(
     files = StreamFiles(fs, as_path(path))
     if not staged_names(fs, files) and not abandoned_names(fs, files):
         return []
-    lock = Lock(fs, files.lock, f"stream {files.path}")
+    lock = Lock(fs, files.lock, f"stream {files.path}", brief=files.redo)
     try:
         gone = _sweep(fs, files, is_orphan)
         # After the files: a file may be new.
@@ -272,7 +272,7 @@ def forget_sinks(path: AnyPath, is_over: Callable[[str], bool], *, fs: FileSyste
     over = [sink for sink in files.sinks() if check_result("is_over", is_over, is_over(sink))]
     if not over:
         return []
-    lock = Lock(fs, files.lock, f"stream {files.path}")
+    lock = Lock(fs, files.lock, f"stream {files.path}", brief=files.redo)
     try:
         intent = read_intent(fs, files)
         forgotten = [sink for sink in over if intent is None or intent.sink != sink]
