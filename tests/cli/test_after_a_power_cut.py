@@ -1,8 +1,10 @@
-# Commands that only look print the same before a store is opened after a power cut, and after it.
+# Commands that read print the same before a writer has opened a store after a power cut, and after it. They
+# put into the files what the redo log alone has, as all readers do.
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -27,14 +29,22 @@ LOOKS = {
 }
 
 
+MESSAGES = (".data", ".index", ".timeindex", ".jnl", ".sums")
+
+
+def files_but_for_messages(path: Path) -> dict[str, str]:
+    """The log, the state, the lock and all else, each with its digest."""
+    return {name: its for name, its in digest(path).items() if not name.endswith(MESSAGES)}
+
+
 @pytest.mark.parametrize("kind, words", [(kind, words) for kind, looks in LOOKS.items() for words in looks])
 def test_a_command_sees_what_is_in_the_log_alone(run, tmp_path, kind, words):
     path = tmp_path / "store"
     on_disk(lost(kind), path)
-    before = digest(path)
+    before = files_but_for_messages(path)
     line = [str(path) if word == "PATH" else word for word in words]
     early = run(*line)
-    assert digest(path) == before
+    assert files_but_for_messages(path) == before
     assert run("checkpoint", path).code == 0
     late = run(*line)
     assert (early.code, early.out, early.notes) == (late.code, late.out, late.notes)
