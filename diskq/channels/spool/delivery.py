@@ -72,6 +72,8 @@ class Delivery:
         self._name = f"spool {cursor.path!r}"
         self.pacing = Pacing(options)
         self.trial = Trial(cursor, options, self.pacing, trio.TooSlowError)
+        self.is_trying = False
+        """True from the call of `deliver` until its batch has left the queue, or the try has failed."""
         self._task: Task | None = None
         self._mistake: RuntimeError | None = None  # raised in `deliver` by `refuse_inside`
 
@@ -108,6 +110,7 @@ class Delivery:
                 is_done = True
             finally:
                 self._release(is_done)
+                self.is_trying = False
             if options.commit == "synced":
                 # The queue reports a full disk; deliveries go on.
                 with contextlib.suppress(FullError):
@@ -155,6 +158,7 @@ class Delivery:
                 await self._try()
                 return
             except Again as again:
+                self.is_trying = False
                 failures += 1
                 after = backoff(failures, self._options) if again.after is None else again.after
             self.pacing.next_try_at = self._loop.event_loop.clock() + after
@@ -172,6 +176,7 @@ class Delivery:
                 await self._bury(self.trial.gives_up())
                 return
             batch = cursor.begin_try()
+            self.is_trying = True
             try:
                 with self._loop.event_loop.move_on_after(self._options.deliver_timeout or math.inf) as limit:
                     await self._call(batch)

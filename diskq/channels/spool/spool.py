@@ -333,13 +333,18 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
     async def _adopt(self, spool: SpoolChannel) -> None:
         """Deliver what dead processes have left in their slots, while there are no messages of its own."""
         event_loop, run = self._event_loop, self._event_loop.run_in_thread
+        options = dataclasses.replace(self._options, drain_timeout=0.0)
         while True:
             for path in await run(slots_in, self._fs, self._root):
                 if path == self._path or spool.depth or not await run(is_left_behind, self._fs, path):
                     continue
                 with suppress(LockedError):  # a process has it
-                    async with open_spool(path, self._deliver, options=self._options, fs=self._fs) as other:
+                    async with open_spool(path, self._deliver, options=options, fs=self._fs) as other:
                         while other.depth and not spool.depth:
+                            await event_loop.sleep_for(_LOOK)
+                        # Leaving the block cancels a try, and the destination would have its batch twice.
+                        other.pause()
+                        while other._delivery.is_trying:
                             await event_loop.sleep_for(_LOOK)
             await event_loop.sleep_for(ADOPTING)
 

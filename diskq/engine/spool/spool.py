@@ -383,11 +383,12 @@ class Spool(Closing):
 
     def _adopt(self) -> None:
         """Deliver what dead processes have left in their slots, while there are no messages of its own."""
+        options = dataclasses.replace(self.options, drain_timeout=0.0)  # messages of its own wait meanwhile
         for path in slots_in(self._fs, self.root):
             if path == self.path or not is_left_behind(self._fs, path):
                 continue
             try:
-                with Spool(path, self._deliver, options=self.options, fs=self._fs) as other:
+                with Spool(path, self._deliver, options=options, fs=self._fs) as other:
                     while not (self._is_closing or self._queue.depth or other.drained(_LOOK)):
                         pass
             except LockedError:

@@ -9,18 +9,22 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 import trio
 
 import diskq
+from diskq.channels.spool import spool as channel_module
 from diskq.engine.spool import spool as spool_module
 from diskq.tools.stores import stores_at
-from diskq.tools.view.spool import slots_of
+from diskq.tools.view.spool import look_at_spool, slots_of
+from tests.loops import each_loop
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # there are threads
 
@@ -89,6 +93,62 @@ async def test_an_idle_channel_delivers_what_a_spool_has_left(tmp_path: Path) ->
     async with diskq.open_spool(tmp_path / "s", deliver, slots=True):
         await trio.to_thread.run_sync(until, lambda: len(got) == 3)
     assert sorted(got) == [b"0", b"1", b"2"]
+
+
+@each_loop
+async def test_a_try_for_another_slot_is_completed_though_messages_of_its_own_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "_LOOK", 0.001)
+    monkeypatch.setattr(channel_module, "ADOPTING", 0.001)
+    tried: list[bytes] = []
+    is_tried, go_on = anyio.Event(), anyio.Event()
+
+    async def deliver(batch: diskq.Batch) -> None:
+        tried.extend(batch)
+        is_tried.set()
+        await go_on.wait()
+
+    def is_empty() -> bool:
+        return not any(look_at_spool(slot).status.depth for slot in slots_of(f"{tmp_path}/s"))
+
+    with (
+        diskq.Spool(tmp_path / "s", down, slots=True),
+        diskq.Spool(tmp_path / "s", down, slots=True) as other,
+    ):
+        other.put(b"left")
+    with anyio.fail_after(LONG):
+        async with diskq.open_spool(tmp_path / "s", deliver, slots=True) as spool:
+            await is_tried.wait()
+            await spool.send(b"own")
+            await anyio.sleep(0.1)  # it looks a hundred times whether there are messages of its own
+            go_on.set()
+            await anyio.to_thread.run_sync(until, is_empty)
+    assert sorted(tried) == [b"left", b"own"]
+
+
+def test_messages_of_its_own_do_not_wait_until_another_slot_is_drained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "_LOOK", 0.01)
+    got: list[bytes] = []
+    is_tried = threading.Event()
+
+    def deliver(batch: diskq.Batch) -> None:
+        if b"left" in batch:
+            is_tried.set()
+            raise ConnectionError
+        got.extend(batch)
+
+    with (
+        diskq.Spool(tmp_path / "s", down, slots=True),
+        diskq.Spool(tmp_path / "s", down, slots=True) as other,
+    ):
+        other.put(b"left")
+    with diskq.Spool(tmp_path / "s", deliver, slots=True, drain_timeout=1000.0) as spool:
+        assert is_tried.wait(LONG)
+        spool.put(b"own")
+        until(lambda: got == [b"own"])
 
 
 def _put_in_a_child(spool: diskq.Spool) -> None:
