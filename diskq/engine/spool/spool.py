@@ -17,7 +17,7 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from types import TracebackType
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 from diskq.engine.log.sync import DurationCounter
 from diskq.engine.log.thread_line import deadline, now
@@ -35,6 +35,7 @@ from diskq.options import Durability, SpoolOptions, chosen_options
 from diskq.storage.backoff import backoff
 from diskq.storage.callbacks import check_plain, check_result
 from diskq.storage.closing import Closing
+from diskq.storage.forks import notify_on_fork
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 from diskq.storage.lock import checked_wait
 from diskq.storage.log_events import Log, held_back
@@ -129,7 +130,7 @@ class Spool(Closing):
         self._create = create
         self._wait_for_lock = checked_wait(wait)
         self._has_slots = slots
-        self._reopening = threading.Lock()
+        self._reopening = _Reopening()
         self._begin(fs or OsFileSystem())
 
     def _begin(self, fs: FileSystem) -> None:
@@ -137,15 +138,18 @@ class Spool(Closing):
         self._fs = fs
         if self._has_slots:
             make_or_find(fs, self.root, create=self._create, slots=True)
-            letters = open_slot(self.root, self._open_files)
+            opened = open_slot(self.root, self._open_files)
         else:
-            letters = self._open_files(self.root)
+            opened = self._open_files(self.root)
+        self._files, self._cursor = opened.files, opened.cursor
+        self.path: str = opened.path
+        """The directory of its files: with slots, that of the slot."""
         self._pace = Pace(self.options)
         self._trial = Trial(self._cursor, self.options, self._pace, TimeoutError)
         self._figures = SpoolFigures(
-            self._queue.steps, self._cursor, letters, self._trial, self._pace, self._fs
+            opened.queue.steps, self._cursor, opened.letters, self._trial, self._pace, self._fs
         )
-        self.dead_letters: ThreadedDeadLetters = ThreadedDeadLetters(letters, self._queue)
+        self.dead_letters: ThreadedDeadLetters = ThreadedDeadLetters(opened.letters, opened.queue)
         """The messages that could not be delivered, to be listed, replayed or removed."""
         self._news = threading.Condition()  # something has changed for a thread that waits
         self._wakes = 0  # calls that end the waits of the delivery
@@ -155,26 +159,24 @@ class Spool(Closing):
         self._status_at = -math.inf  # when the status was written last
         self._written: tuple[SpoolStatus, QueuePosition] | None = None
         self._adopt_at = now()  # when to look for slots of dead processes
+        self._queue = opened.queue  # last: in a child of a fork, it says to other threads that all is there
         self._thread = threading.Thread(target=self._run, name=f"diskq delivers {self.path}", daemon=True)
         self._thread.start()
 
-    def _open_files(self, path: str) -> DeadLetters:
+    def _open_files(self, path: str) -> _OpenFiles:
         wait = 0.0 if self._has_slots else self._wait_for_lock
         make_or_find(self._fs, path, create=self._create or self._has_slots)
         with contextlib.ExitStack() as opened:
-            self._queue = opened.enter_context(
+            queue = opened.enter_context(
                 Queue(path, SPOOL, wait=wait, options=self.options.queue, fs=self._fs)
             )
             letters = opened.enter_context(DeadLetters(path, fs=self._fs))
-            self._cursor = opened.enter_context(DeliveryCursor(self._fs, path, self._queue.steps))
-            self._files = opened.pop_all()
-        self.path = path
-        """The directory of its files: with slots, that of the slot."""
-        return letters
+            cursor = opened.enter_context(DeliveryCursor(self._fs, path, queue.steps))
+            return _OpenFiles(path, queue, letters, cursor, opened.pop_all())
 
     def _reopen(self) -> None:
         """Open a slot of its own, in a child of a fork: what it inherited is its parent's."""
-        with self._reopening:
+        with self._reopening.lock:
             try:
                 with self._queue.guard:
                     return  # another thread has done it
@@ -555,6 +557,27 @@ class Spool(Closing):
             self._queue.log.fail(failure)
         finally:
             self._barriers.count(now() - began)
+
+
+class _OpenFiles(NamedTuple):
+    path: str
+    queue: Queue
+    letters: DeadLetters
+    cursor: DeliveryCursor
+    files: contextlib.ExitStack
+    """It closes them all."""
+
+
+class _Reopening:
+    """The lock of the one thread that opens a slot in a child of a fork."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        notify_on_fork(self)
+
+    def leave_to_parent(self, pid: int) -> None:
+        """In a child of a fork, let go of it: the thread that has it is not there."""
+        self.lock = threading.Lock()
 
 
 class _SpoolCloses(Exception):

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -223,6 +224,61 @@ def test_the_first_call_of_a_child_gives_it_a_slot_whatever_its_parent_waits_for
     with diskq.Spool(tmp_path / "s" / "slot.001", left.extend) as other:
         assert other.drained(LONG)
     assert left == [b"of the child"]
+
+
+def test_a_child_of_a_child_that_is_opening_its_slot_opens_one_of_its_own(tmp_path: Path) -> None:
+    class Slow(diskq.Spool):
+        is_slow = False
+
+        def _begin(self, fs: Any) -> None:
+            if self.is_slow:
+                has_begun.set()
+                assert go_on.wait(LONG)
+            super()._begin(fs)
+
+    has_begun, go_on = threading.Event(), threading.Event()
+
+    def put(body: bytes) -> str:
+        spool.is_slow = False
+        spool.put(body, durability="synced")
+        return spool.path
+
+    def put_and_fork() -> tuple[str, str]:
+        spool.is_slow = True
+        opening = threading.Thread(target=spool.put, args=(b"of the child",))
+        opening.start()
+        assert has_begun.wait(LONG)
+        of_the_grandchild = _call_in_a_child(lambda: put(b"of the grandchild"))
+        go_on.set()
+        opening.join()
+        return of_the_grandchild, spool.path
+
+    with Slow(tmp_path / "s", down, slots=True) as spool:
+        slot = f"{tmp_path}/s/slot.001"
+        assert _call_in_a_child(put_and_fork) == repr((repr(slot), slot))  # it was free again
+    left: list[bytes] = []
+    with diskq.Spool(slot, left.extend) as other:
+        assert other.drained(LONG)
+    assert left == [b"of the grandchild", b"of the child"]
+
+
+def test_a_child_that_could_not_open_its_slot_tries_it_again_at_its_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no cursor")
+
+    def call() -> str:
+        with monkeypatch.context() as patch:
+            patch.setattr(spool_module, "DeliveryCursor", fail)
+            for _ in range(2):
+                with pytest.raises(OSError, match="no cursor"):
+                    spool.put(b"1")
+        spool.put(b"2", durability="synced")
+        return spool.path
+
+    with diskq.Spool(tmp_path / "s", down, slots=True) as spool:
+        assert _call_in_a_child(call) == repr(f"{tmp_path}/s/slot.001")
 
 
 @pytest.mark.parametrize("name", CALLS)
