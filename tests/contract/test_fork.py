@@ -200,6 +200,9 @@ def steps(call: Callable[[Any], Any], its: Any) -> Callable[[], object]:
     return run
 
 
+CLOSED_APART = ("merge", "replay", "watch of a root")
+"""They have no store that is closed with them."""
+
 threads_beside = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
@@ -216,6 +219,7 @@ async def test_each_call_of_a_child_on_what_is_open_in_an_event_loop_raises_and_
         }
         calls |= {f"{name}, awaited": steps(call, its) for name, call in handle.awaited.items()}
         calls |= {"close": partial(handle.plain["close"], its)} if "close" in handle.plain else {}
+        calls |= {"aclose": steps(lambda its: its.aclose(), its)} if hasattr(its, "aclose") else {}
 
         def act() -> tuple[dict[str, str], bool]:
             before = fs.files(), fs.open_files()
@@ -227,6 +231,16 @@ async def test_each_call_of_a_child_on_what_is_open_in_an_event_loop_raises_and_
         if "send" in handle.awaited:
             await its.send(b"x")
     assert ("send" in handle.awaited) == (b"x" in left(fs, handle.kind)[handle.kind])
+
+
+@threads_beside
+@pytest.mark.parametrize("handle", [each for each in handles() if each.name in CLOSED_APART], ids=str)
+@each_loop
+async def test_a_child_does_not_close_again_what_its_parent_has_closed(handle: Handle) -> None:
+    async with handle.open(disk()) as its:
+        its.close()
+        calls = {"close": its.close, "aclose": steps(lambda its: its.aclose(), its)}
+        assert all_forked(in_child(lambda: outcomes(iter(calls.items()))))
 
 
 @threads_beside

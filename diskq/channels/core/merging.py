@@ -158,6 +158,7 @@ class Merged(Leaving, trio.abc.ReceiveChannel[T_co]):
 
     def close(self) -> None:
         """Close this channel, and wake its waiting tasks with ClosedResourceError. Held messages are lost."""
+        self._own_process.check()
         if self._own_thread is not None:
             self._own_thread.check()
         self._is_closed = True

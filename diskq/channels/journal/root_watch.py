@@ -115,8 +115,8 @@ class JournalRootWatch(Leaving, trio.abc.ReceiveChannel[str], Closing):
 
     def close(self) -> None:
         """End the watch, and wake waiting tasks with ClosedResourceError. Idempotent."""
+        self._own_thread.check()
         if not self._is_closed:
-            self._own_thread.check()
             self._is_closed = True
             self._listener.close()
             self._waiting.wake_all(lambda: outcome.Error(trio.ClosedResourceError("this watch was closed")))
