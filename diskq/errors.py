@@ -111,11 +111,17 @@ class NotFoundError(DiskqError, LookupError):
     "priority store", "priority queue", "hub". `path` is where it was looked for.
     """
 
-    def __init__(self, kind: str, path: str, reason: str = "") -> None:
-        super().__init__(f"{path}: {reason or f'there is no {kind} here'}")
+    def __init__(self, kind: str, path: str, reason: str = "", *, way_out: str = "") -> None:
+        super().__init__(f"{path}: {reason or f'there is no {kind} here'}{way_out and '; '}{way_out}")
         self.kind = kind
         self.path = path
         self.reason = reason
+
+    @classmethod
+    def with_create_false(cls, kind: str, path: str, reason: str = "") -> NotFoundError:
+        """Of a store that is opened with `create=False`."""
+        way_out = "open it without create=False to make it, or start first what makes it"
+        return cls(kind, path, reason, way_out=way_out)
 
 
 class OffsetOutOfRangeError(DiskqError, LookupError):

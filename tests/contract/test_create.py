@@ -41,6 +41,9 @@ def test_an_engine_refuses_or_makes_a_missing_store(kind: str, tmp_path: Path) -
     with pytest.raises(NotFoundError) as refused:
         ENGINES[kind](path, create=False)
     assert refused.value.kind == kind
+    assert str(refused.value).endswith(
+        "open it without create=False to make it, or start first what makes it"
+    )
     assert list(tmp_path.iterdir()) == []
     ENGINES[kind](path).close()
     ENGINES[kind](path, create=False).close()
@@ -59,6 +62,18 @@ async def test_an_opener_refuses_or_makes_a_missing_store(kind: str, tmp_path: P
         pass
     async with OPENERS[kind](path, create=False):
         pass
+
+
+@each_loop
+async def test_a_reader_of_a_missing_stream_is_told_how_to_start_first(tmp_path: Path) -> None:
+    way_out = "there is no stream here; start first the program that writes it, or open it with create=True"
+    with pytest.raises(NotFoundError, match=way_out):
+        diskq.StreamReader(tmp_path / "s")
+    with pytest.raises(NotFoundError, match=way_out):
+        async with diskq.open_consumer(tmp_path / "s", group="g"):
+            raise AssertionError("it is not there")
+    assert os.listdir(tmp_path) == []
+    diskq.StreamReader(tmp_path / "s", group="g", create=True).close()
 
 
 def test_a_queue_has_one_path_or_a_directory_and_a_name(

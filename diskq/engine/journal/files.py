@@ -104,6 +104,14 @@ class JournalFiles:
         """Return the bytes of all segments that exist now. Raises NotFoundError, OSError."""
         return sum(self._fs.size_of(self.data(base)) or 0 for base in self._listed())
 
+    def exist(self) -> bool:
+        """True if there is a journal. Raises OSError."""
+        try:
+            self._listed()
+        except NotFoundError:
+            return False
+        return True
+
     def _listed(self) -> list[int]:
         try:
             return _DATA.listed(self._fs, self.directory)

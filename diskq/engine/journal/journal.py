@@ -14,6 +14,7 @@ from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.steps import Item, JournalSteps, Key, Value, When
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.sync import exclusive
+from diskq.errors import NotFoundError
 from diskq.keywords import JournalKeywords
 from diskq.options import Durability, JournalOptions, chosen_options
 from diskq.storage.fs import AnyPath, FileSystem
@@ -94,8 +95,8 @@ class Journal(LogEngine):
         self.files: JournalFiles = self.steps.files
         self.log.patience = checked_wait(wait)
         with self.log.opening():
-            if not create:
-                self.files.bases()  # raises NotFoundError
+            if not create and not self.files.exist():
+                raise NotFoundError.with_create_false("journal", self.path)
             self.steps.open()
 
     # --- appending --------------------------------------------------------------------------------

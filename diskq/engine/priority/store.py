@@ -127,7 +127,7 @@ class PriorityStore(LogEngine):
         self.log.patience = checked_wait(wait)
         with self.log.opening():
             if not create and not self.files.are_there:
-                raise NotFoundError("priority store", self.path)
+                raise NotFoundError.with_create_false("priority store", self.path)
             self.steps.open()
 
     # --- queues -----------------------------------------------------------------------------------

@@ -134,7 +134,9 @@ class QueueSteps(LogSteps):
         """Lock it, repair what a crash has left, and go on after the last message. Raises as `Queue`."""
         files = self._files
         if not creates and not files.exist():
-            raise NotFoundError("queue", files.directory, f"there is no queue {files.name!r}")
+            raise NotFoundError.with_create_false(
+                "queue", files.directory, f"there is no queue {files.name!r}"
+            )
         LogOpening(self._fs, self, files, log, root=files.directory, guarded=files.what).run()
         self._is_open = True
         self._note_refused_wal()

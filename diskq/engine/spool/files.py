@@ -60,7 +60,7 @@ def make_or_find(fs: FileSystem, path: str, *, create: bool, slots: bool = False
     if create:
         make_directories(fs, path)
     elif not (slots_in(fs, path) if slots else QueueFiles(fs, path, SPOOL).exist()):
-        raise NotFoundError("spool", path)
+        raise NotFoundError.with_create_false("spool", path)
 
 
 class SpoolFiles:

@@ -73,9 +73,13 @@ class StreamFiles:
     def partition(self, index: int) -> PartitionFiles:
         return PartitionFiles(self._fs, self, index)
 
+    def exist(self) -> bool:
+        """True if there is a stream. Raises OSError."""
+        return self._fs.size_of(self.parts) is not None
+
     def partitions(self) -> list[int]:
         """Return the existing partitions, ascending. Raises NotFoundError if there is no stream."""
-        if self._fs.size_of(self.parts) is None:
+        if not self.exist():
             raise NotFoundError("stream", self.path, "there is no stream here")
         return _PARTITION.listed(self._fs, self.parts)
 

@@ -74,7 +74,7 @@ class ConsumerGroup:
         Raises GroupNameError, NotFoundError, OSError; DiskFullError if a new group finds no space.
         """
         check_group_name(name)
-        if fs.size_of(files.parts) is None:
+        if not files.exist():
             raise NotFoundError("stream", files.path, "there is no stream here")
         self._fs = fs
         self._files = files

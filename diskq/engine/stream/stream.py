@@ -22,7 +22,7 @@ from diskq.engine.stream.settings import StreamSettings
 from diskq.engine.stream.steps import Item, Key, StreamSteps, Value, When, key_maker
 from diskq.engine.stream.transactions import roll_forward as rollforward
 from diskq.engine.stream.transactions.transaction import Committed, Transaction, forget_finished
-from diskq.errors import DiskFullError, FullError
+from diskq.errors import DiskFullError, FullError, NotFoundError
 from diskq.keywords import StreamKeywords
 from diskq.options import Durability, StreamOptions, chosen_options
 from diskq.storage.arguments import check_is
@@ -124,8 +124,8 @@ class Stream(LogEngine):
         self.files: StreamFiles = self.steps.files
         self.log.patience = checked_wait(wait)
         with self.log.opening():
-            if not create:
-                self.files.partitions()  # raises NotFoundError
+            if not create and not self.files.exist():
+                raise NotFoundError.with_create_false("stream", self.path)
             self.steps.open(take_over)
         self.settings: StreamSettings = self.steps.settings
 

@@ -17,6 +17,7 @@ from diskq.engine.stream.group_members import GroupMembers
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.engine.stream.membership import Membership
 from diskq.engine.stream.reader import PartitionTail, ReadableStream, make_stream
+from diskq.errors import NotFoundError
 from diskq.options import StreamConsumerOptions
 from diskq.storage.arguments import whole_number
 from diskq.storage.fs import AnyPath, FileSystem, as_path
@@ -86,9 +87,14 @@ class Subscription:
         Raises NotFoundError, OffsetOutOfRangeError, GroupNameError, UnsupportedFormatError, OSError:
         everything is closed then.
         """
+        path = as_path(self._path)
         if self._create:
-            make_stream(self.fs, as_path(self._path))
-        self.stream = ReadableStream(self._path, fs=self.fs, time_slice=time_slice, guard=guard)
+            make_stream(self.fs, path)
+        try:
+            self.stream = ReadableStream(path, fs=self.fs, time_slice=time_slice, guard=guard)
+        except NotFoundError as missing:
+            way_out = "start first the program that writes it, or open it with create=True"
+            raise NotFoundError("stream", path, missing.reason, way_out=way_out) from None
         opened: list[OpenPartition] = []
         try:
             if self._group is not None:
