@@ -17,6 +17,7 @@ import diskq.hub
 import diskq.keywords
 import diskq.options
 from scripts.option_keywords import openers, option_classes, options_of, wanted
+from tests.language_server import opened_editor
 from tests.type_checkers import mypy, pyright
 
 ROOT = Path(__file__).parent.parent
@@ -220,21 +221,24 @@ def test_help_and_editors_show_each_option_with_its_default_and_its_sentence(nam
 # --- for type checkers --------------------------------------------------------------------------------
 
 
+NAMES = (
+    "import diskq",
+    "import diskq.hub",
+    "import diskq.logging",
+    "",
+    "async def deliver(batch: diskq.Batch) -> None: ...",
+    "",
+    "async def run(",
+    "    queue: diskq.QueueChannel, engine: diskq.Queue,",
+    "    journal: diskq.JournalWriter, client: diskq.hub.HubClient,",
+    ") -> None:",
+)
+"""The beginning of a program with the names in `CALLS`."""
+
+
 def program() -> str:
     """Each opener with all its options, with each of them misspelt, and with one that is of another type."""
-    lines = [
-        "import diskq",
-        "import diskq.hub",
-        "import diskq.logging",
-        "",
-        "async def deliver(batch: diskq.Batch) -> None: ...",
-        "",
-        "async def run(",
-        "    queue: diskq.QueueChannel, engine: diskq.Queue,",
-        "    journal: diskq.JournalWriter, client: diskq.hub.HubClient,",
-        ") -> None:",
-        *(f"    {name} = diskq.options.{name}()" for name in option_classes()),
-    ]
+    lines = [*NAMES, *(f"    {name} = diskq.options.{name}()" for name in option_classes())]
     for kind, text in {**CALLS, **HANDS_ON}.values():
         names = option_names(kind)
         given = [f"{option}={kind}.{option}" for option in names]
@@ -259,3 +263,26 @@ def test_a_type_checker_refuses_a_misspelt_option_and_takes_each_right_one(
     (tmp_path / "program.py").write_text(text, encoding="utf-8")
     found = mypy(tmp_path, "--strict") if checker == "mypy" else pyright(tmp_path, "strict")
     assert [complaint.line for complaint in found] == refused_lines(text), found
+
+
+# --- for editors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_an_editor_shows_each_opener_and_its_options_and_completes_them(tmp_path: Path) -> None:
+    """By pyright's language server, which most editors for Python have."""
+    calls = {**CALLS, **HANDS_ON}
+    lines = [f"    {text.format('')}" for _, text in calls.values()]
+    with opened_editor(tmp_path) as editor:
+        editor.show("\n".join([*NAMES, *lines, ""]))
+        for number, (name, (kind, _)) in enumerate(calls.items(), len(NAMES)):
+            line = lines[number - len(NAMES)]
+            shown = " ".join(editor.hover(number, line.index("(") - 1).replace("\\", "").split())
+            sentence = documentation(name).partition("\n\n")[0] if name in CALLS else ""
+            assert " ".join(sentence.split()) in shown, name
+            offered = editor.completions(number, line.index(")"))
+            signature = editor.signatures(number, line.index(")"))
+            for option in option_names(kind):
+                assert f"- `{option}=" in shown, (name, option)
+                assert f"{option}=" in offered, (name, option)
+                assert f" {option}: " in signature, (name, option)

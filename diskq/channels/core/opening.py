@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Generic, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
 
 from trio.lowlevel import enable_ki_protection
 
@@ -67,14 +67,16 @@ class Opening(ABC, Generic[H]):
     async def _open(self) -> tuple[_Loop | None, H]:
         """Return the loop and the first handle. The loop is None if there is nothing to run."""
 
-    def __enter__(self) -> NoReturn:
-        raise TypeError(
-            f"{type(self).__name__} is for an event loop: write `async with`, in an async function; without "
-            "one there are diskq.Queue, Stream, StreamReader, Journal, PriorityStore and Spool"
-        )
+    if not TYPE_CHECKING:  # a type checker finds that there is no such block by itself
 
-    def __exit__(self, *error: object) -> None:
-        """Never called."""
+        def __enter__(self) -> NoReturn:
+            raise TypeError(
+                f"{type(self).__name__} is for an event loop: write `async with`, in an async function; "
+                "without one there are diskq.Queue, Stream, StreamReader, Journal, PriorityStore and Spool"
+            )
+
+        def __exit__(self, *error: object) -> None:
+            """Never called."""
 
     @enable_ki_protection
     async def __aenter__(self) -> H:
