@@ -39,6 +39,7 @@ def test_settings_are_for_this_work(spark):
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
     assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "50000"
+    assert spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == str(1024 * 1024)
     assert spark.conf.get("spark.driver.host") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
 
