@@ -439,6 +439,12 @@ def within_an_extent(fs: CrashFS, promises: Promises) -> None:
         session.commit(tasks=2)
 
 
+def over_many_segments(fs: CrashFS, promises: Promises) -> None:
+    """A disk that comes back has lost parts of some of them: those are damaged, and later ones are whole."""
+    session = Session(fs, promises, random.Random(2), count=1, segment_size=150, extent=100)
+    session.commit(tasks=3)
+
+
 STREAM = engine.__name__
 STEPS = streamsteps.__name__
 ROLL = rollforward.__name__
@@ -506,6 +512,8 @@ MUTATIONS: list[tuple[Workload, Mutation]] = [
     (two_sinks, Mutation(TRANSACTIONS, "last.epoch >= intent.epoch", "last.epoch > intent.epoch")),
     # Forgotten for good.
     (forgotten, Mutation(TRANSACTIONS, "Barrier(directories=(files.private,), removals", "Barrier(removals")),
+    # What is damaged is appended again, not passed over.
+    (over_many_segments, Mutation(RECOVERY, "self.differs = self.differs_at(point)", "pass")),
     # Recovery does not skip what comes again.
     (two_sinks, Mutation(RECOVERY, "if self.assigns_again(given):", "if False:")),
     (two_sinks, Mutation(RECOVERY, "offset <= self.refilled.stop", "offset < self.refilled.stop")),

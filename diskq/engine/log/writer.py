@@ -235,6 +235,7 @@ class LogWriter(Synced, Dropped):
             self._sign_lock()  # what it said counts if the state is ever torn
 
     def _sign_lock(self) -> None:
+        """Sign the lock file, durably with the next sync: an empty one says that a peer has had a journal."""
         self.lock.sign(can_wait=True)
         self.pending.files.append(self.lock.handle)
 

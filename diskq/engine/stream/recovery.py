@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, cached_property, partial
 
 from diskq._native.core.append_buffer import BLOCK_SIZE
@@ -35,6 +35,7 @@ from diskq.storage.repairs import Repair, RepairKind, keep_content
 
 __all__ = ["recover_partition", "redo_source"]
 
+_NOT_STAGED = "not as staged: the transaction's messages from here on are appended again"
 # Messages that may have been read without being synced: a committed offset further on may be damaged.
 _MOST_READ = 4_000_000
 _ROWS_AT_ONCE = 64 * 1024
@@ -50,19 +51,22 @@ def recover_partition(
     trust: Trust,
     strict: bool,
     refilled: range = range(0),
+    differs_at: Callable[[RecoveryPoint], tuple[int, int] | None] | None = None,
     staged: Part | None = None,
     has_wal: bool = True,
 ) -> FoundLog:
     """Repair the partition, and leave the syncs to the first barrier.
 
     `point`: all of diskq's bytes before it are known to be durable. `refilled`: a pending transaction assigns
-    these offsets again, to the same messages as before. `staged`: records that a write-ahead log had, and
-    that are in their place; without `has_wal` there was none. Raises CorruptionError if `strict` and anything
-    other than a torn tail was found, and OSError.
+    these offsets again, to the same messages as before. `differs_at`, given with them, returns where the
+    first of these messages is, after a recovery point, that is not as before: the segment, and the byte of
+    its data. `staged`: records that a write-ahead log had, and that are in their place; without `has_wal`
+    there was none. Raises CorruptionError if `strict` and anything other than a torn tail was found, and
+    OSError.
     """
     repairs = OpenRepairs(fs, pending_syncs, strict=strict)
     found = FoundLog(repairs.made)
-    judge = _StreamJudge(fs, files, framing, repairs, found, refilled, staged, has_wal=has_wal)
+    judge = _StreamJudge(fs, files, framing, repairs, found, refilled, differs_at, staged, has_wal=has_wal)
     return LogRecovery(fs, files, judge, repairs, found, trust).run(point)
 
 
@@ -75,6 +79,7 @@ class _StreamJudge:
         repairs: OpenRepairs,
         found: FoundLog,
         refilled: range,
+        differs_at: Callable[[RecoveryPoint], tuple[int, int] | None] | None,
         staged: Part | None,
         *,
         has_wal: bool,
@@ -85,6 +90,9 @@ class _StreamJudge:
         self.repairs = repairs
         self.found = found
         self.refilled = refilled
+        self.differs_at = differs_at
+        self.differs: tuple[int, int] | None = None
+        """Where the pending transaction's messages are not as staged: see `recover_partition`."""
         self.staged = staged
         self.has_wal = has_wal
         self.without_index: set[int] = set()
@@ -102,7 +110,9 @@ class _StreamJudge:
         if first > point.base and first in self.found.bases:
             if trust in (Trust.POWER_CUT, Trust.KILLED):
                 self._judge_removed(point)
-            return RecoveryPoint(first, 0, first)
+            point = RecoveryPoint(first, 0, first)
+        if trust is Trust.KILLED and self.differs_at is not None:
+            self.differs = self.differs_at(point)
         return point
 
     def _judge_removed(self, point: RecoveryPoint) -> None:
@@ -215,6 +225,11 @@ class _StreamJudge:
         )
 
     def cut_unwritten(self, base: int, start: int) -> bool:
+        if self.differs is not None and self.differs[0] == base:
+            # A reader would pass over what is damaged: then the transaction would be in by a part.
+            data, kept = self.files.data(base), self.differs[1]
+            self.repairs.cut(data, kept, RepairKind.UNSYNCED, _NOT_STAGED, aside_base=self.files.kept(data))
+            return True
         if not self.has_wal:
             return False  # after a kill the last records have no checksums
         staged, path = self.staged, self.files.data(base)

@@ -359,14 +359,14 @@ class StreamSteps(DirectorySteps):
             keep_path(self._fs, self.path)  # once: if there are points, it was done
         self.log.pending.removals += self.files.leftovers()
         there = self.files.partitions()
-        refilled = {} if intent is None else {index: s.offsets for index, s in intent.shares.items()}
         # A transaction may be pending for partitions that are no longer written to.
-        count = max(self.settings.partitions, *(index + 1 for index in refilled), 0)
+        refilled = [] if intent is None else [index + 1 for index in intent.shares]
+        count = max(self.settings.partitions, *refilled, 0)
         for index in there:
             if index < count:
                 self.files.partition(index).check_names()
         for index in range(count):
-            self._open_partition(opening, index, points, refilled.get(index, range(0)))
+            self._open_partition(opening, index, points, intent)
         # Partitions that are no longer written to are left whole, and keep their recovery points.
         for index in points.partitions if points.is_readable else there:
             if index < count:
@@ -376,7 +376,7 @@ class StreamSteps(DirectorySteps):
             elif points.is_closed:
                 self._others[index] = self._left_as_it_is(index, points.partitions[index])
             else:
-                found = self._recovered(opening, index, points, range(0))
+                found = self._recovered(opening, index, points, None)
                 bases = found.bases or [found.next_offset]
                 self._others[index] = RecoveryPoint(bases[-1], found.end, found.next_offset, bases[0])
 
@@ -394,9 +394,15 @@ class StreamSteps(DirectorySteps):
         return point._replace(first=bases[0])
 
     def _recovered(
-        self, opening: LogOpening, index: int, points: RecoveryPoints, refilled: range
+        self, opening: LogOpening, index: int, points: RecoveryPoints, intent: Intent | None
     ) -> FoundLog:
         files = self.files.partition(index)
+        refilled, differs_at = range(0), None
+        if intent is not None and index in intent.shares:
+            refilled = intent.shares[index].offsets
+            differs_at = partial(
+                rollforward.differs_at, self._fs, self.files, intent, index, varuint=self._framing.varuint
+            )
         self.log.make_directories(files.private)
         wals = opening.wals
         found = recover_partition(
@@ -408,6 +414,7 @@ class StreamSteps(DirectorySteps):
             trust=trust_of_points(points, index, wals, was_ours=self._was_ours),
             strict=self.options.strict,
             refilled=refilled,
+            differs_at=differs_at,
             staged=wals.restored.get(index),
             has_wal=index < _MOST_WALS and not wals.was_unlogged,
         )
@@ -418,11 +425,11 @@ class StreamSteps(DirectorySteps):
         return count(records, self._framing.varuint).records
 
     def _open_partition(
-        self, opening: LogOpening, index: int, points: RecoveryPoints, refilled: range
+        self, opening: LogOpening, index: int, points: RecoveryPoints, intent: Intent | None
     ) -> None:
         files = self.files.partition(index)
         self.log.make_directories(files.directory)
-        found = self._recovered(opening, index, points, refilled)
+        found = self._recovered(opening, index, points, intent)
         if found.changed_from is not None:
             forget_from(self._fs, files, found.changed_from)
         bases = found.bases or [found.next_offset]

@@ -11,8 +11,11 @@
 #
 # A process that opens the stream and finds an intent continues at 4. Offsets show which records are there
 # already, as no process appends between 3 and 7: a kill leaves all that was written, a power cut a beginning
-# of it, in each partition. Only if a go-diskq producer wrote meanwhile (the owner file was removed by hand)
-# may there be other messages: so existing ones are compared, and the intent is replaced if they differ.
+# of it, in each partition. A disk that came back while the machine ran on may have lost any part of it, so
+# that a record is damaged and a later one whole: recovery cuts each partition where it is not as staged
+# (`differs_at`), and the rest is appended again. Only if a go-diskq producer wrote meanwhile (the owner file
+# was removed by hand) may there be other messages: so existing ones are compared, and the intent is replaced
+# if they differ.
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from diskq._native.core.message import Message
-from diskq._native.stream.codec import scan
+from diskq._native.stream.codec import count, scan
+from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
@@ -36,11 +40,12 @@ from diskq.engine.stream.transactions.transaction import (
     shares_of,
 )
 from diskq.errors import DiskFullError, OffsetOutOfRangeError, SinkError, StagedError
-from diskq.storage.barrier import NO_ROOM, Barrier, Replacement
+from diskq.storage.barrier import NO_ROOM, Barrier, Replacement, opened
 from diskq.storage.fs import FileSystem
 
 __all__ = [
     "TransactionTarget",
+    "differs_at",
     "intent_of",
     "is_committed",
     "note_committed",
@@ -157,6 +162,56 @@ def _append(stream: TransactionTarget, fs: FileSystem, intent: Intent, varuint: 
 # --- records that are in the stream already -------------------------------------------------------
 
 
+def differs_at(
+    fs: FileSystem, files: StreamFiles, intent: Intent, partition: int, point: RecoveryPoint, *, varuint: bool
+) -> tuple[int, int] | None:
+    """Return the segment, and the byte of its data, where the first record begins that is not as staged.
+
+    For a partition that holds nothing else after the transaction's beginning, before its recovery. Records
+    before the recovery point count as they are. None: all bytes that are there are as staged. Raises
+    StagedError, CorruptionError, OSError.
+    """
+    share, its = intent.shares[partition], files.partition(partition)
+    offset, base, position = point.next_offset, point.base, point.end
+    if offset < share.start:
+        with PartitionReader(fs, its, varuint=varuint) as reader:
+            try:
+                reader.seek(share.start)
+            except OffsetOutOfRangeError:
+                return None
+            if reader.base is None or reader.position != share.start:
+                return None
+            offset, base, position = share.start, reader.base, reader.ahead.position
+    for data in _staged(fs, files, intent, partition, share.skip + offset - share.start, varuint):
+        while data:
+            size = fs.size_of(its.data(base))
+            if size is None:
+                return None
+            with opened(fs, its.data(base)) as handle:
+                there = fs.pread(handle, len(data), position)
+            same = len(data) if there == data else _same_records(there, data, varuint)
+            offset, position = offset + count(data[:same], varuint).records, position + same
+            if not bytes(data[same:]).startswith(there[same:]):
+                return base, position
+            data = data[same:]
+            if data and (position < size or base == offset):
+                return None  # it ends in this record, or before it
+            if data:
+                base, position = offset, 0
+    return None
+
+
+def _same_records(there: bytes, data: memoryview, varuint: bool) -> int:
+    """Return the bytes at the start of both that are the same whole records."""
+    end = 0
+    while end < len(data):
+        size = count(data[end:], varuint, 1).valid_end
+        if there[end : end + size] != data[end : end + size]:
+            break
+        end += size
+    return end
+
+
 def _as_found(stream: TransactionTarget, fs: FileSystem, intent: Intent, varuint: bool) -> Intent:
     """Return the intent with offsets that match the stream, replaced durably if they did not."""
     shares = dict(intent.shares)
@@ -186,7 +241,9 @@ def _there(stream: TransactionTarget, fs: FileSystem, intent: Intent, partition:
             return 0  # even older messages are gone
         if at == stream.next_offset(partition):
             return at - share.start
-        expected = _staged(stream, fs, intent, partition, share.skip + at - share.start, varuint)
+        skip = share.skip + at - share.start
+        staged = _staged(fs, stream.files, intent, partition, skip, varuint)
+        expected = (message for data in staged for message in scan(data, varuint=varuint).messages)
         seen = 0
         while at < share.offsets.stop:
             message = reader.read()
@@ -205,17 +262,16 @@ def _there(stream: TransactionTarget, fs: FileSystem, intent: Intent, partition:
 
 
 def _staged(
-    stream: TransactionTarget, fs: FileSystem, intent: Intent, partition: int, skip: int, varuint: bool
-) -> Iterator[Message]:
-    """Yield the records staged for a partition, without the first `skip`."""
+    fs: FileSystem, files: StreamFiles, intent: Intent, partition: int, skip: int, varuint: bool
+) -> Iterator[memoryview]:
+    """Yield the encoded records staged for a partition, without the first `skip`, many at a time."""
     for file in intent.staged:
-        with StagedReader(fs, stream.files, file.name, varuint=varuint) as reader:
+        with StagedReader(fs, files, file.name, varuint=varuint) as reader:
             for extent in file.extents:
                 if extent.partition != partition:
                     continue
                 if skip < extent.records:
-                    for data in reader.records(extent, skip):
-                        yield from scan(data, varuint=varuint).messages
+                    yield from reader.records(extent, skip)
                 skip = max(0, skip - extent.records)
 
 

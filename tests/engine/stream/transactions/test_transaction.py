@@ -308,6 +308,24 @@ def test_a_part_of_it_is_there_meanwhile_and_none_that_will_not_stay():
     assert all(after[p][: len(before[p])] == before[p] for p in before)
 
 
+@pytest.mark.parametrize("segment_size, size", [(1000, 1), (1000, 20), (100_000, 1), (100_000, 20)])
+def test_damaged_bytes_of_it_that_no_sync_covered_are_appended_again(segment_size, size):
+    of = triples(60, start=5, length=40)
+    before, _ = killed(of, when="*/000001/*.data", segment_size=segment_size)
+    path = f"{ROOT}/parts/000000/{0:020}.data"
+    content = before.read(path)
+    start = len(encode(parted(triples(5), 2)[0]).data)
+    damaged = []
+    for at in range(start, len(content), 29):
+        fs = before.kill()
+        wrong = bytes(byte ^ 0xFF for byte in content[at : at + size])
+        fs.write_durably(path, content[:at] + wrong + content[at + size :])
+        with opened(fs) as stream:
+            assert sum(repair.records or 0 for repair in stream.repairs) == 0
+        damaged += [at] * (held(fs) != parted(triples(5) + of, 2))
+    assert not damaged
+
+
 def test_a_stream_with_fewer_partitions_carries_it_out_for_all():
     fs, _ = killed(triples(40, start=5, keys=20), partition_count=4)
     with opened(fs, partition_count=1) as stream:
