@@ -9,9 +9,9 @@
 #
 # Tools, which change nothing, and a reader that may not write (the disk is mounted read-only, or is full, or
 # the user has no right to) see the files through a view, as they are after the replay. A writer may come at
-# any time, and a reader may read on for days. So the view looks at a file again whenever it was written to:
-# if the replay has put these bytes there, or others are in their place, it shows the file as it is from then
-# on.
+# any time, and a reader may read on for days. So the view ends, for all files at once, when a writer has
+# signed the lock file, which it does after its recovery, or when a data file has other bytes than the log, or
+# is gone. From then on all files are shown as they are.
 
 from __future__ import annotations
 
@@ -61,8 +61,13 @@ class Restored:
     content: bytes
     missing: int
     """How many of them, at the end, are not in the file."""
-    beside: tuple[str, ...] = ()
-    """Of a data file: its checksum file, and others that are not to be believed if other data is there."""
+    is_data: bool = False
+    """True if it is a data file, and not one beside it."""
+
+    @property
+    def end(self) -> int:
+        """The byte after them."""
+        return self.start + len(self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +84,12 @@ class RedoLook:
     def waiting(self) -> int:
         """Bytes of messages that are in the redo log, and not in the files."""
         displaced = sum(len(its.part.content) for its in self.redone.displaced)
-        return displaced + sum(its.missing for its in self.restored if its.beside)
+        return displaced + sum(its.missing for its in self.restored if its.is_data)
 
     @property
     def in_order(self) -> list[Restored]:
         """What is put into the files: data, then what is beside it."""
-        return sorted(self.restored, key=lambda its: not its.beside)
+        return sorted(self.restored, key=lambda its: not its.is_data)
 
 
 SourceOf = Callable[[Holder | None], RedoSource]
@@ -123,7 +128,7 @@ def as_replayed(
             if now.redone.displaced or not all(_is_free(fs, its) for its in now.restored):
                 return now.fs
             for its in now.in_order:
-                with opened(fs, its.path, write=True, create=not its.beside) as handle:
+                with opened(fs, its.path, write=True, create=not its.is_data) as handle:
                     write_all(fs, handle, its.content, its.start)
     except LockedError:
         return fs  # a writer has come: its open replays the log
@@ -173,7 +178,7 @@ def _replayed(
         restored = tuple(_restored(fs, overlay, redone))
         if complete is not None and redone.in_place:
             restored = complete(overlay, redone, restored)
-    return RedoLook(RedoView(fs, files.redo, restored), redone, restored)
+    return RedoLook(RedoView(fs, files, restored), redone, restored)
 
 
 def _shows(fs: FileSystem, log: str) -> bool:
@@ -188,9 +193,8 @@ def _shows(fs: FileSystem, log: str) -> bool:
 def _restored(fs: FileSystem, after: FileSystem, redone: Redone) -> Iterator[Restored]:
     """Yield what the files lack. `after` are the files after the replay."""
     parts: dict[str, list[tuple[int, int]]] = {}  # by path: where their bytes begin and end
-    beside: dict[str, tuple[str, ...]] = {}
+    data = {its.data for its in redone.in_place}
     for its in redone.in_place:
-        beside[its.data] = (its.checksum_file,)
         parts.setdefault(its.data, []).append((its.position, its.position + len(its.content)))
         if its.checksums:
             end = its.checksums_at + len(its.checksums)
@@ -199,7 +203,7 @@ def _restored(fs: FileSystem, after: FileSystem, redone: Redone) -> Iterator[Res
         start, end = min(start for start, _ in places), max(end for _, end in places)
         restored = difference(fs, path, start, _content(after, path, end - start, start))
         if restored is not None:
-            yield replace(restored, beside=beside.get(path, ()))
+            yield replace(restored, is_data=path in data)
 
 
 def difference(fs: FileSystem, path: str, start: int, content: bytes) -> Restored | None:
@@ -237,76 +241,55 @@ def _common(one: bytes, other: bytes) -> int:
     return next(at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
 
 
-class _Shown:
-    """A file that is shown with other bytes than it has."""
-
-    def __init__(self, its: Restored) -> None:
-        self.path = its.path
-        self.start, self.end = its.start, its.start + len(its.content)
-        self.content = its.content
-        self.beside: list[_Shown] = []  # if other data is there, they are not shown any more either
-        self._is_data = bool(its.beside)
-        self._is_over = False
-        self._seen: tuple[Stamp | None, int | None] | None = None
-
-    def end_here(self) -> None:
-        """Show the file below as it is, from now on."""
-        self._is_over = True
-
-    def is_shown(self, fs: FileSystem) -> bool:
-        """False if the file below is to be shown as it is. Looks at it if it was written to."""
-        if self._is_over:
-            return False
-        now = (fs.stamp_of(self.path), fs.size_of(self.path))
-        if now != self._seen:
-            before, self._seen = self._seen, now
-            there = _content(fs, self.path, len(self.content), self.start)
-            if there == self.content:
-                self._is_over = True  # a writer has replayed the log
-            elif self._is_other(before, now) or not is_part_of(there, self.content):
-                self._is_over = True
-                for other in self.beside:
-                    other.end_here()
-        return not self._is_over
-
-    def _is_other(
-        self, before: tuple[Stamp | None, int | None] | None, now: tuple[Stamp | None, int | None]
-    ) -> bool:
-        """True if there is another file now, or less of it."""
-        stamp, size = now
-        if stamp is None or size is None:
-            return self._is_data
-        is_new = before is not None and before[0] is not None and before[0].file != stamp.file
-        return is_new or size < self.start
-
-
 class RedoView:
     """The files below, some of them with another end. What is written through it goes to the files below."""
 
     native = False
 
-    def __init__(self, below: FileSystem, log: str, restored: Iterable[Restored]) -> None:
-        """`log`: the path of the redo log."""
+    def __init__(self, below: FileSystem, files: LoggedFiles, restored: Iterable[Restored]) -> None:
+        """`files` are those of the store."""
         self._below = self.below = below
-        self.log = log
-        its = {each.path: each for each in restored}
-        self._shown = {path: _Shown(each) for path, each in its.items()}
+        self.log = files.redo
+        self._lock = files.lock
+        self._shown = {each.path: each for each in restored}
+        self._data = [each for each in self._shown.values() if each.is_data]
+        self._is_over = False
+        self._seen = {path: self._look(path) for path in (self._lock, *(each.path for each in self._data))}
         self._in_directory: dict[str, list[str]] = {}  # their paths
-        for path in its:
+        for path in self._shown:
             self._in_directory.setdefault(directory_of(path), []).append(path)
-        for path, each in its.items():
-            self._shown[path].beside += (self._shown[other] for other in each.beside if other in its)
-        self._handles: dict[int, _Shown] = {}
+        self._handles: dict[int, Restored] = {}
         self._real: dict[int, int] = {}  # handles below of those that began without one
         self._next = _FIRST_HANDLE
 
-    def _at(self, path: str) -> _Shown | None:
-        shown = self._shown.get(path)
-        return shown if shown is not None and shown.is_shown(self._below) else None
+    def _look(self, path: str) -> tuple[Stamp | None, int | None]:
+        return self._below.stamp_of(path), self._below.size_of(path)
 
-    def _on(self, handle: int) -> _Shown | None:
-        shown = self._handles.get(handle)
-        return shown if shown is not None and shown.is_shown(self._below) else None
+    def _now(self, its: Restored | None) -> Restored | None:
+        """Return it if it is still to be shown."""
+        if its is None or self._is_over:
+            return None
+        self._is_over = self._look(self._lock) != self._seen[self._lock] or any(
+            map(self._is_other, self._data)
+        )
+        return None if self._is_over else its
+
+    def _is_other(self, its: Restored) -> bool:
+        """True if other bytes are in the place of the data, or in another file of that name, or none."""
+        now, before = self._look(its.path), self._seen[its.path]
+        if now == before:
+            return False
+        self._seen[its.path] = now
+        (stamp, size), was = now, before[0]
+        if stamp is None or size is None or (was is not None and stamp.file != was.file) or size < its.start:
+            return True
+        return not _is_free(self._below, its)
+
+    def _at(self, path: str) -> Restored | None:
+        return self._now(self._shown.get(path))
+
+    def _on(self, handle: int) -> Restored | None:
+        return self._now(self._handles.get(handle))
 
     def _handle(self, handle: int) -> int:
         """Return the handle below; -1 if there is no file yet."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offset import JournalCommittedOffset
 from diskq.engine.log.reader import LogReader
@@ -33,7 +34,8 @@ def write(disk: CrashFS, path: str, data: bytes, at: int = 0) -> None:
 def view_of(disk: CrashFS) -> RedoView:
     """The replay would add `defg` to the data, and make the file beside it."""
     sums = Restored("/d/sums", 0, b"12345678", 8)
-    return RedoView(disk, "/d/redo", [Restored("/d/data", 2, b"cdefg", 4, beside=("/d/sums",)), sums])
+    files = JournalFiles(disk, "/d")
+    return RedoView(disk, files, [Restored("/d/data", 2, b"cdefg", 4, is_data=True), sums])
 
 
 def read(fs: RedoView | CrashFS, path: str = "/d/data") -> bytes:
@@ -110,6 +112,18 @@ def test_bytes_of_another_program_are_shown_and_no_checksums_of_others(disk):
     write(disk, "/d/data", b"abcdefg")  # whatever comes later
     write(disk, "/d/data", b"h", 7)
     assert view.pread(handle, 100, 0) == b"abcdefgh"
+
+
+def test_when_a_writer_has_signed_the_lock_file_all_files_are_shown_as_they_are(disk):
+    view = view_of(disk)
+    handle = view.open("/d/data")
+    assert view.size(handle) == 7
+    write(disk, "/d/jnl.lck", b"signed")
+    assert (view.size(handle), view.size_of("/d/sums"), view.list_directory("/d")) == (
+        3,
+        None,
+        ["data", "jnl.lck"],
+    )
 
 
 def test_a_file_that_was_removed_or_made_anew_is_not_shown(disk):

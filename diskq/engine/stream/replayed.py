@@ -39,7 +39,7 @@ def _with_index(
     ends = {(its.group, its.file): its.position + len(its.content) for its in redone.in_place}
     settings = read_settings(fs, files)
     framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
-    entries: dict[str, list[Restored]] = {}
+    entries: list[Restored] = []
     for (index, base), end in ends.items():
         partition = StreamFiles(view, files.path).partition(index)
         data, *others = partition.segment(base)
@@ -47,12 +47,8 @@ def _with_index(
             view.truncate(handle, end)  # what follows was not synced
         rebuild_index(view, partition, framing, base)
         found = (_rest(fs, path, read_small(view, path, view.size_of(path) or 0) or b"") for path in others)
-        entries[data] = [each for each in found if each is not None]
-    tied = [
-        replace(each, beside=(*each.beside, *(its.path for its in entries.get(each.path, ()))))
-        for each in restored
-    ]
-    return (*tied, *(its for those in entries.values() for its in those))
+        entries += [each for each in found if each is not None]
+    return (*restored, *entries)
 
 
 def _rest(fs: FileSystem, path: str, content: bytes) -> Restored | None:

@@ -166,7 +166,7 @@ class _StreamVerification:
     def _unwritten(self) -> Iterator[str]:
         """Yield files of entries that a power cut has left unwritten: their messages are in the redo log."""
         for its in () if self._redo is None else self._redo.restored:
-            if not its.beside and self._below.size_of(its.path) is not None:
+            if not its.is_data and self._below.size_of(its.path) is not None:
                 with opened(self._below, its.path) as handle:
                     there = self._below.pread(handle, len(its.content), its.start)
                 if is_part_of(there, its.content):

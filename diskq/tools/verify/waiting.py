@@ -45,7 +45,7 @@ def report_waiting(
         why = "another program may have written since: the next open appends them at the end"
         report.note(RepairKind.DISPLACED, files.redo, None, f"{what}, and {why}")
     for its in () if look is None else look.restored:
-        if its.beside:
+        if its.is_data:
             count = counted(its.content) - counted(its.content[: len(its.content) - its.missing])
             what = f"{count} messages ({its.missing} bytes) are in the redo log, not yet in {its.path}"
             report.note(StateKind.WAITING, files.redo, None, f"{what}: the next open puts them there")
