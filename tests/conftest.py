@@ -50,6 +50,8 @@ _SHARING = (
 # How many values of a parameter `make test` tries: seeds only repeat, and whether tests notice changed code
 # is asked in `make test-all`.
 _IN_MAKE_TEST = {"seed": 1, "mutation": 0}
+_SEARCH = 1800
+"""Seconds in which a mutation is to be noticed: in every crash, which takes minutes on a busy machine."""
 # Something that a kind can do: each kind is tried, and each of these things, not all that each kind can do.
 _APART = ({"handle", "name"}, {"kind", "act"})
 # What takes long, and shows nothing else than tests of its parts; and tests of programs that measure diskq or
@@ -156,7 +158,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `exhaustive` what its place, or its parameters, show to be so, in every suite."""
+    """Mark as `exhaustive` what its place or its parameters show to be so; give searches more time."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.nodeid.startswith(_AT_LENGTH):
@@ -169,6 +171,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in of_one_test:
             if item not in kept:
                 item.add_marker(pytest.mark.exhaustive)
+            if "mutation" in item.callspec.params:  # type: ignore[attr-defined]
+                item.add_marker(pytest.mark.timeout(_SEARCH))
 
 
 def _values(item: pytest.Item) -> set[Hashable]:
