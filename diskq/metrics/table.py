@@ -43,6 +43,7 @@ KINDS: Mapping[str, str] = {
     "PriorityQueueChannel": "priority_queue",
     "Replay": "replay",
     "SpoolChannel": "spool",
+    "Spool": "spool",
     "Hub": "hub",
     "Progress": "replication",
     "DiskBudget": "budget",

@@ -98,6 +98,16 @@ async def test_everything_can_be_watched_at_once_and_scraped_from_a_thread(disk,
     }
 
 
+def test_a_spool_of_threads_is_a_spool(tmp_path):
+    collector = DiskqCollector()
+    with diskq.Spool(tmp_path / "s", lambda batch: None, drain_timeout=30) as spool:
+        collector.watch(spool, "letters")
+        spool.put_many([b"1", b"2", b"3"])
+    assert value(collector, "diskq_accepted_messages_total", kind="spool", name="letters") == 3
+    assert value(collector, "diskq_delivered_messages_total") == 3
+    assert value(collector, "diskq_depth_messages") == 0
+
+
 # --- what is watched ------------------------------------------------------------------------------
 
 
