@@ -259,9 +259,9 @@ class open_replay(Opening[Replay]):  # noqa: N801 (it is used as a function)
     """Replay the stream or the journal at `path` at its own pace: an async context manager for a `Replay`.
 
     It gives all messages that are present at the open, merged from all partitions by time, each partition in
-    its order. The gaps between messages are those of their timestamps, divided by `speed`: 1.0 is the
-    original pace, 10.0 is ten times as fast, None is as fast as it can be read. The first message comes at
-    once.
+    its order. The gap between two messages is the difference of their timestamps, divided by `speed`: 1.0
+    is the original pace, 10.0 is ten times as fast, None is as fast as it can be read. The first message
+    comes at once.
 
     `start` and `partitions` are as in `open_consumer`; for a journal, `start` is as in `open_scanner`. `end`
     is "close" (after the present messages), the last offset to deliver, a moment (the replay ends where one

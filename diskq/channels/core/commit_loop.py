@@ -159,7 +159,7 @@ class Engine(Protocol):
 
 
 class Beside:
-    """What a loop does beside its syncs, in its turns."""
+    """Work that a loop does in each turn, beside the syncs."""
 
     @property
     def is_busy(self) -> bool:
@@ -184,8 +184,8 @@ E = TypeVar("E", bound=Engine)
 class CommitLoop(ABC, Generic[E]):
     """One open engine, the tasks that wait for its syncs, and the task that prepares and completes them.
 
-    A subclass names its `kind`, adds the lines in which its callers wait, serves them in `_after`,
-    and shuts in `_narrow_gates` the gates that would pass them by.
+    A subclass has a `kind`, adds the lines in which callers wait, serves these in `_after`, and shuts in
+    `_narrow_gates` the gates by which later callers would go before those in line.
     """
 
     kind = ""
@@ -663,7 +663,7 @@ class CommitLoop(ABC, Generic[E]):
         self.task.ring(self)
 
     def dismiss(self, tasks: Iterable[Task], why: str) -> None:
-        """Wake those of `tasks` that wait: their handle was closed. What was accepted stays in."""
+        """Wake the waiting ones of `tasks`, whose handle was closed. Accepted messages stay in."""
         for line in self._lines:
             line.dismiss(tasks, why)
         self._after()

@@ -88,9 +88,9 @@ class Gathered(SendBatch, ABC, Generic[P]):
 
 
 def write_each(batch: OpenBatch, failure: Exception) -> Refused:
-    """Append the messages that are not in, each with a write of its own: that of all has met `failure`.
+    """Append the remaining messages of a batch one by one, after one write of all has failed with `failure`.
 
-    Raises StorageFailedError.
+    Returns the tasks whose message was refused, each with the error. Raises StorageFailedError.
     """
     tasks = batch.tasks
     if len(tasks) == 1:

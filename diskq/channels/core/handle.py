@@ -64,7 +64,7 @@ class Channel(Protocol):
         """Raise if the channel cannot be used; BusyError in any thread but its own."""
 
     def dismiss(self, tasks: Iterable[Task], why: str) -> None:
-        """Wake those of `tasks` that wait, with a ClosedResourceError that says why."""
+        """Wake the waiting ones of `tasks`, with a ClosedResourceError whose text is `why`."""
 
     def broke(self, failure: StorageFailedError) -> NoReturn:
         """Break the channel for all handles after a caller met a storage failure."""

@@ -38,7 +38,7 @@ class TakenMessages(Generic[M]):
         self._left = max_bytes
 
     def fetch(self, part: TailPart) -> Self:
-        """Take the available messages of this partition, then those of the others in turn."""
+        """Take the available messages of this partition, then of the other partitions in turn."""
         turn: TailPart | None = part
         while turn is not None and self.has_room:
             ahead = turn.ahead

@@ -188,8 +188,8 @@ class SendingLoop(AdmittingLoop[E, Sending], Generic[E, P]):
         """Append a message that the fast path refused, if it is a simple case. Returns its position.
 
         The first message of a slice is written at once, with its index entry; later ones of the same slice
-        are staged and written together when the running task lets others run: the loop, which was woken, is
-        among them. None: it is not simple; `deliver` it. Raises OSError; the message is then not in.
+        are staged, and the loop, which was woken, writes them together when the running task lets other tasks
+        run. None: the case is not simple; `deliver` the message. Raises OSError; the message is then not in.
         """
         self.own_thread.check()
         fast = self.fast_append

@@ -38,7 +38,7 @@ class TimedGate(Protocol):
 
 
 def share_clock(event_loop: EventLoop, gates: Iterable[TimedGate]) -> RunningSlice:
-    """Make these gates go by the clock of this run, and return it. It is that of the run's first gate."""
+    """Give these gates the clock of this run, and return the clock: the run's first gate brought it."""
     for gate in gates:
         gate.follow(event_loop.local.get(_CLOCK, gate.clock))
         event_loop.local[_CLOCK] = gate.clock

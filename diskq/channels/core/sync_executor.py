@@ -90,11 +90,11 @@ class SyncExecutor:
         lane.run(lambda: self._execute(barrier, board), noted)
 
     def spin(self) -> None:
-        """Wait a short time for the sync of the redo log, without sleeping. It may be completed then.
+        """Wait a short time for the sync of the redo log, without sleeping. The sync may be completed then.
 
-        For a task that has nothing else to wait for, and not if the loop has others to run; those of the same
-        pass of its loop, and input and output, wait as long. After a sync that took longer it is not tried
-        again for a while, twice as long each time.
+        For a task that has nothing else to wait for; returns at once if the event loop has other tasks to
+        run. Tasks of the same pass of the event loop, and input and output, wait as long. After a sync that
+        took longer, the next calls return at once: 2 calls, then 4, and so on.
         """
         if not _CAN_SPIN or self._log.syncing is None:
             return

@@ -131,7 +131,7 @@ class Tail:
     def __init__(
         self, fs: FileSystem, gate: EngineGate, notifier: ReaderNotifier, kind: str, checkpoint_slice: float
     ) -> None:
-        """`gate` is that of all readers' fast paths; `kind` names the receiver in messages."""
+        """`gate` opens and shuts the fast paths of all readers; `kind` names the receiver in messages."""
         self.is_strict = checkpoint_slice == 0
         self.parts: dict[int, TailPart] = {}
         self.losses: list[SkippedBytes] = []
@@ -558,7 +558,7 @@ class Tail:
     # --- the end ----------------------------------------------------------------------------------
 
     def dismiss(self, tasks: Iterable[Task], why: str) -> None:
-        """Wake those of `tasks` that wait: their handle was closed."""
+        """Wake the waiting ones of `tasks`, whose handle was closed."""
         for line in (self._receivers, self._lessee):
             line.dismiss(tasks, why)
         self._settle()

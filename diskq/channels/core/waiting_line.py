@@ -81,7 +81,7 @@ class Line(OrderedDict[Task, Tag]):
             self._event_loop.wake(task, result)
 
     def dismiss(self, tasks: Iterable[Task], why: str) -> None:
-        """Wake those of `tasks` that are in line with ClosedResourceError: their handle was closed."""
+        """Wake the tasks in line among `tasks`, whose handle was closed, with a ClosedResourceError."""
         for task in tasks:
             if task in self:
                 self.wake(task, outcome.Error(trio.ClosedResourceError(why)))

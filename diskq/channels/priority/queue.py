@@ -65,7 +65,7 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
 
     @property
     def name(self) -> str:
-        """The queue's name; that of the default queue is empty."""
+        """The queue's name; empty for the default queue."""
         return self._queue.name
 
     # --- sending ----------------------------------------------------------------------------------
@@ -123,10 +123,10 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
     ) -> range:
         """Add messages with one write, each a body, or (priority, body). Returns their ids.
 
-        `priority` is that of bodies without one, or a priority for each. Waits and raises as `send`. All
-        messages are checked before the first is added; `Cancelled` means that none is in. It waits for space
-        for all of them; raises FullError if they can never fit. If the disk becomes full midway,
-        `FullError.accepted` is the number of messages that are in.
+        `priority` applies to bodies without a priority: one for all of them, or a sequence with one for each.
+        All messages are checked before the first is added; `Cancelled` means that none is in. Waits until
+        there is space for all messages; raises FullError if they can never fit, and otherwise as `send`. If
+        the disk becomes full midway, `FullError.accepted` is the number of messages that are in.
         """
         bodies, keys = parted(messages, priority)
         await self._begin()

@@ -54,7 +54,7 @@ CLOSED = FastPath()
 
 
 def fast_path(engine: QueueSteps, gather: Callable[[Body], int]) -> FastPath:
-    """Return the fast path of a handle on this queue; `gather` is that of its loop."""
+    """Return the fast path of a handle on this queue; `gather` hands a message to the queue's loop."""
     if engine.has_tier:
         return _in_memory(engine)
     kinds = {"memory": _held, "written": _written, "synced": _synced}

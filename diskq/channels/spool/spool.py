@@ -158,7 +158,7 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
 
     @property
     def depth(self) -> int:
-        """The number of messages that wait to be delivered, including those of the batch that is tried."""
+        """The number of messages that wait to be delivered, including the batch that is being tried."""
         return self._engine.head.depth
 
     @property

@@ -50,7 +50,7 @@ class TrioLoop:
 
     @classmethod
     def running(cls) -> TrioLoop:
-        """Return that of the running task. Raises RuntimeError outside a run."""
+        """Return the loop of the running task. Raises RuntimeError outside a run."""
         found = _of_run.get()
         if found is None:
             found = cls()
