@@ -51,7 +51,7 @@ _LARGEST_TYPE = 255
 class JournalSteps(DirectorySteps):
     """A journal's messages on their way into its files, and the format of its writer.
 
-    It is opened by `Journal`, and closed by its `log`.
+    `Journal` opens it; `log.close` closes it.
     """
 
     def __init__(

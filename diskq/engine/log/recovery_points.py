@@ -180,11 +180,11 @@ class _EndFiles(Protocol):
 
 
 def checksums_reach(fs: FileSystem, files: _EndFiles) -> tuple[list[int], dict[int, int]]:
-    """Return the segments, and up to which byte the checksums of the last one reach, and those of later ones.
+    """Return the first offsets of the segments, and the byte that the last segment's checksums reach.
 
-    By the offset with which each begins; O(log n) for each. A process may write meanwhile: a segment that it
-    begins has no checksums here, and data that is read after this call has what these checksums cover. Raises
-    OSError.
+    The second value is a mapping by first offset; it also has checksum files after the last segment. O(log n)
+    for each. A process may write meanwhile: a segment that it begins has no checksums here, and data that is
+    read after this call contains all bytes that these checksums cover. Raises OSError.
     """
     listed = files.checksum_files()  # before the segments
     bases = files.bases()

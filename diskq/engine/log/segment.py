@@ -123,9 +123,9 @@ class OffsetSegment(Generic[B]):
         return self.append.is_ready and not self.buffer.is_full
 
     def resume(self, base: int, end: int, rows: int, pending_syncs: PendingSyncs) -> None:
-        """Go on in an existing segment: after byte `end` of its data, and byte `rows` of its checksum file.
+        """Go on in an existing segment: after `end` bytes of data and `rows` bytes of the checksum file.
 
-        Raises OSError; it is then not open.
+        Raises OSError; the segment is then not open.
         """
         raise NotImplementedError
 

@@ -73,4 +73,4 @@ class LogSegmentReader(ABC, Generic[A]):
 
     @abstractmethod
     def _take_unverified(self, unverified: Unverified) -> Loss | None:
-        """Make available those of these bytes that may be believed, or pass over what is bad."""
+        """Make the trustworthy part of these bytes available, or pass over the bad part."""

@@ -234,10 +234,11 @@ class LogRecovery:
         return self._take(base, point, self._judge.follow(base, point))
 
     def _follow_to(self, following: int, base: int, point: RecoveryPoint) -> bool:
-        """Follow a segment that is not the last one. False: it was the last one that is whole.
+        """Follow a segment that is not the last one. False: no later segment can be kept.
 
-        A disk that went away may have lost its end; then its checksums do not say that it is complete. Or
-        a segment is gone: what a pending transaction has after the gap is appended again with the rest.
+        Either a disk that went away has lost the end of this segment; then the checksums do not say that the
+        segment is complete. Or a later segment is gone, and a pending transaction appends all messages after
+        the gap again.
         """
         path = self._files.data(base)
         is_complete = sealed_end(self._fs, self._files.checksum_file(base)) == self._fs.size_of(path)

@@ -348,7 +348,7 @@ class LogWriter(Synced, Dropped):
     # --- around a message -------------------------------------------------------------------------
 
     def durability(self, word: Durability | None) -> Durability:
-        """Return the durability of one call, or that of the options. Raises ValueError."""
+        """Return the durability of one call: `word`, or else the option. Raises ValueError."""
         if word is None:
             return self._durability  # the options were checked
         return word if word in DURABILITY_WORDS else checked_durability(word)

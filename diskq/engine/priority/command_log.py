@@ -80,9 +80,9 @@ class SegmentScan:
 def read_segment(
     fs: FileSystem, handle: int, apply: Apply | None = None, skip: int = 0, *, allows_bad: bool = False
 ) -> SegmentScan:
-    """Scan the file, and pass its commands to `apply`, without those of the first `skip` records.
+    """Scan the file, and pass the commands after the first `skip` records to `apply`.
 
-    `apply` returns how many of them it carried out. Raises OSError, and BadCommand; if `allows_bad`, an
+    `apply` returns how many commands it carried out. Raises OSError, and BadCommand; if `allows_bad`, an
     invalid command is reported as `trouble` instead.
     """
 

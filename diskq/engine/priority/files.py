@@ -50,9 +50,9 @@ class StoreFiles:
 
     @classmethod
     def found(cls, fs: FileSystem, path: str, data_directory: str | None = None) -> StoreFiles:
-        """Return the files of the store at `path`: in it, or below it, as in TaskFlux's `DataDirectory`.
+        """Return the files of the store at `path`: in the directory itself, or in TaskFlux's directory below.
 
-        A new store will be below it. `data_directory` is that of the settings at `path`.
+        A new store is made below. `data_directory` is what the settings at `path` name, if they name one.
         """
         if data_directory is not None:
             is_absolute = data_directory.startswith("/")

@@ -52,7 +52,7 @@ def _begins(data: bytes, at: int) -> bool:
 
 
 def _made_anew(data: bytes, at: int, head: int, length: int) -> bytes:
-    """Return the record if only its marker or its term is damaged; empty if its checksum disagrees."""
+    """Return the record with a new marker and term; empty if the checksum of the other bytes disagrees."""
     checked = data[at + head - 8 : at + head + length]
     if crc32_mpeg2(checked[8:]) != int.from_bytes(checked[:4], "big"):
         return b""

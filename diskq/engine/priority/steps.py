@@ -157,7 +157,7 @@ class _Held:
 class PrioritySteps(DirectorySteps):
     """A store's commands on their way into its log, the state that they make, and the format of its writer.
 
-    It is opened by `PriorityStore`, and closed by its `log`.
+    `PriorityStore` opens it; `log.close` closes it.
     """
 
     failure: OSError | None = None
@@ -386,9 +386,9 @@ class PrioritySteps(DirectorySteps):
     def checked(
         self, queue: StoredQueue, bodies: Iterable[Body], priorities: int | Sequence[int] = 0
     ) -> tuple[list[bytes], int | list[int]]:
-        """Return the messages as `add` takes them. Raises as `put`, before anything is written.
+        """Return bodies and priorities in the form that `add` takes. Raises as `put`, before any write.
 
-        Does not check whether the queue has space for them, which may come later.
+        Does not check whether the queue has space for the messages: space may come later.
         """
         self.check_there(queue)
         batch = [body if type(body) is bytes else as_body(body) for body in bodies]
@@ -460,7 +460,7 @@ class PrioritySteps(DirectorySteps):
     def add_batch(self, batch: AddBatch) -> None:
         """Add gathered messages, as `add` does with durability `synced`, with one write for all queues.
 
-        Raises as `add`; those that have an id are in all the same.
+        Raises as `add`; messages that have an id then are in all the same.
         """
 
         buffer, done, count = self.buffer, 0, len(batch)
@@ -650,11 +650,11 @@ class PrioritySteps(DirectorySteps):
 
     @exclusive
     def begin_snapshot(self) -> StateSnapshot | None:
-        """Freeze the present state as a snapshot. None if it is that of the last snapshot.
+        """Freeze the present state as a snapshot. None if nothing has changed since the last snapshot.
 
-        Call its `write` in any thread, while the store is used. Then, when `is_durable` up to its `lsn`, call
-        `finish_snapshot`, or its two steps if that may not wait; or drop it. Raises DiskFullError,
-        UnsupportedFormatError.
+        Call the snapshot's `write` in any thread, while the store is used. Then, when `is_durable` up to the
+        snapshot's `lsn`, call `finish_snapshot`, or each of its two steps if the caller must not wait; or
+        drop the snapshot. Raises DiskFullError, UnsupportedFormatError.
         """
         assert self._snapshot is None, "one snapshot at a time"
         try:

@@ -172,7 +172,7 @@ class PriorityStore(LogEngine):
 
     @exclusive
     def delete_queue(self, name: str, *, durability: Durability | None = None) -> None:
-        """Remove a queue and all its messages. Settling its messages in flight then has no effect.
+        """Remove a queue and all its messages. Settling a message in flight then has no effect.
 
         Raises NotFoundError, QueueNameError for the default queue, and as `put`.
         """
@@ -203,9 +203,9 @@ class PriorityStore(LogEngine):
     ) -> range:
         """Add messages with one write, each a body, or (priority, body). Returns their ids.
 
-        `priority` is that of bodies without one, or a priority for each. All messages are checked before the
-        first is added. Raises as `put`; `FullError.accepted` is the number of messages that are in the queue
-        all the same.
+        `priority` applies to bodies without a priority: one for all of them, or a sequence with one for each.
+        All messages are checked before the first is added. Raises as `put`; `FullError.accepted` is the
+        number of messages that are in the queue all the same.
         """
         if type(queue) is not StoredQueue:
             raise _no_queue(queue)

@@ -320,7 +320,7 @@ class AckLog:
     """
 
     def __init__(self, fs: FileSystem, files: QueueFiles, pending_syncs: PendingSyncs) -> None:
-        """Go on in the last existing file. `pending_syncs` are those of the queue's next barrier."""
+        """Go on in the last existing file. `pending_syncs`: what the queue's next barrier syncs."""
         self._fs = fs
         self._files = files
         self._pending_syncs = pending_syncs

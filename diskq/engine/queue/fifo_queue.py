@@ -362,7 +362,7 @@ class Queue(LogEngine):
 
     @property
     def bytes_on_disk(self) -> int:
-        """Bytes of data and checksums, those of consumed files included until a sync has removed them."""
+        """Bytes of data and checksums. Consumed files count until a sync has removed them."""
         return self.steps.quota.on_disk
 
     @property

@@ -243,7 +243,7 @@ class QueueFiles:
         return [join(self.private, name) for name in names if _TEMPORARY.fullmatch(name, len(start))]
 
     def check_apart(self) -> None:
-        """Raise QueueNameError if the files of this name are those of a queue whose name differs in case."""
+        """Raise QueueNameError if a queue whose name differs in case alone has the same files."""
         for path, end in ((self.lock, ".lock"), (self.metadata, ".diskqueue.meta.dat")):
             if (other := listed_as(self._fs, path)) is not None:
                 raise QueueNameError(self.name, told_apart(f"queue {other.removesuffix(end)!r}"))
@@ -356,7 +356,7 @@ class DamagedFiles:
         self._reported: set[tuple[int, int]] = set()  # losses, by file and byte: some ranges are read twice
 
     def find_marked(self, there: Container[int]) -> None:
-        """Add those of the existing files that an earlier process marked. Raises OSError."""
+        """Add the files in `there` that an earlier process marked. Raises OSError."""
         for number in self._files.marked():
             if number in there:
                 self._asides[number] = free_aside(self._fs, self._files.data(number))

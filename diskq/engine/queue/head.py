@@ -53,10 +53,10 @@ class Worker(Protocol):
         """The number of those that it is done with."""
 
     def give_up(self, file: int, *, is_drop: bool) -> tuple[int, int]:
-        """Drop the messages up to the end of this file that it was not done with.
+        """Drop the messages up to the end of this file that are not acknowledged.
 
-        Returns how many nobody has, and how many somebody has in hand and may still be done with. With
-        `is_drop` it reports by `note_in_hand` what became of these.
+        Returns how many of them were not leased, and how many are leased and may still be acknowledged. With
+        `is_drop` the worker reports by `note_in_hand` what became of the leased ones.
         """
 
     def settle(self) -> tuple[int, ...]:
@@ -204,7 +204,7 @@ class FifoHead:
         self._dropped_in_hand = 0
 
     def note_in_hand(self, *, processed: int = 0, dropped: int = 0) -> None:
-        """Count messages that were given up in the hands of somebody, who was done with them or not."""
+        """Count messages that were given up while a worker held them: `processed` by it, or `dropped`."""
         self._unreceived -= processed
         self.dropped += dropped
 
@@ -400,7 +400,7 @@ class FifoHead:
         self._unreceived += count
 
     def _give_up_kept(self, file: int, *, is_drop: bool) -> int:
-        """Give up what the worker has. Returns the number of those that nobody has in hand."""
+        """Give up the messages that the worker has. Returns how many of them were not leased."""
         if self.worker is None:
             return 0
         dropped, in_hand = self.worker.give_up(file, is_drop=is_drop)

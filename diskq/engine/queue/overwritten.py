@@ -38,9 +38,9 @@ class Overwritten(NamedTuple):
 
 
 def find_overwritten(fs: FileSystem, data: str, checksum_file: str, end: int | None) -> Overwritten | None:
-    """Return what of the file at `data` is another writer's; None if its beginning is as diskq wrote it.
+    """Return the part of the file at `data` that another writer wrote; None if the beginning is diskq's.
 
-    `end` is where that writer's metadata says that its messages end, if it does. Raises OSError.
+    `end` is the byte at which the metadata says that its messages end; None: not known. Raises OSError.
     """
     good, bad = _checked_blocks(fs, data, checksum_file)
     if not bad or bad[0].start > 0 or (good and good[0].start < bad[-1].end):
@@ -69,10 +69,10 @@ def find_overwritten(fs: FileSystem, data: str, checksum_file: str, end: int | N
 
 
 def is_of_another_program(fs: FileSystem, files: QueueFiles, displaced: Displaced) -> bool:
-    """True if another program's messages are where these belong; False if these are there, damaged.
+    """True if another program's messages are where the displaced ones belong; False if these are damaged.
 
-    go-diskqueue that dies before its first sync of the metadata leaves no other sign. Its messages fill the
-    file from there on, and no checksum is right. Raises OSError.
+    A go-diskqueue that dies before the first sync of the metadata leaves no other sign: whole messages fill
+    the file from there on, and no checksum of diskq's is right. Raises OSError.
     """
     _, _, file, start, records = displaced.part
     if (fs.size_of(displaced.path) or 0) <= start:
@@ -114,7 +114,7 @@ def _end_before_rest(data: bytes, whole: int, limit: int) -> int:
 
 
 def _checked_blocks(fs: FileSystem, data: str, checksum_file: str) -> tuple[list[Row], list[Row]]:
-    """Return the entries of blocks that are as they were written, and those of the other blocks."""
+    """Return the checksum entries of blocks that are as they were written, and of the other blocks."""
     good: list[Row] = []
     bad: list[Row] = []
     handle = fs.open(data)

@@ -130,7 +130,7 @@ class QueueQuota:
 
     @property
     def on_disk(self) -> int:
-        """Bytes of data and checksums, those of consumed files included until a barrier has removed them."""
+        """Bytes of data and checksums. Consumed files count until a barrier has removed them."""
         return self._kept + self._sealed.leaving
 
     @property

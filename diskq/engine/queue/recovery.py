@@ -426,7 +426,7 @@ class QueueRecovery:
         self._report(self.files.data(number), RepairKind.LOST, begin, size - begin, reason, lost)
 
     def _join_reports(self) -> None:
-        """Report a file that lost its end once, though what was left of its last message was cut as well."""
+        """Join two repairs of one event: the lost end of a file, and the cut of a torn message before it."""
         for lost in [repair for repair in self.repairs if repair.kind is RepairKind.LOST]:
             for at, cut in enumerate(self.repairs):
                 if cut.path != lost.path or not cut.dropped or cut.kept + cut.dropped != lost.kept:

@@ -54,7 +54,7 @@ _MOST_LOOKS = 20
 
 
 class OtherQueueError(QueueMovedError):
-    """A file of this name holds other messages: it is of another queue than that of the snapshot."""
+    """A file of this name holds other messages: there is another queue now than at the snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,7 +400,7 @@ class _Passage(Closing, Dropped):
 
 
 def _reaching(rows: Sequence[Row], start: int, end: int) -> tuple[Row, ...]:
-    """Return those of the entries that end after byte `start`, up to the first one that reaches `end`."""
+    """Return the entries that end after byte `start`, up to the first one that reaches byte `end`."""
     following = [row for row in rows if row.end > start]
     return tuple(following[: 1 + sum(row.end < end for row in following)])
 

@@ -78,7 +78,7 @@ Statistics = TypeVar("Statistics", bound=QueueStatistics)
 class QueueSteps(LogSteps):
     """A queue's messages on their way into its files and out of them, and the format of its writer.
 
-    It is opened by `Queue`, and closed by its `log`.
+    `Queue` opens it; `log.close` closes it.
     """
 
     _recovered: tuple[QueueRecovery, Recovered]  # between two steps of an open

@@ -57,7 +57,7 @@ _PORTION = 256
 
 
 class MessageId(NamedTuple):
-    """A message's place in NSQ's files: the same after every restart, greater than that of any before it.
+    """A message's place in NSQ's files: the same after every restart, and greater than the earlier ones.
 
     As a str it is `file:byte`.
     """

@@ -205,7 +205,7 @@ class SpoolState:
 
     @classmethod
     def parse(cls, content: bytes) -> SpoolState | None:
-        """Parse a state. None for bytes that no spool wrote, and for those of a later version."""
+        """Parse a state. None for bytes that no spool wrote, and for a later version's."""
         if not is_checked(content, len(content) - CHECK_SIZE):
             return None
         try:
@@ -225,7 +225,7 @@ class SpoolState:
 
 
 def _status(found: dict[str, Any]) -> SpoolStatus:
-    """Return the status, from those of the fields that this version knows."""
+    """Return the status. Fields that this version does not know are left out."""
     known = {field.name for field in dataclasses.fields(SpoolStatus)}
     return SpoolStatus(**{name: value for name, value in found.items() if name in known})
 

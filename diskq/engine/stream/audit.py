@@ -100,10 +100,10 @@ class SegmentAudit:
 
 
 def audit_tasks(path: str, fs: FileSystem | None = None) -> list[AuditTask]:
-    """Return the audit tasks of the stream: its segments, by partition and offset.
+    """Return the audit tasks of the stream: one for each segment, by partition and offset.
 
-    A partition that its settings name, but that is missing or has no segment, gets a task with base 0, whose
-    audit reports what is missing. Raises NotFoundError, UnsupportedFormatError, OSError.
+    A partition that is in the settings, but is missing or has no segment, gets a task with base 0: the audit
+    then reports what is missing. Raises NotFoundError, UnsupportedFormatError, OSError.
     """
     fs = _shown(fs or OsFileSystem(), path)
     files = StreamFiles(fs, path)
@@ -391,7 +391,7 @@ class _Audit:
             self._judge_blocks(data, rows[0], end)
 
     def _judge_blocks(self, data: memoryview, row: Row, end: int) -> None:
-        """Compare consecutive blocks, from that of `row` to byte `end`, with the start of `data`."""
+        """Compare consecutive blocks, from the one of `row` on up to byte `end`, with the start of `data`."""
         matching_end = self._rows.matching_end(data) if len(data) >= row.end - row.start else row.start
         self._good += matching_end - row.start
         self._checked = end

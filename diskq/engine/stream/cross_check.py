@@ -131,8 +131,8 @@ class CrossCheck:
     def overwriting(self, row: IndexEntry, position: int, end: int) -> MatchingEntry | None:
         """Return a later entry whose record begins inside this entry's record, which is at `position`.
 
-        The index continues from such an entry as if the bytes after it had never been written: so it is the
-        next entry, or one whose record lies before that of the entry in front of it.
+        From such an entry on, the index goes on as if the earlier bytes there had never been written. So the
+        entry is the next one, or its record lies before the record of the entry in front of it.
         """
         phase = row.at % INDEX_ROW_SIZE
         scanned, found = self._descents.get(phase, (phase, []))

@@ -83,7 +83,7 @@ class StreamDiskShare:
         return self.roll_size
 
     def _fixed_size(self, partitions: int, logs: int) -> int:
-        """Return the bytes on the disk whatever the stream holds, with those of its `logs`."""
+        """Return the bytes on the disk that do not depend on messages, `logs` bytes of logs included."""
         of_each = BLOCK * _BLOCKS_OF_A_PARTITION + min(_MOST_ZEROS, BLOCK + (self.roll_size >> 7))
         return _FIXED_BLOCKS * BLOCK + partitions * of_each + logs
 

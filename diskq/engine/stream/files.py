@@ -290,7 +290,7 @@ class PartitionFiles:
         return orphans
 
     def without_index(self, bases: Iterable[int]) -> list[int]:
-        """Return those of the segments whose index or timeindex is missing."""
+        """Return the segments, of those that begin at `bases`, whose index or timeindex is missing."""
         names = set(self._fs.list_directory(self.directory))
         return [base for base in bases if not names.issuperset({_INDEX.name(base), _TIMEINDEX.name(base)})]
 

@@ -23,7 +23,7 @@ class GroupMembers(Dropped):
     """The members of a group, as one of them sees the others. For one thread at a time."""
 
     def __init__(self, fs: FileSystem, files: StreamFiles, group: str) -> None:
-        """Become a member. Raises OSError; on a full disk it is alone: it shares with nobody."""
+        """Become a member. Raises OSError; on a full disk it sees no others, and takes all partitions."""
         self._fs = fs
         self._files = files
         self._group = group
@@ -48,7 +48,7 @@ class GroupMembers(Dropped):
                     self._fs.close(handle)
 
     def share(self, partitions: int) -> int:
-        """Return how many of so many partitions this member is to have now. Raises OSError."""
+        """Return this member's share of `partitions`, a number of them, as it is now. Raises OSError."""
         if self.number < 0:
             return partitions
         held = [number for number in self._files.members(self._group) if self._is_held(number)]

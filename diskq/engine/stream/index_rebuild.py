@@ -162,10 +162,10 @@ class IndexRebuild:
     def _skipped(self) -> RowsOf | None:
         """Return all entries made anew, if go-diskq appended after records without entries; else None.
 
-        A diskq writer that died between data and entries left them. go-diskq takes its next position from the
-        data and its next offset from the index: its entries name the right bytes, but its `Read` goes by the
-        sizes alone, and fails there for good. Once those records have entries, the messages after them have
-        higher offsets.
+        A diskq writer that died between data and entries left such records. go-diskq takes the next position
+        from the data and the next offset from the index: the entries that it wrote name the right bytes, but
+        go-diskq's `Read` goes by the sizes in the entries alone, and fails there for good. Once the skipped
+        records have entries, the messages after them have higher offsets.
         """
         number = self.rows.first_skipped()
         if number is None:
@@ -282,8 +282,8 @@ class IndexRebuild:
     def _conflicting_entry(self, place: _IndexPlace) -> int | None:
         """Return where the entry of the next whole record is, if an earlier record has its offset; else None.
 
-        An index that lost its end, or got zeros, has fewer entries than there were records, and go-diskq took
-        its first offset from it.
+        An index that lost its end, or got zeros there, has fewer entries than there are records. go-diskq
+        opened such a segment, and gave the offsets of the records without entries a second time.
         """
         if self._is_damaged or place.position < self.covered or self._searches >= _MOST_SEARCHES:
             return None
@@ -515,7 +515,7 @@ class IndexRebuild:
         return block.matches(self.fs.pread(self.handle, block.end - block.start, block.start))
 
     def _after_block(self, block: Row, place: _IndexPlace) -> _IndexPlace:
-        """Return the place after a damaged block. Its checksum entry has the number of its records."""
+        """Return the place after a damaged block, whose checksum entry says how many records it has."""
         whole = self.fs.pread(self.handle, place.position - block.start, block.start)
         before = rows_of(self.framing, whole, 0, block.start).records
         return _IndexPlace(block.end, place.offset - before + block.records)
@@ -735,9 +735,9 @@ class SegmentEntries:
         return self.base
 
     def agreed(self, offset: int, made: RowsOf, start: int, *, without_time: bool = False) -> int:
-        """Return the first of the entries `made`, from `start` on, that differs from the one on disk.
+        """Return the number of the first entry in `made`, from `start` on, that differs from the disk's.
 
-        Entry 0 of `made` is that of `offset`.
+        Entry 0 of `made` belongs to message `offset`. If all entries agree, returns `made.records`.
         """
         if self._is_there(offset, made, start, made.records, without_time):
             return made.records
@@ -765,7 +765,7 @@ class SegmentEntries:
         )
 
     def put(self, offset: int, made: RowsOf, start: int, end: int) -> None:
-        """Set entries start:end of those made, the first of which is that of `offset`."""
+        """Set entries start:end of `made` in the index; entry 0 of `made` belongs to message `offset`."""
         self._patches.append(
             (
                 offset - self.base,

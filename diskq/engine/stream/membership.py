@@ -67,7 +67,7 @@ class Membership(CommittedOffsets):
         return committed_offset
 
     def share(self, partitions: int) -> int:
-        """Return how many of so many partitions this member is to have now. Raises OSError."""
+        """Return this member's share of `partitions`, a number of them, as it is now. Raises OSError."""
         return partitions if self._members is None else self._members.share(partitions)
 
     @property
@@ -94,7 +94,7 @@ class Membership(CommittedOffsets):
         return position <= begun and committed_offset.is_written and committed_offset.is_idle
 
     def note_shortage(self, share: int, partitions: Iterable[int]) -> None:
-        """Log who keeps its partitions from this member, once it has waited long for its share of these."""
+        """Log which processes hold partitions of this member's share, once it has waited long for them."""
         now = self._group.now()
         if len(self._has) >= share:
             self._short_since, self._is_told = None, False

@@ -83,10 +83,10 @@ class OwnerFile:
     """The owner file of a stream whose lock is held, until the barrier with its `removals` is executed."""
 
     def __init__(self, fs: FileSystem, files: StreamFiles, *, take_over: bool = False) -> None:
-        """Keep or make the file. Its bytes are durable; its name becomes durable with the first barrier.
+        """Keep or make the file. The bytes are durable; the name becomes durable with the first barrier.
 
-        Only under the stream's lock, with its private directory made. Raises LockedError if it is a peer's,
-        unless `take_over`; DiskFullError if there is no space for it; OSError.
+        The caller holds the stream's lock and has made the private directory. Raises LockedError if a peer
+        owns the stream, unless `take_over`; DiskFullError if there is no space for the file; OSError.
         """
         self._fs = fs
         self._files = files

@@ -24,9 +24,9 @@ def look_at_stream(fs: FileSystem, files: StreamFiles) -> RedoLook | None:
 
 
 def stream_as_replayed(fs: FileSystem, path: str) -> FileSystem:
-    """Return the files of a stream with what is in its redo log alone, as `as_replayed`.
+    """Return a view of a stream's files in which the messages of the redo log are in their places.
 
-    Its messages have index entries there, as after an open.
+    These messages have index entries there, as after an open. See `as_replayed`.
     """
     files = StreamFiles(fs, path)
     return as_replayed(fs, files, lambda _: redo_source(fs, files), partial(_with_index, fs, files))

@@ -173,7 +173,7 @@ class SegmentReader(LogSegmentReader[TripletAhead]):
         return position, records
 
     def _counted_by_index(self, offset: int) -> int:
-        """Return how many consecutive entries there are from that of `offset` on."""
+        """Return how many consecutive entries the index has from the entry of message `offset` on."""
         expected = offset
         while rows := self._cross_check.rows(self._place(expected), _ROWS_AT_ONCE):
             for said, _, _ in INDEX_ROW.iter_unpack(rows[: len(rows) // INDEX_ROW_SIZE * INDEX_ROW_SIZE]):

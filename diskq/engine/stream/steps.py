@@ -154,7 +154,7 @@ class _Changed:
 class StreamSteps(DirectorySteps):
     """A stream's messages on their way into its files, and the format of its writer.
 
-    It is opened by `Stream`, and closed by its `log`.
+    `Stream` opens it; `log.close` closes it.
     """
 
     def __init__(
@@ -527,7 +527,7 @@ class StreamSteps(DirectorySteps):
     def accept_encoded(self, partition: int, data: bytes | memoryview) -> None:
         """Append encoded records to a partition; with barriers, if too many bytes are unsynced.
 
-        Their index entries wait for `flush`. Raises as `accept`, and as `sync`; some are then appended.
+        The index entries wait for `flush`. Raises as `accept`, and as `sync`; some records are then appended.
         """
         its = self._partitions[partition]
         end = len(data)

@@ -87,7 +87,7 @@ _ROWS_BETWEEN_LOOKS = 64
 
 
 class Sealed(NamedTuple):
-    """A complete segment: its entries, the bytes of its data, and its timestamps in nanoseconds."""
+    """A complete segment: the number of entries, bytes of data, and timestamps in nanoseconds."""
 
     base: int
     entries: int
