@@ -86,7 +86,7 @@ class Unverified(NamedTuple):
 
 
 class BrokenFraming(NamedTuple):
-    """No record begins at `position`. The other fields are those of `Unverified` and of `Loss`."""
+    """No record begins at `position`. `Unverified` and `Loss` describe the other fields."""
 
     position: int
     lost_end: int

@@ -31,7 +31,7 @@ class FileWatch(Protocol):
         """Stop reporting the path. Idempotent."""
 
     def wait(self, seconds: float) -> None:
-        """Return when there are changes, or after so many seconds; infinity: no limit."""
+        """Return when there are changes, or after this many seconds; infinity: no limit."""
 
     def drain(self) -> set[str]:
         """Return the paths that have changed since they were added. Never waits."""

@@ -690,7 +690,7 @@ def _is_contention(refusal: BaseException) -> bool:
 
 @functools.cache
 def _pid_namespace(pid: int) -> int:
-    """Return the number of the namespace of this process, whose id is `pid`; 0: that of the machine."""
+    """Return the number of this process's pid namespace; 0: the machine's first one, or unknown."""
     with contextlib.suppress(OSError):
         number = os.stat("/proc/self/ns/pid").st_ino
         return 0 if number == _FIRST_PID_NAMESPACE else number

@@ -35,7 +35,7 @@ class ListedFileSystem(OsFileSystem):
         return names[start : bisect_left(names, prefix + _LAST, start)]
 
     def _names(self, path: str) -> list[str]:
-        """Return all names, sorted: those of the last listing if the directory has not changed since."""
+        """Return all names, sorted. If the directory has not changed, the last listing is returned again."""
         stamp = self.stamp_of(join(path, "."))  # of the directory, if there is a link to it
         if stamp is not None and (known := self._listed.get(path)) is not None and known[0] == stamp:
             return known[1]

@@ -116,10 +116,10 @@ def checksum_file_path(root: str, path: str) -> str:
 
 
 def listed_as(fs: FileSystem, path: str) -> str | None:
-    """Return the name under which its directory lists the file at `path`, if that is another one.
+    """Return the name that the directory has for the file at `path`, if it differs in case.
 
-    None if it is listed under its own name, or there is no file. The directory is listed only if the file is
-    found under another case, too. Raises OSError.
+    None if the name is the same, or there is no file. The directory is listed only if the file is found under
+    a name in another case, too. Raises OSError.
     """
     directory, name = directory_of(path), base_name(path)
     swapped = join(directory, name.translate(_SWAPPED))
@@ -137,7 +137,7 @@ def listed_as(fs: FileSystem, path: str) -> str | None:
 
 
 def told_apart(other: str) -> str:
-    """Return why a name is refused whose files are those of `other`."""
+    """Return why a name is refused that would share the files of `other`."""
     return f"its files are those of {other}, as the file system does not tell case apart: choose another name"
 
 

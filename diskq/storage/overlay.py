@@ -270,7 +270,7 @@ class OverlayFS:
         return sorted(name for name in names if name.startswith(prefix))
 
     def _apply(self, directory: str, names: set[str]) -> None:
-        """Add the names that were made here to those of a directory, and take out those that are gone."""
+        """Add names made in the overlay to the `names` of a directory, and take out names removed in it."""
         for used in self._used.get(directory, ()):
             is_there = used in self._directories or self._files.get(used) is not None
             is_gone = used in self._removed or used in self._files

@@ -117,7 +117,7 @@ class WriteAheadLog:
             self._memory[WAL_ENTRY:WAL_RECORDS] = bytes(WAL_RECORDS - WAL_ENTRY)
 
     def give_up(self) -> None:
-        """Close it, discard its content and free its space. Raises OSError."""
+        """Close the log, discard the content and free the space. Raises OSError."""
         self.close()
         self._is_given_up = True
         _truncate(self._fs, self._path, 0)
@@ -237,7 +237,7 @@ def clear_rows(fs: FileSystem, path: str) -> None:
 
 
 def clear_wal(fs: FileSystem, path: str) -> None:
-    """Discard its content and free its space. Raises OSError."""
+    """Discard the content of the write-ahead log at `path`, and free the space. Raises OSError."""
     if fs.size_of(path):
         _truncate(fs, path, 0)
     elif fs.size_of(old_wal_path(path)) is not None:

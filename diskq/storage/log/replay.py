@@ -229,12 +229,12 @@ def replay_wal(
     in_place: bool = True,
     voided: Mapping[int, int] = MappingProxyType({}),
 ) -> Replayed:
-    """After a kill, write what the write-ahead log holds to its place, as far as it is not there yet.
+    """After a kill, write the records in the write-ahead log to their places, unless they are there.
 
     `was_restarted`: True if other sources say that the machine was restarted; None: they do not know.
     `was_staging`: True if the write-ahead log should exist. Without `in_place` nothing is written, and
     records that are not fully in place are displaced: for files whose checksums could not show the damage of
-    a power cut at this moment. `voided`: by file, the byte from which on its checksums are of bytes that are
+    a power cut at this moment. `voided`: by file, the byte after which the checksums describe bytes that are
     gone. A second call changes nothing, and the write-ahead log stays unchanged. Raises OSError; on a full
     disk only if the write-ahead log has no reserve, or another program used its space.
     """
@@ -427,7 +427,7 @@ class RedoSource(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Bytes of a data file that are in their place, and those of its checksum file; b"": not known."""
+    """Bytes that are in their place: of a data file, and of the checksum file (b"": not known)."""
 
     group: int
     file: int
