@@ -13,7 +13,7 @@ from benchmarks.hot_paths import PATHS
 from benchmarks.instructions import RECORDED, TOLERANCE, compare
 
 
-def test_a_path_that_has_become_longer_is_told():
+def test_a_path_that_has_become_longer_is_reported():
     lines, worse = compare({"send": 1100, "receive": 1000}, {"send": 1000, "receive": 1000})
     assert worse == ["send"]
     assert lines[1].split() == ["send", "1,100", "1,000", "+10.0%"]

@@ -313,13 +313,13 @@ def test_bash_completes_paths(data):
         ("top data --jsn --onec", "--jsn: did you mean --json?; --onec: did you mean --once?"),
     ],
 )
-def test_a_misspelt_word_is_told_with_what_was_meant(run, command, told):
+def test_a_misspelt_word_is_refused_with_the_one_that_was_meant(run, command, told):
     done = run(*command.split())
     assert fails_in_one_line(done, 2)
     assert told in done.notes[-1]
 
 
-def test_what_is_like_nothing_is_told_with_all_there_is(run):
+def test_an_unknown_word_is_refused_with_all_that_there_are(run):
     assert "(choose from " in run("frobnicate").notes[-1]
     assert "did you mean" not in run("queue", "send", "data", "q", "--xyzzy", "x").notes[-1]
 

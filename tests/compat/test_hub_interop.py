@@ -47,7 +47,7 @@ async def test_a_client_in_go_reads_ranges_from_our_hub(tmp_path, gohub):
         assert (await of_go(gohub.get, hub.address, offset=50))[0] == []
 
 
-async def test_a_client_in_go_is_told_of_a_gap(tmp_path, gohub):
+async def test_a_client_in_go_gets_the_error_of_a_gap(tmp_path, gohub):
     async with open_hub(tmp_path, "127.0.0.1:0") as hub:
         await of_go(gohub.put, hub.address, count=10)
         told = await of_go(gohub.put, hub.address, **{"from": 12}, count=3)

@@ -50,7 +50,7 @@ def test_an_engine_waits_until_another_one_is_closed(kind: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_an_engine_waits_no_longer_than_it_is_told(kind: str, tmp_path: Path) -> None:
+def test_an_engine_waits_no_longer_than_wait(kind: str, tmp_path: Path) -> None:
     with ENGINES[kind](tmp_path):
         began = time.monotonic()
         with pytest.raises(diskq.LockedError):

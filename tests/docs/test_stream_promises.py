@@ -48,7 +48,7 @@ def test_a_message_alone_is_three_writes_and_so_is_a_batch() -> None:
         assert writes(fs) == ["data", "timeindex", "index"]
 
 
-async def test_a_partition_that_vanishes_is_told_and_the_others_are_received(tmp_path: Path) -> None:
+async def test_a_partition_that_vanishes_is_reported_and_the_others_are_received(tmp_path: Path) -> None:
     with diskq.Stream(tmp_path, options=diskq.StreamOptions(partition_count=2)) as stream:
         stream.append_many([(f"key-{number}", b"before") for number in range(10)])
     async with diskq.open_consumer(tmp_path, start="newest") as consumer:

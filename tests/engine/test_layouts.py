@@ -25,31 +25,31 @@ def with_files(*names: str) -> CrashFS:
     return fs
 
 
-def test_a_queue_is_told_as_soon_as_it_was_opened():
+def test_a_queue_is_recognised_as_soon_as_it_was_opened():
     fs = with_files()
     Queue(ROOT, "q", fs=fs).close()
     assert (layout_of(fs, ROOT), queue_names(fs, ROOT)) == ("nsq", ["q"])
 
 
-def test_a_stream_is_told_as_soon_as_it_was_opened():
+def test_a_stream_is_recognised_as_soon_as_it_was_opened():
     fs = with_files()
     Stream(ROOT, fs=fs).close()
     assert (layout_of(fs, ROOT), queue_names(fs, ROOT)) == ("triplet", [])
 
 
 @pytest.mark.parametrize("folder", golden.FOLDERS)
-def test_what_go_diskqueue_left_is_told(folder):
+def test_files_of_go_diskqueue_are_recognised(folder):
     path = str(golden.HERE / folder / "data")
     expected = sorted(case.name for case in golden.cases(folder))
     assert (layout_of(OsFileSystem(), path), queue_names(OsFileSystem(), path)) == ("nsq", expected)
 
 
 @every_stream
-def test_what_go_diskq_left_is_told(name, tmp_path):
+def test_files_of_go_diskq_are_recognised(name, tmp_path):
     assert layout_of(OsFileSystem(), str(golden_stream(name, tmp_path))) == "triplet"
 
 
-def test_several_queues_are_told_by_name_whether_they_have_data_or_metadata():
+def test_each_of_several_queues_is_listed_by_its_data_or_metadata():
     fs = with_files("b.diskqueue.000000.dat", "a:c.diskqueue.meta.dat", "a:c.diskqueue.000003.dat")
     assert queue_names(fs, ROOT) == ["a:c", "b"]
 
@@ -57,7 +57,7 @@ def test_several_queues_are_told_by_name_whether_they_have_data_or_metadata():
 @pytest.mark.parametrize(
     "name", ["q.diskqueue.000000.dat.bad", "q.diskqueue.meta.dat.17.tmp", "q.diskqueue.1.dat", "parquet"]
 )
-def test_other_files_are_nobody_s(name):
+def test_other_files_are_of_no_kind(name):
     assert layout_of(with_files(name), ROOT) is None
 
 
@@ -66,14 +66,14 @@ def test_a_directory_that_is_not_there_is_an_error():
         layout_of(with_files(), "/nowhere")
 
 
-def test_a_journal_is_told_as_soon_as_it_was_opened():
+def test_a_journal_is_recognised_as_soon_as_it_was_opened():
     fs = with_files()
     Journal(ROOT, fs=fs).close()
     assert (layout_of(fs, ROOT), queue_names(fs, ROOT)) == ("sej", [])
 
 
 @every_journal
-def test_what_sej_left_is_told(name, tmp_path):
+def test_files_of_sej_are_recognised(name, tmp_path):
     assert layout_of(OsFileSystem(), str(golden_journal(name, tmp_path))) == "sej"
 
 

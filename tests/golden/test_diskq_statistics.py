@@ -37,7 +37,7 @@ def put_right(name: str) -> dict[str, Any]:
 
 
 @every_stream
-def test_the_same_is_told_but_where_go_diskq_is_wrong(name, tmp_path):
+def test_statistics_agree_with_go_diskqs_except_where_these_are_wrong(name, tmp_path):
     right = put_right(name)
     assert told(name, tmp_path) == {**right, "Path": str(tmp_path / name)}
 

@@ -175,7 +175,7 @@ def the_case(folder: str) -> Case:
     return next(one for one in ALL if one.folder == folder)
 
 
-def test_a_broken_length_costs_the_rest_of_its_file_and_is_told(tmp_path):
+def test_a_broken_length_costs_the_rest_of_its_file_and_is_reported(tmp_path):
     directory = the_case("corrupt_len").copied_to(tmp_path)
     path = str(directory / "corrupt.diskqueue.000001.dat")
     with the_case("corrupt_len").opened(directory) as queue:
@@ -187,14 +187,14 @@ def test_a_broken_length_costs_the_rest_of_its_file_and_is_told(tmp_path):
     assert not Path(path).exists()
 
 
-def test_where_the_metadata_is_missing_the_files_decide_and_it_is_told(tmp_path):
+def test_without_metadata_the_files_decide_and_a_repair_says_so(tmp_path):
     with the_case("no_meta").opened(the_case("no_meta").copied_to(tmp_path)) as queue:
         (repair,) = queue.repairs
         assert "metadata is missing" in repair.reason
         assert (repair.dropped, repair.records) == (0, 0)
 
 
-def test_what_was_written_after_the_last_sync_is_delivered_and_nothing_is_to_be_told(tmp_path):
+def test_what_was_written_after_the_last_sync_is_delivered_without_a_repair(tmp_path):
     directory = the_case("stale_meta").copied_to(tmp_path)
     with the_case("stale_meta").opened(directory) as queue:
         assert not queue.repairs

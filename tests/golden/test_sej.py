@@ -43,7 +43,7 @@ def test_all_are_here():
 
 
 @every_journal
-def test_every_message_is_read_and_what_is_missing_is_told(name, tmp_path):
+def test_every_message_is_read_and_missing_ones_are_reported(name, tmp_path):
     its = case(name)
     with JournalReader(golden_journal(name, tmp_path)) as reader:
         reader.seek_oldest()
@@ -100,7 +100,7 @@ def test_what_was_cut_is_kept_aside(tmp_path):
     assert Path(repair.saved_as).read_bytes() == whole.read_bytes()[400:]
 
 
-def test_a_lock_file_that_nobody_holds_is_no_obstacle(tmp_path):
+def test_a_lock_file_without_a_holder_is_no_obstacle(tmp_path):
     directory = golden_journal("live_lock", tmp_path)
     assert (directory / "jnl.lck").exists()
     with Journal(directory) as journal:
@@ -150,7 +150,7 @@ def test_each_shard_is_a_journal(tmp_path):
         assert {message.partition for message in messages} == {shard}
 
 
-def test_a_flip_in_the_middle_costs_one_message_and_is_told(tmp_path):
+def test_a_flip_in_the_middle_costs_one_message_and_is_reported(tmp_path):
     directory = golden_journal("segments", tmp_path)
     last = directory / "jnl/0000000000000027.jnl"
     content = bytearray(last.read_bytes())

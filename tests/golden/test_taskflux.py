@@ -146,7 +146,7 @@ def test_what_no_crash_can_have_left_is_refused_and_not_touched(case, tmp_path):
     assert {name: file for name, file in files_of(root).items() if not name.startswith(".diskq/")} == told
 
 
-def test_damage_is_told_with_its_byte_and_its_record(tmp_path):
+def test_damage_is_reported_with_its_byte_and_its_record(tmp_path):
     with pytest.raises(diskq.DamagedStoreError, match=r"000\.log: damaged at byte 8, record 0") as caught:
         PriorityStore(copied(CASES["X07-unknown-delta"], tmp_path))
     assert (caught.value.position, caught.value.lsn) == (8, 0)
@@ -169,7 +169,7 @@ def test_what_is_cut_is_kept_aside(kept, tmp_path):
 @pytest.mark.parametrize(
     "case", [CASES["C01-crc-last"], CASES["C16-partial-header-5"]], ids=lambda case: case["id"]
 )
-def test_the_strict_are_told_instead(case, tmp_path):
+def test_strict_raises_instead_of_a_repair(case, tmp_path):
     root = copied(case, tmp_path)
     before = files_of(root)
     with pytest.raises(diskq.CorruptionError):

@@ -31,7 +31,7 @@ def test_no_file_of_a_directory_makes_up_a_message(name: str) -> None:
     assert fuzz(name, DIRECTORIES[name], 7, cases=4).findings == {}
 
 
-def test_a_finding_is_told_once_with_its_bytes() -> None:
+def test_a_finding_is_reported_once_with_its_bytes() -> None:
     def check(data: bytes) -> None:
         assert len(data) == 4, f"{len(data)} bytes"
 

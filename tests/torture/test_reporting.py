@@ -43,7 +43,7 @@ def test_bytes_that_rot_may_be_missed_and_may_not_come_altered() -> None:
     assert broken(ours, "rot", Tally(altered=1)) == ["1 altered"]
 
 
-def test_a_failed_sync_that_nobody_was_told_of_is_held_against_who_says_that_it_tells() -> None:
+def test_a_failed_sync_that_was_not_reported_counts_against_a_system_that_reports_them() -> None:
     assert broken(SYSTEMS["queue"], "errors", Tally(unreported=1)) == ["1 unreported"]
     assert broken(SYSTEMS["sqlite3"], "errors", Tally(unreported=1)) == []
 

@@ -291,7 +291,7 @@ async def test_receivers_that_always_have_a_message_take_turns():
         assert [(await select(*receivers))[0] for _ in range(10 * len(KINDS))] == receivers * 10
 
 
-async def test_it_is_the_turn_of_whoever_was_served_longest_ago(source, other):
+async def test_the_receiver_served_longest_ago_has_the_turn(source, other):
     for _ in range(5):
         source.send(b"x")
     for _ in range(3):
@@ -384,7 +384,7 @@ async def is_over_before(step: int, kinds: list[Any]) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_whoever_selects_from_whatever_is_sent_whenever_nothing_is_lost(seed):
+async def test_no_selecting_task_loses_a_message_however_they_are_sent(seed):
     chance = random.Random(seed)
     async with AsyncExitStack() as stack:
         kinds = chance.choices(KINDS, k=5)

@@ -140,7 +140,7 @@ def test_what_cannot_be_a_message_is_refused_and_nothing_is_written(item: Any, e
     assert fs.read(data()) == b""
 
 
-def test_the_offset_may_be_told_and_must_be_the_next_one():
+def test_a_given_offset_must_be_the_next_one():
     fs = disk()
     with opened(fs) as journal:
         assert journal.append(b"a", offset=0) == 0
@@ -361,7 +361,7 @@ def test_after_a_failed_sync_it_is_written_again_also_where_a_peer_came_in_betwe
 # --- damage -----------------------------------------------------------------------------------
 
 
-def test_a_torn_tail_is_cut_at_any_byte_and_kept_aside_and_told():
+def test_a_torn_tail_is_cut_at_any_byte_kept_aside_and_reported():
     whole = oracle.encoded(items(4))
     ends = [len(oracle.encoded(items(count))) for count in range(5)]
     for size in range(len(whole)):
@@ -412,7 +412,7 @@ def test_a_torn_message_whose_value_is_a_message_is_not_taken_for_one():
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("size", [10**6, 150])
-def test_a_flip_at_any_byte_of_a_peers_file_costs_one_message_and_is_told(size):
+def test_a_flip_at_any_byte_of_a_peers_file_costs_one_message_and_is_reported(size):
     """Or nothing is wrong by its framing: then the damage cannot be noticed."""
     whole = oracle.files(items(6, 20), size)
     expected = told(items(6, 20))
@@ -448,7 +448,7 @@ def test_a_flip_at_any_byte_of_ours_is_never_delivered():
 
 
 @pytest.mark.sampled
-def test_a_file_of_ours_that_ends_early_anywhere_is_read_to_there_and_told():
+def test_a_file_of_ours_that_ends_early_is_read_to_its_end_and_reported():
     fs = RamFS({})
     with opened(fs, segment_size=150) as journal:
         journal.append_many(given(items(6, 20)))

@@ -139,7 +139,7 @@ def test_waiting_at_a_torn_tail_reads_nothing_again():
         assert [call for call in fs.calls if call.verb == "pread" and call.path == data()] == []
 
 
-def test_bytes_of_no_message_at_the_end_are_told_from_a_torn_one():
+def test_zeros_at_the_end_are_corrupt_and_no_torn_message():
     fs = disk()
     lay_out(fs, items(3))
     fs.write_durably(data(), fs.read(data()) + bytes(40))
@@ -190,7 +190,7 @@ def test_a_segment_that_goes_while_it_is_read_is_read_to_its_end():
     assert len(bases) > 2
 
 
-def test_who_is_overtaken_is_told_what_is_there():
+def test_a_reader_that_retention_overtakes_gets_the_offsets_that_are_there():
     fs = disk()
     lay_out(fs, items(9), 150)
     bases = sorted(int(name[:16], 16) for name in oracle.files(items(9), 150))
@@ -205,7 +205,7 @@ def test_who_is_overtaken_is_told_what_is_there():
         assert as_told(found.read_many(99)) == told(items(9))[bases[3] :]
 
 
-def test_a_segment_that_is_missing_in_the_middle_is_told():
+def test_a_segment_that_is_missing_in_the_middle_is_reported():
     fs = disk()
     lay_out(fs, items(9), 150)
     bases = sorted(int(name[:16], 16) for name in oracle.files(items(9), 150))
@@ -244,7 +244,7 @@ def test_a_file_that_was_cut_below_the_reader_is_noticed():
 
 
 @pytest.mark.parametrize("cut", [1, 25, 60])
-def test_a_torn_segment_that_is_not_the_last_is_passed_over_and_told(cut):
+def test_a_torn_segment_that_is_not_the_last_is_passed_over_and_reported(cut):
     """A place after which sej's scanner reads nothing."""
     fs = disk()
     lay_out(fs, items(9), 250)
@@ -259,7 +259,7 @@ def test_a_torn_segment_that_is_not_the_last_is_passed_over_and_told(cut):
 
 @settings(deadline=None, max_examples=examples(60))
 @drawn(st.data())
-def test_whatever_is_damaged_nothing_is_invented_and_all_else_is_told(draw):
+def test_whatever_is_damaged_nothing_is_invented_and_each_loss_is_reported(draw):
     """Holes and flips in diskq's files, by blocks, and in a peer's, by framing."""
     fs = RamFS({})
     expected = items(40, 200)
@@ -323,7 +323,7 @@ def test_the_last_ones_of_a_long_journal_are_read_without_the_rest():
     assert read < 10**6 < len(fs.inner.read(data()))
 
 
-def test_backward_damage_is_told_as_well():
+def test_damage_met_while_reading_backwards_is_reported():
     fs = disk()
     lay_out(fs, items(9), 250)
     content = bytearray(fs.read(data()))

@@ -79,7 +79,7 @@ def test_the_oldest_is_the_first_that_is_there():
 
 
 @pytest.mark.parametrize("said, given_", [(3, 7), (12, 11), (2**63 + 5, 11), (2**64 - 1, 11)])
-def test_an_offset_that_the_journal_does_not_have_is_set_right_and_told(said, given_):
+def test_an_offset_that_the_journal_does_not_have_is_corrected_and_reported(said, given_):
     fs = journal_of(4, base=7)
     with offset(fs):
         pass
@@ -93,7 +93,7 @@ def test_an_offset_that_the_journal_does_not_have_is_set_right_and_told(said, gi
     assert fs.crash().read(PATH) == given_.to_bytes(8, "big")
 
 
-def test_rot_at_any_byte_is_told_and_the_shadow_believed():
+def test_rot_at_any_byte_is_reported_and_the_shadow_copy_is_used():
     for at in range(8):
         fs = journal_of(9)
         with offset(fs) as mine:

@@ -57,7 +57,7 @@ def test_a_moment_is_an_aware_datetime_too():
             lookup.offset_after(datetime(1970, 1, 1))
 
 
-def test_it_is_so_in_long_segments_as_well():
+def test_a_lookup_by_time_is_exact_in_long_segments():
     rising = [1000 * n - (n % 90) * 700 for n in range(20_000)]
     fs = RamFS({})
     lay_out(fs, at(*rising), 250_000)

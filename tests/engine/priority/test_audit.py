@@ -23,7 +23,7 @@ COMMANDS = [
 ]
 
 
-def test_a_store_in_use_is_told_of_and_not_touched():
+def test_a_store_in_use_is_audited_and_not_touched():
     fs = disk()
     with opened(fs, soft_limit=60, snapshot_segments=99) as store:
         for number in range(4):
@@ -44,7 +44,7 @@ def test_a_store_in_use_is_told_of_and_not_touched():
     assert (report.snapshot.lsn, report.snapshot.queues) == (3, {"": 4})
 
 
-def test_commands_are_told_one_by_one():
+def test_commands_are_listed_one_by_one():
     fs = written(disk(), {5: COMMANDS}, snapshot=oracle.snapshot(4, 1, {"": oracle.Queue()}))
     told = [
         (each.lsn, each.kind, each.queue, each.priority, each.body, each.id)
@@ -60,7 +60,7 @@ def test_commands_are_told_one_by_one():
     assert offsets == [record.offset for record in oracle.records(fs.read(segment(5)))]
 
 
-def test_a_record_larger_than_a_window_is_told():
+def test_a_record_larger_than_a_window_is_listed():
     large = [oracle.add("", 0, bytes(size)) for size in (5, 3_000_000, 7, 1_048_576, 1)]
     fs = disk()
     with opened(fs) as store:

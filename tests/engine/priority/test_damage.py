@@ -122,7 +122,7 @@ def test_stale_records_behind_the_end_are_never_read_and_never_come_back():
     assert fs.read(segment(0)) == LOG
 
 
-def test_the_strict_are_told_of_what_is_torn():
+def test_strict_raises_at_a_torn_record():
     fs = with_log(LOG[:-9])
     with pytest.raises(CorruptionError, match=f"byte {ENDS[-2]}"):
         opened(fs, strict=True)
@@ -234,7 +234,7 @@ def payloads(store: PriorityStore) -> set[bytes]:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("closes", [True, False], ids=["closed", "killed"])
-def test_rot_in_a_log_of_ours_costs_the_command_that_it_hit_and_is_told(closes):
+def test_rot_in_our_log_costs_the_command_that_it_hit_and_is_reported(closes):
     whole, left = ours(closes=closes)
     everything = {*SENT.values(), b"of another queue"}
     with opened(whole.copy()) as store:
@@ -283,7 +283,7 @@ def test_an_acknowledgement_behind_lost_messages_takes_no_other_one():
 
 
 @pytest.mark.parametrize("size", [0, 3, 8, 30])
-def test_a_log_that_was_closed_and_is_shorter_now_is_told(size):
+def test_a_log_that_is_shorter_than_at_its_close_is_reported(size):
     fs, left = ours()
     last = max(segments(fs))
     data = fs.read(segment(last))
@@ -324,7 +324,7 @@ def test_zeros_in_a_log_that_was_closed_are_not_its_end():
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["closed", "killed"])
-def test_a_last_segment_that_is_gone_is_told(closes):
+def test_a_missing_last_segment_is_reported(closes):
     fs, _ = ours(closes=closes)
     last = max(segments(fs))
     fs.unlink(segment(last))
@@ -336,7 +336,7 @@ def test_a_last_segment_that_is_gone_is_told(closes):
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["closed", "killed"])
-def test_a_last_segment_of_which_a_snapshot_has_the_beginning_is_told_when_it_is_gone(closes):
+def test_a_missing_last_segment_that_a_snapshot_covers_in_part_is_reported(closes):
     fs = disk()
     store = opened(fs)
     queue = store.queue()
@@ -428,7 +428,7 @@ def test_without_room_for_what_is_whole_the_damage_stays_and_the_open_says_why()
     assert {path: data for path, data in files(fs).items() if "temp" not in path} == before
 
 
-def test_the_strict_are_told_of_what_would_be_passed_over():
+def test_strict_raises_at_what_would_be_passed_over():
     fs, _ = ours()
     fs.rot(segment(0), fs.read(segment(0))[:-20])
     with pytest.raises(CorruptionError):

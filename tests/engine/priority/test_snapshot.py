@@ -256,7 +256,7 @@ def test_a_full_disk_leaves_the_log_and_one_is_tried_again_later():
     assert store.statistics().stored == len(stored(fs)[""].records)
 
 
-def test_an_error_while_writing_is_told_and_nothing_is_left():
+def test_an_error_while_writing_is_raised_and_leaves_no_file():
     fs = failing_disk()
     with opened(fs) as store:
         store.put(store.queue(), b"x")

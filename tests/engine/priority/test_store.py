@@ -176,7 +176,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(wrong: dict[str, A
     assert segments(fs) == {0: []}
 
 
-def test_queues_are_told_apart():
+def test_queues_are_separate():
     with opened(disk()) as store:
         store.create_queue("b", implementation="QA", priority_range=(0, 5), max_size=9)
         store.create_queue("a")
@@ -574,7 +574,7 @@ def test_commands_are_durable_up_to_the_last_barrier():
 # --- one process ----------------------------------------------------------------------------------
 
 
-def test_a_store_is_somebodys():
+def test_a_store_has_one_owner():
     fs = disk()
     with opened(fs), pytest.raises(LockedError, match="process"):
         opened(fs)
@@ -709,7 +709,7 @@ def test_the_data_directory_is_where_the_settings_say(named):
 @pytest.mark.parametrize(
     "text", [b"[]", b"{", b'{"LogFileSoftLimit": "many"}', b'{"LogFileSoftLimit": -1}', b"\xff"]
 )
-def test_settings_that_are_none_are_told(text):
+def test_invalid_settings_are_reported(text):
     fs = disk()
     fs.write_durably(f"{ROOT}/taskflux.settings.json", text)
     with pytest.raises(CorruptionError, match="settings"):

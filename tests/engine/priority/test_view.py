@@ -125,7 +125,7 @@ def test_a_look_beside_a_writer_is_always_a_beginning_of_its_log(tmp_path):
     assert len(ends) > 10
 
 
-def test_damage_is_told_and_not_looked_at_for_ever():
+def test_damage_is_reported_and_ends_the_look():
     log = oracle.segment([oracle.add("", 1, b"one")] * 3)
     fs = written(disk(), {0: [oracle.add("", 1, b"one")] * 3, 3: [oracle.add("", 2, b"two")]})
     handle = fs.open(segment(0), write=True)

@@ -151,7 +151,7 @@ def test_what_is_lost_is_what_a_reader_loses(patient):
             flip(patient.fs, data(base), at)
 
 
-def test_a_rotten_block_is_told_with_what_it_costs(patient):
+def test_a_rotten_block_is_reported_with_its_messages(patient):
     flip(patient.fs, data(0), 40)
     first = next(audit for audit in audits(patient.fs) if audit.base == 0)
     (start, end), *_ = patient.blocks[0]

@@ -338,7 +338,7 @@ def test_a_close_that_finds_no_room_says_so_and_is_a_close_all_the_same():
         assert not stream.repairs
 
 
-def test_points_that_find_no_room_are_owed_and_nobody_is_bothered():
+def test_recovery_points_that_find_no_space_are_written_later_without_an_error():
     fs = failing_disk()
     with opened(fs, **ONE) as stream:
         append(stream, triple(0))
@@ -416,7 +416,7 @@ def test_after_a_failed_sync_a_reopen_writes_again_what_the_kernel_may_have_drop
     assert held(fs.inner.crash()) == parted(triples(20), 3)
 
 
-def test_a_failed_sync_while_closing_is_told_and_the_stream_is_closed_all_the_same():
+def test_a_failed_sync_while_closing_is_raised_and_the_stream_is_closed():
     fs = failing_disk()
     stream = opened(fs)
     stream.append_many(items(triples(20)))

@@ -97,7 +97,7 @@ def test_a_member_that_reads_some_partitions_or_to_the_end_takes_what_it_is_told
         assert (one.partitions, two.partitions) == ((0, 1, 2), (3,))
 
 
-def test_who_keeps_partitions_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_holders_of_too_many_partitions_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     diskq.Stream(tmp_path, partition_count=2).close()
     caplog.set_level(logging.WARNING, "diskq")
     with opened(tmp_path) as hangs, opened(tmp_path) as waits:

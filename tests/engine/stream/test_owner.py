@@ -100,7 +100,7 @@ def test_two_streams_have_two_ids():
     assert len(ids) == 2
 
 
-def test_it_is_there_until_its_removal_is_paid_and_that_is_owed_once(fs):
+def test_the_owner_file_is_there_until_its_removal_is_executed_once(fs):
     assert state(fs) == "none"
     file = owner(fs)
     assert state(fs) == "ours"

@@ -280,7 +280,7 @@ def test_what_retention_removes_is_read_to_its_end_by_who_has_it_open():
 
 
 @with_and_without_checksums
-def test_a_reader_that_was_overtaken_is_told_where_it_can_go_on(with_checksums):
+def test_an_overtaken_reader_gets_the_offset_at_which_it_can_go_on(with_checksums):
     partition = laid(40, 10, with_checksums=with_checksums)
     with reader(partition.fs) as its:
         its.seek(4)
@@ -309,7 +309,7 @@ def test_a_batch_that_was_overtaken_within_is_handed_out_first():
             its.read_many(30)
 
 
-def test_a_segment_that_is_gone_from_the_middle_is_told_as_lost():
+def test_a_segment_that_is_gone_from_the_middle_is_a_loss():
     partition = laid(30, 10)
     partition.fs.unlink(data(10))
     found, lost = read(partition.fs)
@@ -624,7 +624,7 @@ def test_every_offset_is_found_whatever_byte_of_the_index_is_rotten(with_checksu
         assert not its.losses
 
 
-def test_what_is_lost_before_the_place_that_was_asked_for_is_not_told():
+def test_losses_before_the_start_of_a_reader_are_not_reported():
     partition = laid(36, 36, length=20, block_size=150)
     flip(partition.fs, data(), 10)
     truncate(partition.fs, index(), 0)
@@ -856,7 +856,7 @@ def test_who_begins_while_a_peer_writes_begins_at_a_message_and_goes_on_from_the
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_what_retention_takes_from_under_a_reader_is_told_and_all_else_read_once(seed):
+def test_what_retention_takes_from_a_reader_raises_and_all_else_is_read_once(seed):
     rng = random.Random(seed)
     pushed = triples(60)
 

@@ -375,7 +375,7 @@ def test_beside_a_producer_no_file_is_taken_that_it_has_just_made():
     assert after(fs, 2) == 600
 
 
-def test_somebody_else_may_remove_the_same():
+def test_another_process_may_remove_the_same_segments():
     fs = moments.disk()
     written(fs, [1], [2], [3], [4])
 
@@ -417,7 +417,7 @@ def test_a_partition_that_is_removed_meanwhile_is_passed_over():
     assert retained(Beside(fs), max_bytes=1).segments == 1
 
 
-def test_a_file_that_cannot_be_removed_is_told():
+def test_a_file_that_cannot_be_removed_is_reported():
     disk = FaultFS(moments.disk())
     written(disk, [1], [2])
     disk.fail("unlink", error=errno.EACCES)

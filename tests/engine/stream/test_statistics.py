@@ -109,7 +109,7 @@ def test_timestamps_are_what_the_records_say():
     assert (told.oldest_timestamp_ns, told.active_timestamp_ns, told.newest_timestamp_ns) == (10, 30, 40)
 
 
-def test_without_its_index_a_complete_segment_is_told_of_all_the_same():
+def test_a_complete_segment_without_index_is_in_the_statistics():
     fs = moments.disk()
     files = written(fs, [10, 20], [])
     fs.unlink(files.index_of(0))
@@ -118,7 +118,7 @@ def test_without_its_index_a_complete_segment_is_told_of_all_the_same():
 
 
 @pytest.mark.parametrize("damage", ["removed", "emptied", "cut"])
-def test_without_rows_the_active_segment_is_told_of_by_its_records(damage):
+def test_an_active_segment_without_rows_is_counted_by_its_records(damage):
     fs = CrashFS()
     with Stream(ROOT, options=StreamOptions(partition_count=1), fs=fs) as stream:
         stream.append_many([(b"key", b"value", at) for at in (5, 10, 20)])

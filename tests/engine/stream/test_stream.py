@@ -540,7 +540,7 @@ def test_defaults_are_not_written_down():
     assert fs.read(SETTINGS) == b"{}\n"
 
 
-def test_a_stream_with_varuint_lengths_is_reopened_without_being_told():
+def test_a_stream_with_varuint_lengths_is_reopened_without_the_option():
     fs = disk()
     sent = triples(20)
     with opened(fs, encoding="varuint") as stream:

@@ -99,7 +99,7 @@ def test_the_last_offset_to_read_ends_it() -> None:
         assert values(list(reader)) == expected(10)[:4]
 
 
-def test_it_begins_where_it_is_told() -> None:
+def test_it_begins_at_its_start() -> None:
     fs, stream = in_memory(10)
     with stream, diskq.StreamReader(ROOT, start={0: 7}, end="close", fs=fs) as reader:
         assert reader.position == {0: 7}

@@ -106,7 +106,7 @@ def test_no_messages_are_no_file():
     assert staged_files(fs) == []
 
 
-def test_a_row_that_cannot_be_a_message_costs_its_batch_and_is_told():
+def test_a_row_that_cannot_be_a_message_fails_its_batch_with_an_error():
     fs = disk()
     options = StreamOptions(max_message_size=10, max_key_size=32)
     with staging(fs, options=options) as writer:
@@ -137,7 +137,7 @@ def test_without_key_and_time_they_are_drawn():
 
 
 @pytest.mark.parametrize("room", [0, 10, 100])
-def test_a_full_disk_is_told_and_leaves_nothing(room):
+def test_a_full_disk_is_raised_and_leaves_no_staged_file(room):
     fs = failing_disk()
     fs.capacity(room)
     with pytest.raises(DiskFullError, match="staged"), staging(fs) as writer:
