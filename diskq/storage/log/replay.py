@@ -622,7 +622,10 @@ class _Replay:
             self._files.write(self._source.stagings[part.group].data(part.file), zeros)
 
     def _can_lack(self, part: Part, is_there: bool) -> bool:
-        """True if the disk may be too full to write this part: it is there, or can be made again."""
+        """True if the disk may be too full to write this part: it is there, or can be made again.
+
+        After a restart of the machine, records without checksums are not believed: then these are needed.
+        """
         can_lack = is_there or (part.kind == CHECKSUMS and self._has_run_on)
         if can_lack:
             self._done.is_durable = False
