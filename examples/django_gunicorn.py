@@ -40,19 +40,23 @@ def order(request: HttpRequest) -> HttpResponse:
 
 
 def main() -> None:
-    socket = f"server.{os.getpid()}"
+    socket = Path(f"server.{os.getpid()}")
     options = f"--workers 4 --bind unix:{socket} --log-level error --pythonpath {Path(__file__).parent}"
     server = subprocess.Popen([sys.executable, "-m", "gunicorn", *options.split(), "django_gunicorn"])
-    while not Path(socket).exists():
-        if server.poll() is not None:
-            sys.exit("gunicorn did not start")
-        time.sleep(0.05)
-    with httpx.Client(transport=httpx.HTTPTransport(uds=socket, retries=5), base_url="http://here") as client:
-        print(*(client.post("/orders", content=b"order %d" % number).status_code for number in range(8)))
-    while not DELIVERED.exists() or len(DELIVERED.read_bytes().splitlines()) < 8:
-        time.sleep(0.05)
-    server.terminate()
-    server.wait()
+    try:
+        while not socket.exists():
+            if server.poll() is not None:
+                sys.exit("gunicorn did not start")
+            time.sleep(0.05)
+        transport = httpx.HTTPTransport(uds=str(socket), retries=5)
+        with httpx.Client(transport=transport, base_url="http://here", timeout=60.0) as client:
+            for number in range(8):
+                print(client.post("/orders", content=b"order %d" % number).status_code)
+        while not DELIVERED.exists() or len(DELIVERED.read_bytes().splitlines()) < 8:
+            time.sleep(0.05)
+    finally:
+        server.terminate()
+        server.wait()
     print(sorted(DELIVERED.read_bytes().splitlines()))
 
 
