@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 __all__ = [
@@ -590,6 +591,12 @@ def checked_durability(word: Durability) -> Durability:
     return word
 
 
+@cache
+def _defaults(kind: type[Options]) -> Options:
+    """Return the options of this kind that a call without options has: one object for all such calls."""
+    return kind()
+
+
 def chosen_options(
     called: Callable[..., Any], options: Options | None, kind: type[Options], changes: Mapping[str, Any]
 ) -> Options:
@@ -599,7 +606,7 @@ def chosen_options(
     which one may be meant.
     """
     if options is None:
-        options = kind()
+        options = _defaults(kind)
     elif not isinstance(options, kind):
         raise TypeError(f"options are {kind.__name__}, not {type(options).__name__}")
     if not changes:

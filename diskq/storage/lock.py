@@ -95,6 +95,19 @@ class Holder:
 class Lock:
     """The right to write, held until `release` or the end of the process."""
 
+    __slots__ = (
+        "__weakref__",
+        "_fs",
+        "_holder",
+        "_pid",
+        "found",
+        "guarded",
+        "handle",
+        "is_behind",
+        "path",
+        "previous",
+    )
+
     def __init__(
         self, fs: FileSystem, path: str, guarded: str, *, wait: float = 0.0, brief: str | None = None
     ) -> None:

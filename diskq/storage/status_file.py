@@ -74,6 +74,8 @@ def read_status(fs: FileSystem, path: str) -> StatusNote | None:
 class StatusBoard:
     """Writes one writer's status file, in the thread of a barrier. What does not write is for any thread."""
 
+    __slots__ = ("_fs", "_handle", "_path", "_pid", "bound", "due_at")
+
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
         self._path = path

@@ -272,6 +272,25 @@ def was_restarted(fs: FileSystem, previous: LastWriter | None, wals: Iterable[st
 class WriteAheadLogs:
     """A writer's write-ahead logs by number: a queue or journal has number 0, a stream one per partition."""
 
+    __slots__ = (
+        "_fs",
+        "_in_use",
+        "_kept",
+        "_staged",
+        "_stagings",
+        "_state",
+        "_was_restarted",
+        "displaced",
+        "has_run_on",
+        "is_resumed",
+        "repairs",
+        "restored",
+        "unreported",
+        "was_killed",
+        "was_restarted",
+        "was_unlogged",
+    )
+
     def __init__(self, fs: FileSystem, state: StoreState, stagings: Mapping[int, Staging]) -> None:
         self._fs = fs
         self._state = state

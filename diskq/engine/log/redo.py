@@ -50,6 +50,26 @@ class RedoMark(NamedTuple):
 class Redo:
     """The redo log of an open store."""
 
+    __slots__ = (
+        "_appends",
+        "_clock",
+        "_current",
+        "_fs",
+        "_is_full",
+        "_is_named",
+        "_is_noting",
+        "_is_old_needed",
+        "_is_wanted",
+        "_largest",
+        "_log",
+        "_most",
+        "_new",
+        "_retry_at",
+        "_state",
+        "is_ready",
+        "path",
+    )
+
     def __init__(
         self,
         fs: FileSystem,

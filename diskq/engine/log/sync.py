@@ -97,6 +97,8 @@ class SyncPolicy:
 class DurationCounter:
     """Counts durations, in seconds. One thread at a time calls it, but for `now`. No number decreases."""
 
+    __slots__ = ("_buckets", "_longest", "_seconds")
+
     def __init__(self) -> None:
         self._seconds = self._longest = 0.0
         self._buckets = [0] * (len(BOUNDS) + 1)
@@ -143,6 +145,20 @@ class Synced(ABC):
 
     For one thread at a time.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_fs",
+        "_in_flight",
+        "_log_in_flight",
+        "_topic",
+        "_what",
+        "clock",
+        "failure",
+        "is_closed",
+        "path",
+        "policy",
+    )
 
     def __init__(
         self, fs: FileSystem, topic: Log, path: str, what: str, policy: SyncPolicy, clock: Callable[[], float]

@@ -291,6 +291,8 @@ def check_name(name: str) -> None:
 class SealedFiles(Mapping[int, int]):
     """The end of the messages in each file, in bytes, by file number, the oldest first."""
 
+    __slots__ = ("_checksum_bytes", "_ends", "_files", "_fs", "damaged", "kept", "leaving")
+
     def __init__(self, fs: FileSystem, files: QueueFiles) -> None:
         self._fs = fs
         self._files = files
@@ -349,11 +351,14 @@ class SealedFiles(Mapping[int, int]):
 class DamagedFiles:
     """Data files that are to be kept when they are consumed, by number."""
 
+    __slots__ = ("_asides", "_files", "_fs", "_reported")
+
     def __init__(self, fs: FileSystem, files: QueueFiles) -> None:
         self._fs = fs
         self._files = files
         self._asides: dict[int, str] = {}  # their new names
-        self._reported: set[tuple[int, int]] = set()  # losses, by file and byte: some ranges are read twice
+        # Losses, by file and byte: some ranges are read twice. A set takes three times as much while empty.
+        self._reported: dict[tuple[int, int], None] = {}
 
     def find_marked(self, there: Container[int]) -> None:
         """Add the files in `there` that an earlier process marked. Raises OSError."""
@@ -371,7 +376,7 @@ class DamagedFiles:
         if number not in self._asides:
             self._asides[number] = free_aside(self._fs, path)
             self._mark(number, pending_syncs)
-        self._reported.add((number, loss.start))
+        self._reported[number, loss.start] = None
         return loss.as_repair(path, self._asides[number])
 
     def _mark(self, number: int, pending_syncs: PendingSyncs) -> None:

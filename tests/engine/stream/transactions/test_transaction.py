@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from diskq._native.stream.codec import encode
+from diskq.engine.log.writer import LogWriter
 from diskq.engine.stream.retention import retain
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.engine.stream.transactions import staging as staging_module
@@ -154,18 +155,18 @@ def test_its_messages_are_found_by_time():
         assert times.offset_at_or_after(triple(number)[1]) == number
 
 
-def test_what_is_staged_is_larger_than_what_may_be_unsynced():
+def test_what_is_staged_is_larger_than_what_may_be_unsynced(monkeypatch):
     fs = disk()
     with opened(fs, **TWO, max_unsynced=2000) as stream:
         most = 0
-        execute = stream.log.sync
+        execute = LogWriter.sync
 
-        def sync() -> None:
+        def sync(log: LogWriter) -> None:
             nonlocal most
             most = max(most, stream.unsynced_bytes)
-            execute()
+            execute(log)
 
-        stream.log.sync = sync  # type: ignore[method-assign]
+        monkeypatch.setattr(LogWriter, "sync", sync)
         commit(stream, fs, triples(300, length=500), extent=2)
         assert 1000 < most <= 2000
     assert held(fs) == parted(triples(300, length=500), 2)
