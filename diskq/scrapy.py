@@ -28,15 +28,11 @@ class PriorityQueue(DownloaderAwarePriorityQueue):
     """
 
     def __init__(
-        self,
-        crawler: Crawler,
-        downstream_queue_cls: type[Any],
-        key: str,
-        slot_startprios: dict[str, Iterable[int]] | None = None,
-        **others: Any,
+        self, crawler: Crawler, kind: type[Any], key: str, named: dict[str, Any] | None = None, **others: Any
     ) -> None:
-        super().__init__(crawler, downstream_queue_cls, key, None, **others)
-        for slot, priorities in self._left(crawler, slot_startprios or {}).items():
+        """`named` is what Scrapy has written down: priorities by host."""
+        super().__init__(crawler, kind, key, None, **others)
+        for slot, priorities in self._left(crawler, named or {}).items():
             self.pqueues[slot] = self.pqfactory(slot, priorities)
 
     def _left(self, crawler: Crawler, named: dict[str, Iterable[int]]) -> dict[str, set[int]]:
