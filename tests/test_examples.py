@@ -36,25 +36,23 @@ def test_the_example_of_a_queue_on_asyncio_runs_and_runs_again(tmp_path):
         assert printed("asyncio_queue.py", tmp_path) == ["10 jobs, 10 different ones"]
 
 
-def test_the_example_of_fastapi_delivers_what_was_posted_and_runs_again(tmp_path):
-    pytest.importorskip("fastapi")
-    pytest.importorskip("uvicorn")
+@pytest.mark.parametrize(
+    "example, needs",
+    [("asyncio_fastapi.py", ("fastapi", "uvicorn")), ("trio_hypercorn.py", ("hypercorn",))],
+    ids=["fastapi", "hypercorn"],
+)
+def test_the_example_of_a_server_delivers_what_was_posted_and_runs_again(example, needs, tmp_path):
+    for package in needs:
+        pytest.importorskip(package)
     for _ in range(2):
         accepted = ["202", "202", "202"]
-        assert printed("asyncio_fastapi.py", tmp_path) == [*accepted, "[b'order 0', b'order 1', b'order 2']"]
+        assert printed(example, tmp_path) == [*accepted, "[b'order 0', b'order 1', b'order 2']"]
 
 
 def test_the_example_of_aiohttp_does_what_was_posted_and_runs_again(tmp_path):
     pytest.importorskip("aiohttp")
     for _ in range(2):
         assert printed("asyncio_aiohttp.py", tmp_path) == ["done: job 0", "done: job 1", "done: job 2"]
-
-
-def test_the_example_of_hypercorn_delivers_what_was_posted_and_runs_again(tmp_path):
-    pytest.importorskip("hypercorn")
-    for _ in range(2):
-        accepted = ["202", "202", "202"]
-        assert printed("trio_hypercorn.py", tmp_path) == [*accepted, "[b'order 0', b'order 1', b'order 2']"]
 
 
 def test_the_example_of_django_delivers_what_its_workers_have_accepted(tmp_path):
