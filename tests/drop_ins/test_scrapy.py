@@ -8,8 +8,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
 from diskq.scrapy import RequestQueue
+from tests.drop_ins.servers import served
 
 PAGES = 150
 AT_ONCE = 4
@@ -73,42 +72,20 @@ class Site:
         self.seen: Counter[str] = Counter()
         self.a_third = threading.Event()
 
-    def page(self, path: str) -> bytes:
+    def page(self, path: str, _: bytes) -> tuple[int, bytes]:
         self.seen[path] += 1
         if len(self.seen) > PAGES // 3:
             self.a_third.set()
         if path != "/0" or self.seen[path] > 1:
             time.sleep(0.01)  # all requests wait in queues before a third has come
-            return b""
-        return "".join(f'<a href="/{number}">' for number in range(1, PAGES)).encode()
-
-
-@contextmanager
-def served(site: Site) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        wbufsize = -1  # headers and body in one packet
-
-        def do_GET(self) -> None:
-            body = site.page(self.path)
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever).start()
-        yield f"http://127.0.0.1:{server.server_port}/0"
-        server.shutdown()
+            return 200, b""
+        return 200, "".join(f'<a href="/{number}">' for number in range(1, PAGES)).encode()
 
 
 def test_a_crawl_that_was_killed_goes_on_with_every_request_that_waited(tmp_path: Path) -> None:
     site = Site()
-    with served(site) as url:
-        command = [sys.executable, str(CRAWL), url, str(tmp_path / "job")]
+    with served(site.page) as url:
+        command = [sys.executable, str(CRAWL), f"{url}/0", str(tmp_path / "job")]
         crawl = subprocess.Popen(command)
         assert site.a_third.wait(LONG)
         crawl.kill()

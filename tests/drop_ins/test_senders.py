@@ -4,51 +4,40 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.docs.documents import ROOT, blocks
+from tests.drop_ins.servers import served
 
 LONG = 30.0
 
 
 class Collector:
-    """A server that answers with `statuses`, in turn, then with 200."""
+    """What a server is to answer: `statuses`, in turn, then 200."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    url = ""
+
+    def __init__(self) -> None:
         self.statuses: list[int] = []
         self.bodies: list[bytes] = []
         """Those that it has accepted."""
 
+    def answer(self, _: str, body: bytes) -> tuple[int, bytes]:
+        status = self.statuses.pop(0) if self.statuses else 200
+        if status == 200:
+            self.bodies.append(body)
+        return status, b""
+
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    class Handler(BaseHTTPRequestHandler):
-        wbufsize = -1  # headers and body in one packet
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            status = there.statuses.pop(0) if there.statuses else 200
-            if status == 200:
-                there.bodies.append(body)
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        there = Collector(f"http://127.0.0.1:{server.server_port}")
-        threading.Thread(target=server.serve_forever).start()
+    there = Collector()
+    with served(there.answer) as there.url:
         yield there
-        server.shutdown()
 
 
 @pytest.fixture
