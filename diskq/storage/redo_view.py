@@ -27,7 +27,7 @@ from diskq.storage.lock import Holder, is_held_briefly, locked_briefly, may_be_o
 from diskq.storage.log.replay import Redone, RedoSource, is_part_of, replay_redo
 from diskq.storage.numbered_files import names_in
 from diskq.storage.overlay import OverlayFS
-from diskq.storage.state import StateFiles, read_state, redo_named_by
+from diskq.storage.state import LastWriter, StateFiles, read_state, redo_named_by
 
 __all__ = [
     "Complete",
@@ -147,7 +147,7 @@ def look_at_redo(
 
     Nothing is changed. Raises as `as_replayed`.
     """
-    if not _is_needed(fs, files):
+    if not _is_needed(fs, files, read_state(fs, files)):
         return None
     if may_be_open(fs, files.lock) and not is_held_briefly(fs, files.redo):
         return None
@@ -159,18 +159,18 @@ def as_shown(fs: FileSystem, look: RedoLook | None) -> FileSystem:
     return fs if look is None else look.fs
 
 
-def _is_needed(fs: FileSystem, files: LoggedFiles) -> bool:
-    named = redo_named_by(read_state(fs, files))
+def _is_needed(fs: FileSystem, files: LoggedFiles, left: LastWriter | None) -> bool:
+    named = redo_named_by(left)
     return bool(named) and (named > 0 or bool(fs.size_of(files.redo))) and not _shows(fs, files.redo)
 
 
 def _replayed(
     fs: FileSystem, files: LoggedFiles, source: SourceOf, complete: Complete | None
 ) -> RedoLook | None:
-    """Replay the log in memory; None if it is not needed."""
-    if not _is_needed(fs, files):
-        return None
+    """Replay the log in memory; None if it is not needed, or is no longer: a writer may just have gone."""
     left = read_state(fs, files)
+    if not _is_needed(fs, files, left):
+        return None
     its = source(read_holder(fs, files.lock))
     was_displaced = left is not None and left.is_displaced
     with OverlayFS(fs) as overlay:
