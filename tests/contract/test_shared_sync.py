@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 import diskq
 from diskq import StorageFailedError
 from diskq.storage.fs import OsFileSystem
+from tests import waiting
 from tests.contract.kinds import ENGINES, Kind, body, engines
 from tests.contract.lives import PATH, crash_disk
 
@@ -27,11 +29,7 @@ MOST_SECONDS = 60.0
 each_kind = pytest.mark.parametrize("kind", engines(), ids=str)
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + MOST_SECONDS
-    while not is_so():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0)
+until = partial(waiting.until, seconds=MOST_SECONDS, pause=0)
 
 
 class HoldingDisk(OsFileSystem):

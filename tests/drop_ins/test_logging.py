@@ -10,8 +10,8 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,12 @@ import diskq
 from diskq.logging import SpoolHandler
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.log_events import Log
+from tests import waiting
 
 LONG = 20.0
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < end, "too late"
-        time.sleep(0.01)
+until = partial(waiting.until, seconds=LONG, pause=0.01)
 
 
 @pytest.fixture

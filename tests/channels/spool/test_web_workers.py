@@ -15,8 +15,9 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from json import loads
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from typing import NamedTuple
 import pytest
 
 from diskq.tools.view.spool import look_at_spool, slots_of
+from tests import waiting
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -34,11 +36,7 @@ LONG = 120.0
 WORKERS = 4
 
 
-def until(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < end, f"not in time: {what}"
-        time.sleep(0.02)
+until = partial(waiting.until, seconds=LONG, pause=0.02)
 
 
 class Delivery(NamedTuple):

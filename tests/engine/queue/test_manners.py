@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import queue as stdlib
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 import diskq
 from diskq import FullError, Queue, QueueEmptyError, QueueFullError, QueueWork
+from tests import waiting
 from tests.engine.queues import disk, failing_disk, opened
 
 MOST_SECONDS = 30.0
@@ -41,11 +42,7 @@ class Waiting:
         return self.result
 
 
-def until(is_so: Callable[[], object]) -> None:
-    end = time.monotonic() + MOST_SECONDS
-    while not is_so():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0)
+until = partial(waiting.until, seconds=MOST_SECONDS, pause=0)
 
 
 def waits(queue: Queue, messages: int = 0, space: int = 0) -> None:

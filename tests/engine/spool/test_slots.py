@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from diskq.channels.spool import spool as channel_module
 from diskq.engine.spool import spool as spool_module
 from diskq.tools.stores import stores_at
 from diskq.tools.view.spool import look_at_spool, slots_of
+from tests import waiting
 from tests.loops import each_loop
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # there are threads
@@ -32,11 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  #
 LONG = 20.0
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < end, "too late"
-        time.sleep(0.01)
+until = partial(waiting.until, seconds=LONG, pause=0.01)
 
 
 def down(batch: diskq.Batch) -> None:

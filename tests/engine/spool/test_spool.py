@@ -10,8 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import trio
 import diskq
 from diskq.engine.spool.files import spool_status
 from diskq.options import QueueOptions
+from tests import waiting
 
 LONG = 20.0
 QUICK: dict[str, Any] = {"backoff_initial": 0.01, "backoff_jitter": 0.0}
@@ -43,11 +43,7 @@ class Sink:
         self.got += batch
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < end, "too late"
-        time.sleep(0.002)
+until = partial(waiting.until, seconds=LONG, pause=0.002)
 
 
 # --- delivering -------------------------------------------------------------------------------

@@ -8,20 +8,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
 from diskq._native.core.thread_guard import ThreadGuard
+from tests import waiting
 
 MOST_SECONDS = 30.0
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Let the other threads run until it is so."""
-    end = time.monotonic() + MOST_SECONDS
-    while not is_so():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0)
+until = partial(waiting.until, seconds=MOST_SECONDS, pause=0)
 
 
 class Visitor:
