@@ -81,7 +81,7 @@ class Holder:
             return "another process"
         text = f"process {self.pid} on {self.host} since {self.since}"
         if self.pid_namespace:
-            # Another process has this number outside of the container: here is what tells them apart.
+            # Another process has this number outside of the container: namespace and start distinguish them.
             started = datetime.fromtimestamp(self.started, UTC).isoformat(timespec="seconds")
             text += f" (in pid namespace {self.pid_namespace}, started {started}, boot {self.boot_id[:8]})"
         return text

@@ -33,7 +33,7 @@ OnDone = Callable[[outcome.Outcome[Any]], None]
 
 _SECOND = 10**9
 
-# A sync that has not ended after so many nanoseconds is waited for asleep: two slices.
+# Nanoseconds after which a sync that has not ended is waited for asleep: two slices.
 _LONGEST_SPIN = 200_000
 _MOST_MISSES = 10
 # The thread that syncs, or the disk's driver, needs a processor, too.
@@ -210,7 +210,7 @@ Work = Callable[[], Callable[[], None]]
 
 MOST_THREADS = 8
 """The most threads of a run for one disk."""
-# So many of them at most do work that may take seconds, such as writing a snapshot: syncs go on beside it.
+# The most threads that do work which may take seconds, such as writing a snapshot: syncs go on beside it.
 _MOST_LONG = MOST_THREADS // 2
 
 _POOLS = "sync pools"

@@ -170,7 +170,7 @@ class Queue(LogEngine):
             self.log.check_usable()
             body = self.steps.tail.checked(body)
             is_held = self.log.durability(word) == "memory"
-            # A call within a call holds the guard: nobody could take messages meanwhile.
+            # A call within a call holds the guard: no other thread could take messages meanwhile.
             may_wait = may_wait and self._may_wait_for_space and self.guard.depth == 1
             try:
                 while self._remove_obstacle(len(body) + self.steps.tail.overhead_of(is_held), is_held):
@@ -259,7 +259,7 @@ class Queue(LogEngine):
         with self.guard:
             bodies = self._take(1)
             if not bodies and self.guard.depth > 1:
-                raise QueueEmptyError(self.name)  # a call within a call: nobody could put meanwhile
+                raise QueueEmptyError(self.name)  # a call within a call: no other thread could put meanwhile
         return bodies[0] if bodies else None
 
     def get_many(self, max_messages: int, *, max_bytes: int = UNBOUNDED) -> list[bytes]:
