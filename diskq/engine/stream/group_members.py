@@ -1,9 +1,10 @@
 # How many partitions each member of a group is to have. Law: the shares of the members that live add up to
-# the number of partitions, and differ by at most one; so there is no coordinator, and each partition has a reader.
+# the number of partitions, and differ by at most one; so there is no coordinator, and each partition has a
+# reader.
 #
-# Each member holds the lock of a file with the lowest number that is free. It finds the other members by trying
-# their locks: one that it gets has no owner. By its rank among the numbers that are held a member knows
-# whether it has one partition more. Two that look at the same moment may count one member too many: the
+# Each member holds the lock of a file with the lowest number that is free. It finds the other members by
+# trying their locks: one that it gets has no owner. By its rank among the numbers that are held a member
+# knows whether it has one partition more. Two that look at the same moment may count one member too many: the
 # next look is right, and until then a partition may be given up in vain.
 
 from __future__ import annotations
