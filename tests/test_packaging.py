@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from diskq.distribution import DISTRIBUTION
 from scripts.release_check import judge_changelog, judge_links, judge_pythons, judge_tag
@@ -135,3 +138,36 @@ def test_what_is_installed_is_not_the_project_that_has_the_name_of_the_import():
 def test_no_page_installs_the_other_project():
     bare = re.compile(r"pip install (?!-e |\.)[^\n`]*\bdiskq\b(?![\w/.-])")
     assert [path.name for path in told() if bare.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_what_make_installs_for_an_extra_is_what_pip_would():
+    """The Makefile installs the requirements of an extra alone, those of the extras in it included."""
+    project = PROJECT["project"]
+    for extra in project["optional-dependencies"]:
+        printed = subprocess.run(
+            [sys.executable, ROOT / "scripts" / "requirements.py", extra],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        wanted, seen = [extra], set[str]()
+        while wanted:
+            table = project["optional-dependencies"][wanted.pop()]
+            for line in map(Requirement, table):
+                if line.name == project["name"]:
+                    wanted += line.extras
+                else:
+                    seen.add(str(line))
+        assert {str(Requirement(line)) for line in printed} == seen
+        assert len(printed) == len(set(printed))
+
+
+def test_an_extra_that_does_not_exist_is_named():
+    ended = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "requirements.py", "nothing"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == "requirements: pyproject.toml has no extra 'nothing'\n"
