@@ -3,6 +3,7 @@
 #
 # Sixteen bytes per step: each is looked up in the table for the number of bytes that follow it.
 
+cimport cython
 from libc.stdint cimport uint32_t
 
 cdef uint32_t[16][256] _TABLES
@@ -45,6 +46,7 @@ cdef uint32_t crc32_of(uint32_t crc, const char* data, Py_ssize_t size) noexcept
     return crc
 
 
+@cython.boundscheck(False)  # of data[0], which is there
 def crc32_mpeg2(const unsigned char[::1] data, uint32_t start=0xFFFFFFFF):
     """Return the checksum of `data`; `start` is that of the bytes before it.
 
