@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -396,18 +396,32 @@ class StagedReader(Closing, Dropped):
     def records(self, extent: Extent, skip: int = 0) -> Iterator[memoryview]:
         """Yield the extent's encoded records after the first `skip`, many at a time.
 
-        Raises as `verify`, before the first.
+        Its records were counted by `verify`, here or before its intent was written. Raises as `verify`,
+        before the first.
         """
-        stretches: Iterator[tuple[memoryview, int]] = self._stretches(extent)
+        stretches: Iterable[tuple[memoryview, int]]
         if extent.size <= _STRETCH:
-            stretches = iter(list(stretches))
+            stretches = (self._whole(extent),)
         else:
             self.verify(extent)
+            stretches = self._stretches(extent)
         for data, number in stretches:
             if skip < number:
                 start = count(data, self._varuint, skip).valid_end if skip else 0
                 yield data[start:]
             skip = max(0, skip - number)
+
+    def _whole(self, extent: Extent) -> tuple[memoryview, int]:
+        """Return all records of the extent, and their number. Raises CorruptionError, OSError.
+
+        With this checksum they are the bytes whose records were counted, and whoever takes them counts again.
+        """
+        data = self._fs.pread(self._handle, extent.size, extent.start)
+        if len(data) < extent.size:
+            raise self._corrupt(extent.start + len(data), "the file ends there")
+        if checksum(data) != extent.crc:
+            raise self._other_bytes(extent)
+        return memoryview(data), extent.records
 
     def _stretches(self, extent: Extent) -> Iterator[tuple[memoryview, int]]:
         """Yield whole records, and their number. Raises CorruptionError after the last of them."""
@@ -430,11 +444,14 @@ class StagedReader(Closing, Dropped):
             if found.records:
                 yield memoryview(data)[: found.valid_end], found.records
         if crc != extent.crc:
-            raise self._corrupt(extent.start, f"the next {extent.size} bytes are not as they were staged")
+            raise self._other_bytes(extent)
         if rest or records != extent.records:
             raise self._corrupt(
                 extent.start, f"{records} records in {extent.size} bytes instead of {extent.records}"
             )
+
+    def _other_bytes(self, extent: Extent) -> CorruptionError:
+        return self._corrupt(extent.start, f"the next {extent.size} bytes are not as they were staged")
 
     def _corrupt(self, position: int, reason: str) -> CorruptionError:
         return CorruptionError(self.path, position, f"{reason} (a staged file)")

@@ -12,10 +12,21 @@ from diskq._native.stream.codec import encode
 from diskq._native.stream.columns import BinaryColumn, ColumnBatch, NumberColumn
 from diskq.engine.stream.transactions import staging as module
 from diskq.engine.stream.transactions.staging import Abandoned, StagedName, StagedReader
-from diskq.errors import DiskFullError, KeySizeError, MessageSizeError, StorageFailedError
+from diskq.errors import CorruptionError, DiskFullError, KeySizeError, MessageSizeError, StorageFailedError
 from diskq.options import StreamOptions
 from diskq.testing import CrashFS
-from tests.engine.streams import ROOT, Triple, disk, failing_disk, held, opened, parted, triples
+from tests.engine.streams import (
+    ROOT,
+    Triple,
+    disk,
+    failing_disk,
+    flip,
+    held,
+    opened,
+    parted,
+    triples,
+    truncate,
+)
 from tests.engine.transactions import STAGING, files_of, staged_files, staging, transaction
 from tests.reference import triplet_oracle as oracle
 
@@ -198,3 +209,19 @@ def test_records_behind_any_number_are_read(monkeypatch):
         for skip in range(41):
             data = b"".join(reader.records(extent, skip))
             assert oracle.records(data)[0] == messages[skip:]
+
+
+@pytest.mark.parametrize("stretch", [30, 300])
+@pytest.mark.parametrize("damage", [flip, truncate])
+def test_an_extent_that_is_no_longer_as_it_was_verified_yields_nothing(monkeypatch, stretch, damage):
+    """It is read in stretches, or at once."""
+    monkeypatch.setattr(module, "_STRETCH", stretch)
+    fs = disk()
+    with staging(fs) as writer:
+        writer.add_encoded(0, encode([(b"k", 1, b"value")] * 9).data, 9)
+        (extent,) = writer.finish().extents
+    with StagedReader(fs, files_of(fs), writer.name, varuint=False) as reader:
+        reader.verify(extent)
+        damage(fs, writer.path, extent.start + extent.size - 2)
+        with pytest.raises(CorruptionError):
+            next(reader.records(extent))
