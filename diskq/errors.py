@@ -23,6 +23,7 @@ __all__ = [
     "DiskqError",
     "ExistsError",
     "ForeignFilesError",
+    "ForkedError",
     "FullError",
     "GroupNameError",
     "HubError",
@@ -31,6 +32,7 @@ __all__ = [
     "LineError",
     "LockedError",
     "MessageSizeError",
+    "NotAFileError",
     "NotFoundError",
     "OffsetMismatchError",
     "OffsetOutOfRangeError",
@@ -52,7 +54,20 @@ __all__ = [
 
 
 class DiskqError(Exception):
-    """The root of diskq's own errors."""
+    """The root of diskq's own errors. Each can be pickled, for another process: with its text and fields."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by calling the class with `args`, as pickle does by itself: those are the text alone.
+        if isinstance(self, OSError):  # its constructor has taken the path out of `args`
+            return _unpickled, (type(self), self.errno, self.strerror, self.filename), self.__dict__
+        return _unpickled, (type(self), *self.args), self.__dict__
+
+
+def _unpickled(kind: type[DiskqError], *args: Any) -> DiskqError:
+    error = kind.__new__(kind, *args)
+    if isinstance(error, OSError):
+        OSError.__init__(error, *args)
+    return error
 
 
 # --- what the files say ---------------------------------------------------------------------------
