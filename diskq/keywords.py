@@ -33,6 +33,7 @@ __all__ = [
     "StreamConsumerKeywords",
     "StreamKeywords",
     "TableKeywords",
+    "ThreadedSpoolKeywords",
 ]
 
 
@@ -422,3 +423,47 @@ class TableKeywords(TypedDict, total=False):
     """Default: `0.0`. For this many seconds files stay that a compaction has replaced: for a DataFrame of
     Spark's, or a catalog, that has listed them. The next update or compaction after that removes them.
     Meanwhile a program that lists names itself reads their messages twice."""
+
+
+class ThreadedSpoolKeywords(TypedDict, total=False):
+    """The options of `SpoolOptions`, but for `deliver_timeout`."""
+
+    max_messages: int
+    """Default: `100`. A batch has at most this many messages."""
+    max_bytes: int
+    """Default: `1024 * 1024`. A batch has at most this many bytes of messages; a single larger message is a
+    batch of its own."""
+    backoff_initial: float
+    """Default: `0.1`. The second try comes after this time; each later one waits twice as long as the one
+    before."""
+    backoff_max: float
+    """Default: `60.0`. No try waits longer than this."""
+    backoff_jitter: float
+    """Default: `1.0`. A random time of up to this much is added, so that many processes do not retry at the
+    same moment."""
+    linger: float
+    """Default: `0.0`. A batch that is not full waits this long for more messages."""
+    max_attempts: int | None
+    """Default: `None`. After this many tries a batch's messages become dead letters. None: it is tried
+    without limit."""
+    retry_on: type[Exception] | tuple[type[Exception], ...]
+    """Default: `Exception`. Exceptions of `deliver` after which the batch is tried again; any other one ends
+    the spool's block."""
+    pause_after: int | None
+    """Default: `None`. After this many failures in a row delivery stops for `pause`, then tries once. None:
+    it never stops."""
+    pause: float
+    """Default: `60.0`. The length of that pause, to which up to a tenth is added at random."""
+    rate: float | None
+    """Default: `None`. At most this many messages a second on average, each batch at once. None: as fast as
+    possible."""
+    drain_timeout: float
+    """Default: `0.0`. Leaving the block without an error waits up to this long for the remaining messages'
+    delivery."""
+    commit: Commit
+    """Default: `"written"`. How durably a delivered batch is recorded before the next one is tried:
+    `written`, it is not delivered again after a kill; `synced`, also not after a power cut, at the price of
+    one sync for each batch."""
+    queue: QueueOptions
+    """Default: `QueueOptions()`. How the spool keeps its messages: durability, bounds, and what happens when
+    it is full."""

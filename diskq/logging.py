@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
 from typing import Unpack
 
-from diskq.engine.spool.spool import Spool
+from diskq.engine.spool.spool import Deliver, Spool
 from diskq.errors import ForkedError
-from diskq.keywords import SpoolKeywords
-from diskq.messages import Batch
+from diskq.keywords import ThreadedSpoolKeywords
 from diskq.storage.fs import AnyPath
 from diskq.storage.log_events import logged_aside
 
@@ -30,9 +28,9 @@ class SpoolHandler(logging.Handler):
     def __init__(
         self,
         path: AnyPath,
-        deliver: Callable[[Batch], object],
+        deliver: Deliver,
         level: int | str = logging.NOTSET,
-        **options: Unpack[SpoolKeywords],
+        **options: Unpack[ThreadedSpoolKeywords],
     ) -> None:
         """Open the spool at `path`, with slots. `deliver` and options are those of `Spool`.
 
@@ -52,7 +50,6 @@ class SpoolHandler(logging.Handler):
         - `linger=0.0`: A batch that is not full waits this long for more messages.
         - `max_attempts=None`: After this many tries a batch's messages become dead letters. None: it is tried
           without limit.
-        - `deliver_timeout=None`: A try that takes longer is cancelled, and has failed. None: no limit.
         - `retry_on=Exception`: Exceptions of `deliver` after which the batch is tried again; any other one
           ends the spool's block.
         - `pause_after=None`: After this many failures in a row delivery stops for `pause`, then tries once.

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +35,9 @@ _HEADER = """\
 # Written by `python -m scripts.option_keywords` from options.py: an option is changed there.
 
 """
+# Keywords that are those of a class of options but for some, which their openers refuse.
+PARTS = {"ThreadedSpool": ("SpoolOptions", frozenset({"deliver_timeout"}))}
+
 _UNPACKED = re.compile(r"Unpack\[(\w+)Keywords\]")
 _LIST = re.compile(r"\n *Options \(`\w+`\)\..*\Z", re.DOTALL)
 _CODE = re.compile(r"`[^`]+`")
@@ -55,6 +58,8 @@ class Opener(NamedTuple):
     """Its qualified name; a class stands for its constructor."""
     options: str
     """The name of its class of options."""
+    without: frozenset[str]
+    """The options of that class that it refuses."""
     docstring: ast.Constant
     """The docstring that lists them."""
 
@@ -111,10 +116,14 @@ def _default(text: str) -> str:
 def keywords() -> str:
     """The text of diskq/keywords.py."""
     classes = option_classes()
-    parts = [_typed_dictionary(name, kind) for name, kind in classes.items()]
+    parts = [_typed_dictionary(name, options_of(kind)) for name, kind in classes.items()]
+    for prefix, (name, without) in PARTS.items():
+        left = [option for option in options_of(classes[name]) if option.name not in without]
+        parts.append(_typed_dictionary(name, left, prefix, without))
     types = " ".join(option.type for kind in classes.values() for option in options_of(kind))
     imports = ",\n    ".join(sorted(set(re.findall(r"\w+", types)) & vars(options).keys()))
-    exported = ",\n    ".join(f'"{name}"' for name in sorted(map(_keywords_of, classes)))
+    prefixes = [*(name.removesuffix("Options") for name in classes), *PARTS]
+    exported = ",\n    ".join(sorted(f'"{prefix}Keywords"' for prefix in prefixes))
     return (
         f"{_HEADER}from typing import TypedDict\n\n"
         f"from diskq.options import (\n    {imports},\n)\n\n"
@@ -122,22 +131,21 @@ def keywords() -> str:
     )
 
 
-def _typed_dictionary(name: str, kind: type) -> str:
+def _typed_dictionary(
+    name: str, options: Iterable[Option], prefix: str = "", without: Iterable[str] = ()
+) -> str:
+    but = "".join(f", but for `{each}`" for each in sorted(without))
     lines = [
-        f"class {_keywords_of(name)}(TypedDict, total=False):",
-        f'    """The options of `{name}`."""',
+        f"class {prefix or name.removesuffix('Options')}Keywords(TypedDict, total=False):",
+        f'    """The options of `{name}`{but}."""',
         "",
     ]
-    for option in options_of(kind):
+    for option in options:
         about = _wrapped(f'"""Default: `{option.default}`. {option.text}', WIDTH - 4)
         end = '"""' if len(about[-1]) <= WIDTH - 4 - len('"""') else '\n    """'
         lines += [f"    {option.name}: {option.type}", *(f"    {line}" for line in about)]
         lines[-1] += end
     return "\n\n" + "\n".join([*lines, ""])
-
-
-def _keywords_of(name: str) -> str:
-    return f"{name.removesuffix('Options')}Keywords"
 
 
 # --- docstrings -----------------------------------------------------------------------------------
@@ -154,27 +162,29 @@ def _openers_in(path: Path) -> Iterator[Opener]:
     if _UNPACKED.search(text) is None:
         return
     for node in ast.parse(text).body:
-        if isinstance(node, _FUNCTIONS) and (kind := _kind_taken_by(node)):
-            yield Opener(path, node.name, kind, _docstring(node))
+        if isinstance(node, _FUNCTIONS) and (taken := _taken_by(node)):
+            yield Opener(path, node.name, *taken, _docstring(node))
         if not isinstance(node, ast.ClassDef):
             continue
         for member in node.body:
-            if isinstance(member, _FUNCTIONS) and (kind := _kind_taken_by(member)):
+            if isinstance(member, _FUNCTIONS) and (taken := _taken_by(member)):
                 if member.name == "__init__":
-                    yield Opener(
-                        path, node.name, kind, _docstring(member if ast.get_docstring(member) else node)
-                    )
+                    docstring = _docstring(member if ast.get_docstring(member) else node)
+                    yield Opener(path, node.name, *taken, docstring)
                 else:
-                    yield Opener(path, f"{node.name}.{member.name}", kind, _docstring(member))
+                    yield Opener(path, f"{node.name}.{member.name}", *taken, _docstring(member))
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def _kind_taken_by(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+def _taken_by(
+    function: ast.FunctionDef | ast.AsyncFunctionDef,
+) -> tuple[str, frozenset[str]] | None:
+    """The class of options of which it takes keywords, and those that it does not take."""
     annotation = function.args.kwarg and function.args.kwarg.annotation
     taken = _UNPACKED.search(ast.unparse(annotation)) if annotation else None
-    return f"{taken[1]}Options" if taken else None
+    return PARTS.get(taken[1], (f"{taken[1]}Options", frozenset())) if taken else None
 
 
 def _docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> ast.Constant:
@@ -202,18 +212,21 @@ def _with_list(text: str, opener: Opener) -> str:
     source = "".join(lines[node.lineno - 1 : node.end_lineno])
     indent = " " * node.col_offset
     own = _LIST.sub("", source.strip().removeprefix('"""').removesuffix('"""')).rstrip()
-    shown = textwrap.indent("\n".join(_option_list(opener.options, WIDTH - len(indent))), indent)
+    shown = textwrap.indent("\n".join(_option_list(opener, WIDTH - len(indent))), indent)
     lines[node.lineno - 1 : node.end_lineno] = [f'{indent}"""{own}\n\n{shown}\n{indent}"""\n']
     return "".join(lines)
 
 
-def _option_list(name: str, width: int) -> Iterator[str]:
-    """The lines about the options of a class: how they are measured, and each with its default."""
+def _option_list(opener: Opener, width: int) -> Iterator[str]:
+    """The lines about an opener's options: how they are measured, and each with its default."""
+    name = opener.options
     kind = option_classes()[name]
     about = " ".join(str(kind.__doc__).split()).partition(". ")[2]  # after what the options are about
     yield from _wrapped(f"Options (`{name}`). {about}", width)
     yield ""
     for option in options_of(kind):
+        if option.name in opener.without:
+            continue
         yield from _wrapped(f"- `{option.name}={option.default}`: {option.text}", width)
 
 

@@ -49,8 +49,15 @@ CALLS = {
 }
 
 
-def option_names(kind: str) -> list[str]:
-    return [field.name for field in dataclasses.fields(vars(diskq.options)[kind])]
+# What an opener refuses of its class of options: a plain function cannot be interrupted.
+REFUSED = {"Spool": {"deliver_timeout"}, "SpoolHandler": {"deliver_timeout"}}
+
+
+def option_names(name: str) -> list[str]:
+    """The options that an opener takes."""
+    kind, _ = {**CALLS, **HANDS_ON}[name]
+    fields = dataclasses.fields(vars(diskq.options)[kind])
+    return [field.name for field in fields if field.name not in REFUSED.get(name, ())]
 
 
 def misspelt(name: str) -> str:
@@ -62,8 +69,8 @@ HANDS_ON = {"SpoolHandler": ("SpoolOptions", 'diskq.logging.SpoolHandler("d", pr
 
 
 def test_all_that_take_options_are_tried_here() -> None:
-    assert {opener.name: opener.options for opener in openers()} == {
-        name: kind for name, (kind, _) in {**CALLS, **HANDS_ON}.items()
+    assert {opener.name: (opener.options, set(opener.without)) for opener in openers()} == {
+        name: (kind, REFUSED.get(name, set())) for name, (kind, _) in {**CALLS, **HANDS_ON}.items()
     }
 
 
@@ -149,8 +156,7 @@ async def call(name: str, option: str, names: dict[str, Any]) -> None:
 async def test_a_misspelt_option_is_refused_with_the_one_that_was_meant(
     name: str, names: dict[str, Any]
 ) -> None:
-    kind, _ = CALLS[name]
-    for option in option_names(kind):
+    for option in option_names(name):
         with pytest.raises(TypeError) as refused:
             await call(name, misspelt(option), names)
         expected = f"{name}() has no option {misspelt(option)!r}: did you mean {option!r}?"
@@ -212,10 +218,10 @@ def test_help_and_editors_show_each_option_with_its_default_and_its_sentence(nam
     kind = vars(diskq.options)[CALLS[name][0]]
     # Defaults are as anybody can write them, with no name that only options.py has.
     assert {option: eval(default, {**vars(diskq)}) for option, default in shown} == {
-        field.name: getattr(kind(), field.name) for field in dataclasses.fields(kind)
+        option: getattr(kind(), option) for option in option_names(name)
     }
     for option in options_of(kind):
-        assert f"`: {option.text}" in text
+        assert (f"`: {option.text}" in text) == (option.name in option_names(name))
 
 
 # --- for type checkers --------------------------------------------------------------------------------
@@ -239,8 +245,8 @@ NAMES = (
 def program() -> str:
     """Each opener with all its options, with each of them misspelt, and with one that is of another type."""
     lines = [*NAMES, *(f"    {name} = diskq.options.{name}()" for name in option_classes())]
-    for kind, text in {**CALLS, **HANDS_ON}.values():
-        names = option_names(kind)
+    for name, (kind, text) in {**CALLS, **HANDS_ON}.items():
+        names = option_names(name)
         given = [f"{option}={kind}.{option}" for option in names]
         lines += [
             f"    {text.format(', '.join(given))}",
@@ -275,14 +281,14 @@ def test_an_editor_shows_each_opener_and_its_options_and_completes_them(tmp_path
     lines = [f"    {text.format('')}" for _, text in calls.values()]
     with opened_editor(tmp_path) as editor:
         editor.show("\n".join([*NAMES, *lines, ""]))
-        for number, (name, (kind, _)) in enumerate(calls.items(), len(NAMES)):
+        for number, name in enumerate(calls, len(NAMES)):
             line = lines[number - len(NAMES)]
             shown = " ".join(editor.hover(number, line.index("(") - 1).replace("\\", "").split())
             sentence = documentation(name).partition("\n\n")[0] if name in CALLS else ""
             assert " ".join(sentence.split()) in shown, name
             offered = editor.completions(number, line.index(")"))
             signature = editor.signatures(number, line.index(")"))
-            for option in option_names(kind):
+            for option in option_names(name):
                 assert f"- `{option}=" in shown, (name, option)
                 assert f"{option}=" in offered, (name, option)
                 assert f" {option}: " in signature, (name, option)

@@ -11,6 +11,7 @@ from tests.type_checkers import mypy, pyright
 # What follows two spaces and `#` is the mistake of a line.
 MISTAKES = """\
 import diskq
+import diskq.logging
 
 
 async def deliver(batch: diskq.Batch) -> None: ...
@@ -58,6 +59,9 @@ def without_a_loop() -> None:
         print(queue)
     diskq.open_spool("sp", print)  # delivery is not async
     diskq.open_spool("sp", deliver, retry_on="OSError")  # a name for its class
+    diskq.Spool("sp", deliver)  # delivery is async
+    diskq.Spool("sp", print, deliver_timeout=1.0)  # a plain function cannot be interrupted
+    diskq.logging.SpoolHandler("sp", deliver)  # delivery is async
     with diskq.Queue("q") as engine:
         engine.put(1)  # a number for bytes
         engine.get(timeout="5")  # text for seconds

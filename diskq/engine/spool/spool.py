@@ -29,7 +29,7 @@ from diskq.engine.spool.figures import TICK, SpoolFigures, SpoolStatistics
 from diskq.engine.spool.files import ADOPTING, SPOOL, SpoolStatus, is_left_behind, make_or_find
 from diskq.engine.spool.trial import FailedTry, Pace, Trial, report_end
 from diskq.errors import DiskqError, ForkedError, FullError, LockedError
-from diskq.keywords import SpoolKeywords
+from diskq.keywords import ThreadedSpoolKeywords
 from diskq.messages import Batch
 from diskq.options import Durability, SpoolOptions, chosen_options
 from diskq.storage.backoff import backoff
@@ -42,7 +42,7 @@ from diskq.storage.log_events import Log, held_back
 from diskq.storage.repairs import Repair
 from diskq.storage.slots import open_slot, slots_in
 
-__all__ = ["Spool", "ThreadedDeadLetters"]
+__all__ = ["Deliver", "Spool", "ThreadedDeadLetters"]
 
 log = Log("spool")
 
@@ -52,6 +52,10 @@ _LOOK = 0.2
 _READ_AGAIN = 1.0
 
 _DeadLetterList = list[DeadLetter]
+
+Deliver = Callable[[Batch], Collection[object] | int | None]
+"""A plain function. What it returns is ignored, and is no more general, because an async function returns an
+object, too."""
 
 
 class Spool(Closing):
@@ -63,14 +67,14 @@ class Spool(Closing):
     def __init__(
         self,
         path: AnyPath,
-        deliver: Callable[[Batch], object],
+        deliver: Deliver,
         *,
         create: bool = True,
         slots: bool = False,
         wait: float = 0.0,
         options: SpoolOptions | None = None,
         fs: FileSystem | None = None,
-        **changes: Unpack[SpoolKeywords],
+        **changes: Unpack[ThreadedSpoolKeywords],
     ) -> None:
         """Open the spool at `path`, a directory of its own, made if it is missing, and begin to deliver.
 
@@ -78,7 +82,8 @@ class Spool(Closing):
 
         `deliver(batch)` is called in the spool's thread with a `Batch`, in order, one at a time; when it
         returns, the batch is delivered. It may raise `Retry` and `Permanent`. It should have a timeout of
-        its own: it cannot be interrupted, so `deliver_timeout` is refused, and `close` waits for it.
+        its own: it cannot be interrupted, so there is no `deliver_timeout`, and `close` waits for it. An
+        async function is a TypeError.
 
         With `slots`, any number of processes may open it: each has the first free slot below `path`, a spool
         of its own. The slot of a dead process is taken by the next one that opens, and its messages are also
@@ -101,7 +106,6 @@ class Spool(Closing):
         - `linger=0.0`: A batch that is not full waits this long for more messages.
         - `max_attempts=None`: After this many tries a batch's messages become dead letters. None: it is tried
           without limit.
-        - `deliver_timeout=None`: A try that takes longer is cancelled, and has failed. None: no limit.
         - `retry_on=Exception`: Exceptions of `deliver` after which the batch is tried again; any other one
           ends the spool's block.
         - `pause_after=None`: After this many failures in a row delivery stops for `pause`, then tries once.

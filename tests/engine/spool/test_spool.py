@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -251,15 +252,16 @@ async def _deliver(batch: diskq.Batch) -> None: ...
 
 def test_what_it_cannot_do_is_refused_when_it_is_opened(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="give a plain one"):
-        diskq.Spool(tmp_path / "s", _deliver)
+        diskq.Spool(tmp_path / "s", _deliver)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cannot be interrupted"):
-        diskq.Spool(tmp_path / "s", Sink(), deliver_timeout=1.0)
+        diskq.Spool(tmp_path / "s", Sink(), deliver_timeout=1.0)  # type: ignore[call-arg]
     with diskq.Spool(tmp_path / "s", Sink()), pytest.raises(diskq.LockedError):
         diskq.Spool(tmp_path / "s", Sink())
 
 
 def test_an_async_function_in_disguise_ends_delivery(tmp_path: Path) -> None:
-    spool = diskq.Spool(tmp_path / "s", lambda batch: _deliver(batch), retry_on=OSError)
+    disguised: Callable[[diskq.Batch], Any] = lambda batch: _deliver(batch)  # noqa: E731
+    spool = diskq.Spool(tmp_path / "s", disguised, retry_on=OSError)
     spool.put(b"1")
     with pytest.raises(TypeError, match="give a plain function"):
         spool.drained(LONG)
