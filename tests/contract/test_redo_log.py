@@ -11,12 +11,13 @@ import errno
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diskq.errors import DiskqError, NotAFileError, StorageFailedError, UnsupportedFormatError
+from diskq.errors import DiskFullError, DiskqError, NotAFileError, StorageFailedError, UnsupportedFormatError
 from diskq.options import Durability
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.log.format import read_redo
@@ -459,6 +460,38 @@ def test_a_log_that_fails_in_use_breaks_the_store_and_loses_nothing_that_was_pro
         assert found[:5] == sent[:5]
         assert found == sent[: len(found)]
         assert repairs == ()
+
+
+# --- no space for the checksums that it holds --------------------------------------------------------
+
+
+@each_kind
+@each_life
+def test_a_disk_too_full_for_checksums_of_the_log_is_refused_only_after_a_restart(
+    name: str, life: str
+) -> None:
+    """The records are in their place. After a restart none of them is believed without its checksum."""
+    cut, whole = ended(name, life), content(ended(name, "kill").disk)
+    for path in content(cut.disk):
+        if "/.diskq/" not in path:
+            overwrite(cut.disk, path, whole[path])
+    fs = FaultFS(cut.disk)
+    fault = fs.fail("pwrite", 1, errno.ENOSPC, path="*.sums", times=None)
+    if life == "power cut":
+        with pytest.raises(DiskFullError):
+            opened(cut, fs)
+    else:
+        store = opened(cut, fs)
+        assert store.repairs == ()
+        with suppress(DiskFullError):
+            store.close()
+    assert fault.hits
+    fs.heal()
+    for disk in (cut.disk.kill(), cut.disk.crash(), cut.disk.crash(is_restart=False)):
+        store = opened(cut, disk)
+        assert store.repairs == (), "nothing was set aside"
+        store.close()
+        assert cut.kind.read(PATH, fs=disk) == cut.synced
 
 
 # --- no descriptor, a full or read-only disk, at the next open ---------------------------------------
