@@ -142,21 +142,23 @@ class NotFoundError(DiskqError, LookupError):
 class OffsetOutOfRangeError(DiskqError, LookupError):
     """The offset is before the first message of the partition or journal, or beyond its end.
 
-    `first` is the first offset that exists, `next` the one that the next message will get; `partition`
-    is 0 for a journal.
+    `first_offset` is the first one that exists, `next_offset` the one that the next message will get;
+    `partition` is 0 for a journal.
     """
 
-    def __init__(self, path: str, partition: int | None, offset: int, first: int, next_offset: int) -> None:
-        what = "is gone" if offset < first else "is not there yet"
+    def __init__(
+        self, path: str, partition: int | None, offset: int, first_offset: int, next_offset: int
+    ) -> None:
+        what = "is gone" if offset < first_offset else "is not there yet"
         where = path if partition is None else f"{path}[{partition}]"
         super().__init__(
-            f"offset {offset} of {where} {what}: the first is {first}, the next is {next_offset}"
+            f"offset {offset} of {where} {what}: the first is {first_offset}, the next is {next_offset}"
         )
         self.path = path
         self.partition: int = partition or 0
         self.offset = offset
-        self.first = first
-        self.next = next_offset
+        self.first_offset = first_offset
+        self.next_offset = next_offset
 
 
 class QueueMovedError(DiskqError, LookupError):
@@ -200,20 +202,19 @@ class TableMismatchError(DiskqError):
 
 
 class TableGapError(DiskqError, LookupError):
-    """Messages with offsets `first` to `next` - 1 are missing in a table, or would be.
+    """Messages with offsets `first_offset` to `next_offset` - 1 are missing in a table, or would be.
 
     Those before them are there, and nothing after them was written. `path` is the table's directory;
     `partition` is 0 for a journal.
     """
 
-    def __init__(self, path: str, partition: int, first: int, next_offset: int, reason: str) -> None:
-        super().__init__(
-            f"{path}, partition {partition}: offsets {first} to {next_offset - 1} are missing: {reason}"
-        )
+    def __init__(self, path: str, partition: int, first_offset: int, next_offset: int, reason: str) -> None:
+        missing = f"offsets {first_offset} to {next_offset - 1}"
+        super().__init__(f"{path}, partition {partition}: {missing} are missing: {reason}")
         self.path = path
         self.partition = partition
-        self.first = first
-        self.next = next_offset
+        self.first_offset = first_offset
+        self.next_offset = next_offset
         self.reason = reason
 
 
@@ -498,7 +499,7 @@ class HubError(DiskqError):
     """The hub or the connection to it failed a request. `code` is gRPC's name, such as "FAILED_PRECONDITION".
 
     `expected` is the offset that the hub expects next of this journal, if it said: everything before it is
-    stored and synced. `first` is the first offset that it has. `is_temporary`: the same may work later.
+    stored and synced. `first_offset` is the first that it has. `is_temporary`: the same may work later.
     """
 
     def __init__(
@@ -507,14 +508,14 @@ class HubError(DiskqError):
         *,
         code: str = "UNKNOWN",
         expected: int | None = None,
-        first: int | None = None,
+        first_offset: int | None = None,
         is_temporary: bool = False,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.code = code
         self.expected = expected
-        self.first = first
+        self.first_offset = first_offset
         self.is_temporary = is_temporary
 
 

@@ -35,7 +35,7 @@ async def main() -> None:
             print("taken from the queue:", copied.delivered, "left in it:", queue.depth)
 
         for found in await hub.journals():
-            last = (await client.get(found.journal, found.next - 1))[0]
+            last = (await client.get(found.journal, found.next_offset - 1))[0]
             print(f"{found.client}.{found.journal}: the last message is {last.value!r}")
 
 

@@ -7,6 +7,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 
 from diskq.cli.core import units
@@ -151,10 +152,10 @@ def _watched(table: Table) -> Callable[[FileSystem], tuple[list[str], list[str]]
 def _update(table: Table, args: argparse.Namespace) -> None:
     def show(file: TableFile) -> None:
         if args.json:
-            its = {"partition": file.partition, "first": file.first, "next": file.next, "path": file.path}
-            stdout.print(json.dumps(its))
+            stdout.print(json.dumps(asdict(file)))
         else:
-            say(f"partition={file.partition} offset={file.first}..{file.next - 1} file={file.path}")
+            offsets = f"{file.first_offset}..{file.next_offset - 1}"
+            say(f"partition={file.partition} offset={offsets} file={file.path}")
         stdout.flush()
 
     done = table.update(until=args.until, each=show)

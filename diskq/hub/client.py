@@ -133,7 +133,7 @@ class HubClient:
             )
             columns = journal_codec.columns(data, batch[0].offset)
         there = await self.put_columns(journal, columns)
-        return None if there is None else there.next
+        return None if there is None else there.next_offset
 
     async def put_columns(
         self, journal: str, columns: JournalColumns | None, *, first_offset: int | None = None
@@ -208,8 +208,8 @@ class HubClient:
         raise HubError(
             f"hub {self.address}: {call.details() or code.name}",
             code=code.name,
-            expected=None if there is None else there.next,
-            first=None if there is None else there.first,
+            expected=None if there is None else there.next_offset,
+            first_offset=None if there is None else there.first_offset,
             is_temporary=code.name in _TEMPORARY,
         )
 

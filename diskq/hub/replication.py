@@ -50,7 +50,7 @@ class ReplicationStatistics:
     batches: int = 0
     next_offset: int | None = None
     """The offset that the hub expects next. None: it has not reported one."""
-    source_next: int | None = None
+    source_next_offset: int | None = None
     """The offset after the last message of the source journal, at the last look."""
     failures: int = 0
     """Failures in a row up to now."""
@@ -186,7 +186,7 @@ class _Copy:
             delivered=statistics.delivered + columns.records,
             delivered_bytes=statistics.delivered_bytes + len(columns.keys) + len(columns.values),
             batches=statistics.batches + 1,
-            next_offset=statistics.next_offset if there is None else there.next,
+            next_offset=statistics.next_offset if there is None else there.next_offset,
             failures=0,
             last_error=None,
         )
@@ -241,7 +241,7 @@ class _JournalCopy:
                 )
             reader.losses.clear()
             await self._copy.put(columns, begin)
-            self._copy.report(source_next=reader.position)
+            self._copy.report(source_next_offset=reader.position)
             begin = None
 
     async def _seek(self) -> int | None:
@@ -249,8 +249,8 @@ class _JournalCopy:
         reader, copy = self._reader, self._copy
         there = await copy.put(None)
         first, following = reader.first_offset(), reader.next_offset()
-        copy.report(next_offset=None if there is None else there.next, source_next=following)
-        expected = 0 if there is None else there.next
+        copy.report(next_offset=None if there is None else there.next_offset, source_next_offset=following)
+        expected = 0 if there is None else there.next_offset
         if expected > following:
             raise HubError(
                 f"{self._path} ends at offset {following}, the hub's journal at {expected}: that journal is "
@@ -260,7 +260,7 @@ class _JournalCopy:
         if there is None:
             # sej's hub reports no offset, and skips what it has.
             expected = first
-        is_new = there is not None and there.next == there.first
+        is_new = there is not None and there.next_offset == there.first_offset
         if expected < first and is_new and copy.options.from_oldest:
             reader.seek(first)
             return first
@@ -273,8 +273,8 @@ class _JournalCopy:
 
     async def _compare(self, there: Range, first: int) -> None:
         """Compare the hub's last message with the source's. Raises HubError if they differ."""
-        last = there.next - 1
-        if not max(there.first, first) <= last:
+        last = there.next_offset - 1
+        if not max(there.first_offset, first) <= last:
             return
         copy = self._copy
         found = await copy.again(lambda: copy.client.get(copy.journal, last))
@@ -291,7 +291,7 @@ class _JournalCopy:
             raise HubError(
                 f"message {last} of {self._path} differs from the hub's: the hub's journal is not a copy of "
                 "this one",
-                expected=there.next,
+                expected=there.next_offset,
             )
 
 
@@ -340,7 +340,7 @@ async def _take_all(copy: _Copy, source: Taking, follow: bool) -> None:
     there = await copy.put(None)
     if there is None:
         raise HubError(f"hub {copy.client.address} does not report the next offset: it is not a diskq hub")
-    following = there.next
+    following = there.next_offset
     copy.report(next_offset=following)
     while follow or not _is_empty(source):
         try:
@@ -358,14 +358,14 @@ async def _take_all(copy: _Copy, source: Taking, follow: bool) -> None:
                         f"another client writes to {copy.journal!r}: {failure.reason}",
                         code=failure.code,
                         expected=failure.expected,
-                        first=failure.first,
+                        first_offset=failure.first_offset,
                     ) from failure
                 following += len(messages)
-                if there is not None and there.next != following:
+                if there is not None and there.next_offset != following:
                     raise HubError(
-                        f"another client writes to {copy.journal!r}: it is at offset {there.next}, "
+                        f"another client writes to {copy.journal!r}: it is at offset {there.next_offset}, "
                         f"not at {following}",
-                        expected=there.next,
+                        expected=there.next_offset,
                     )
         except trio.EndOfChannel:
             return

@@ -174,7 +174,7 @@ class _HubCall:
             )
             there = None
             if failure.expected is not None:
-                there = Range(failure.first or 0, failure.expected)
+                there = Range(failure.first_offset or 0, failure.expected)
             code, reason = getattr(grpc.StatusCode, failure.code), failure.reason
         except DiskqError as failure:
             self._store.count_refused()
@@ -237,7 +237,7 @@ class _HubCall:
 
 def _set_range(context: grpc.ServicerContext, there: Range | None) -> None:
     if there is not None:
-        context.set_trailing_metadata(((FIRST, str(there.first)), (NEXT, str(there.next))))
+        context.set_trailing_metadata(((FIRST, str(there.first_offset)), (NEXT, str(there.next_offset))))
 
 
 def _beginning(metadata: dict[str, str]) -> int | None:

@@ -42,8 +42,8 @@ log = Log("hub")
 class Range(NamedTuple):
     """The offsets of a journal: that of its first message, and the one that it expects next."""
 
-    first: int
-    next: int
+    first_offset: int
+    next_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +52,9 @@ class HubJournal:
 
     client: str
     journal: str
-    first: int
+    first_offset: int
     """The offset of the first message."""
-    next: int
+    next_offset: int
     """The offset that is expected next."""
     bytes_on_disk: int
 
@@ -231,9 +231,9 @@ class HubStore:
             journal = self._journal(place, 0)
             place.first = None
             there = self._range(place, journal)
-            if not there.first <= asked.offset <= there.next:
+            if not there.first_offset <= asked.offset <= there.next_offset:
                 raise _out_of_range(asked.offset, there)
-            if asked.offset == there.next:
+            if asked.offset == there.next_offset:
                 return None, there
             columns = self._read(place, asked.offset)
         if columns is not None:
@@ -251,7 +251,7 @@ class HubStore:
             # Up to the limit of an answer: the client asks for the rest next.
             return reader.ahead.take_columns(self.options.max_batch_messages, self.options.max_get_size)
         except OffsetOutOfRangeError as gone:
-            raise _out_of_range(offset, Range(gone.first, gone.next)) from gone
+            raise _out_of_range(offset, Range(gone.first_offset, gone.next_offset)) from gone
 
     def _reader(self, place: _JournalPlace) -> JournalReader:
         if place.reader is None:
@@ -278,8 +278,8 @@ class HubStore:
                 HubJournal(
                     client=parts[0],
                     journal=parts[1],
-                    first=first,
-                    next=following,
+                    first_offset=first,
+                    next_offset=following,
                     bytes_on_disk=self._size(path),
                 )
             )
@@ -456,7 +456,13 @@ class HubStore:
         """Return a HubError with the journal's range, all of which is synced."""
         assert place.journal is not None
         there = self._range(place, place.journal)
-        return HubError(reason, code=code, expected=there.next, first=there.first, is_temporary=is_temporary)
+        return HubError(
+            reason,
+            code=code,
+            expected=there.next_offset,
+            first_offset=there.first_offset,
+            is_temporary=is_temporary,
+        )
 
     def _check_quota(self, client: str, more: int) -> None:
         quota = self.options.quota
@@ -510,8 +516,8 @@ Allows = Callable[[str], bool]
 
 def _out_of_range(offset: int, there: Range) -> HubError:
     return HubError(
-        f"no message {offset}: the first is {there.first}, the next is {there.next}",
+        f"no message {offset}: the first is {there.first_offset}, the next is {there.next_offset}",
         code="OUT_OF_RANGE",
-        expected=there.next,
-        first=there.first,
+        expected=there.next_offset,
+        first_offset=there.first_offset,
     )

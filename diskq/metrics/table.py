@@ -390,7 +390,7 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "1",
         "The offset after the last message of the journal that is copied.",
-        _of("source_next", "Replication"),
+        _of("source_next_offset", "Replication"),
     ),
     # --- budgets ---
     Metric("diskq_budget_max_bytes", "gauge", _BYTES, "The size of the budget.", _of("max_bytes", "Budget")),

@@ -43,10 +43,12 @@ class RangeReading:
             except OffsetOutOfRangeError as gone:
                 self._reader.losses.clear()
                 is_placed = False
-                if gone.first <= self._at:
-                    self._missing(self._end, f"the next offset is {gone.next}")
+                if gone.first_offset <= self._at:
+                    self._missing(self._end, f"the next offset is {gone.next_offset}")
                 else:
-                    self._missing(min(gone.first, self._end), f"the first one is {gone.first}: retention")
+                    self._missing(
+                        min(gone.first_offset, self._end), f"the first one is {gone.first_offset}: retention"
+                    )
                 continue
             except NotFoundError as gone:
                 self._missing(self._end, str(gone))

@@ -68,7 +68,7 @@ def runs(sized: list[tuple[TableFile, int]], target_size: int) -> Iterator[list[
 
 def _footer(table: TableState, run: list[TableFile]) -> Footer:
     """Return what a file with all of these says of itself."""
-    return replace(read_footer(table.fs, run[-1]), first=run[0].first, missing=())
+    return replace(read_footer(table.fs, run[-1]), first=run[0].first_offset, missing=())
 
 
 def _fill(table: TableState, target: ParquetTarget, run: list[TableFile]) -> None:

@@ -49,7 +49,7 @@ def extent_of(
         if first <= listing.end or allow_gaps:
             tail = max(listing.end, first)
             return PartitionExtent(
-                partition, listing.files[0].first, max(listing.end, end), listing.files, tail
+                partition, listing.files[0].first_offset, max(listing.end, end), listing.files, tail
             )
         gap = (listing.end, first)
     assert table is not None

@@ -43,12 +43,12 @@ _NOT_OURS = "is not a file of this table, and whoever reads the directory would 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableFile:
-    """One Parquet file of a table: the messages of a partition with offsets `first` to `next` - 1."""
+    """One Parquet file of a table: messages `first_offset` to `next_offset` - 1 of a partition."""
 
     partition: int
-    first: int
+    first_offset: int
     """The first offset of the range."""
-    next: int
+    next_offset: int
     """The offset after the range."""
     path: str
 
@@ -64,7 +64,7 @@ class Listing(NamedTuple):
     @property
     def end(self) -> int | None:
         """The offset after the last message of the partition; None if there is no file."""
-        return self.files[-1].next if self.files else None
+        return self.files[-1].next_offset if self.files else None
 
 
 class TableFiles:
@@ -131,7 +131,9 @@ class TableFiles:
                 return found
             if names == before:
                 reason = f"{base_name(gap[0].path)} and {base_name(gap[1].path)} do not touch"
-                raise TableGapError(self.directory, partition, gap[0].next, gap[1].first, reason)
+                raise TableGapError(
+                    self.directory, partition, gap[0].next_offset, gap[1].first_offset, reason
+                )
             before = names
 
     def _names(self, partition: int) -> list[str]:
@@ -175,11 +177,11 @@ def resolved(found: Iterable[TableFile]) -> Listing:
     """
     files: list[TableFile] = []
     superseded: list[TableFile] = []
-    for file in sorted(found, key=lambda file: (file.first, -file.next)):
-        end = files[-1].next if files else 0
-        if file.next <= end:
+    for file in sorted(found, key=lambda file: (file.first_offset, -file.next_offset)):
+        end = files[-1].next_offset if files else 0
+        if file.next_offset <= end:
             superseded.append(file)
-        elif file.first < end:
+        elif file.first_offset < end:
             names = [base_name(files[-1].path), base_name(file.path)]
             reason = "overlap, and no updater makes such files: remove the one that does not belong here"
             raise ForeignFilesError(file.path.rpartition("/")[0], names, reason)
@@ -190,4 +192,6 @@ def resolved(found: Iterable[TableFile]) -> Listing:
 
 def _gap(files: list[TableFile]) -> tuple[TableFile, TableFile] | None:
     """Return the first two files in a row that do not touch."""
-    return next(((one, other) for one, other in pairwise(files) if one.next != other.first), None)
+    return next(
+        ((one, other) for one, other in pairwise(files) if one.next_offset != other.first_offset), None
+    )

@@ -106,7 +106,7 @@ class TableScan:
                 for file in self._files_from(its.partition, at):
                     if at >= its.end:
                         break
-                    rest = its._replace(start=at, end=min(file.next, its.end))
+                    rest = its._replace(start=at, end=min(file.next_offset, its.end))
                     try:
                         if self._may_be_wanted(rest):
                             yield from self._from_file(file, rest)
@@ -122,8 +122,8 @@ class TableScan:
 
     def _files_from(self, partition: int, offset: int) -> list[TableFile]:
         """Return the files that have this offset, and later ones; none if the log has to have it."""
-        files = [file for file in self._listing(partition).files if file.next > offset]
-        return files if files and files[0].first <= offset else []
+        files = [file for file in self._listing(partition).files if file.next_offset > offset]
+        return files if files and files[0].first_offset <= offset else []
 
     def _of_log(self, its: _Range) -> _Range:
         """Return the first segments in a row that may have wanted rows; empty, at the end, if none has."""
@@ -187,9 +187,9 @@ class TableScan:
             except OffsetOutOfRangeError as gone:
                 if self._files_from(its.partition, at):
                     return at  # they came into the table before they were removed
-                if not self._allow_gaps or gone.first <= at:
+                if not self._allow_gaps or gone.first_offset <= at:
                     raise
-                return min(gone.first, its.end)
+                return min(gone.first_offset, its.end)
             self._check(reader, at, its.end)
         return its.end
 

@@ -187,7 +187,7 @@ class Table:
 
     def ends(self) -> dict[int, int]:
         """Return the offset after the last message of each partition that has files. Raises as `files`."""
-        return {file.partition: file.next for file in self.files()}
+        return {file.partition: file.next_offset for file in self.files()}
 
     def statistics(self) -> TableStatistics:
         """Return what the table holds. Nothing is opened. Raises as `files`."""
@@ -198,7 +198,7 @@ class Table:
             bytes_on_disk=sum(self._state.fs.size_of(file.path) or 0 for file in files),
             superseded=sum(len(listing.superseded) for listing in listings.values()),
             ranges={
-                partition: (listing.files[0].first, listing.files[-1].next)
+                partition: (listing.files[0].first_offset, listing.files[-1].next_offset)
                 for partition, listing in listings.items()
                 if listing.files
             },

@@ -70,7 +70,7 @@ class Updating:
         check_whole(self._table, listing)
         check_source(self._table, source, partition, listing)
         files = self._clean(partition, listing)
-        end = files[-1].next if files else None
+        end = files[-1].next_offset if files else None
         with source.open(partition) as reader:
             for segment in source.sealed(partition):
                 if end is not None and segment.next <= end:
@@ -91,11 +91,13 @@ class Updating:
         files = listing.files
         if self._table.options.keep == "segments":
             first = self._source.first_offset(partition)
-            rest = [file for file in files if file.next > first]
+            rest = [file for file in files if file.next_offset > first]
             if len(rest) < len(files):
                 # Where the larger file is gone, those that it superseded would be the table again, or a part
                 # of them: they go first.
-                gone += [file for file in listing.superseded if file.next <= first and file not in gone]
+                gone += [
+                    file for file in listing.superseded if file.next_offset <= first and file not in gone
+                ]
                 self._remove(partition, gone)
                 gone = files[: len(files) - len(rest)]
             files = rest
@@ -211,7 +213,9 @@ def expired(table: TableState, listing: Listing) -> list[TableFile]:
         if any(
             (stamp := stamps[other]) is not None and stamp.modified_ns <= until
             for other in there
-            if other != file and other.first <= file.first and file.next <= other.next
+            if other != file
+            and other.first_offset <= file.first_offset
+            and file.next_offset <= other.next_offset
         )
     ]
 
@@ -246,7 +250,7 @@ def check_source(table: TableState, source: LogSource, partition: int, listing: 
     def mismatch(reason: str) -> TableMismatchError:
         return TableMismatchError(table.names.directory, source.path, reason)
 
-    if (footer.partition, footer.first, footer.next) != (last.partition, last.first, last.next):
+    if (footer.partition, footer.first, footer.next) != (last.partition, last.first_offset, last.next_offset):
         its = f"offsets {footer.first} to {footer.next - 1} of partition {footer.partition}"
         reason = f"says that it has {its}"
         raise ForeignFilesError(table.names.partition(partition), [base_name(last.path)], reason)
@@ -258,5 +262,6 @@ def check_source(table: TableState, source: LogSource, partition: int, listing: 
         raise mismatch(f"its files are of stream {footer.stream}, and there is {here}")
     if footer.mark is not None and source.mark(partition, footer.mark[0]) not in (None, footer.mark):
         raise mismatch(f"message {footer.mark[0]} of partition {partition} is another one")
-    if last.next > (end := source.next_offset(partition)):
-        raise mismatch(f"it has messages up to {last.next - 1} of partition {partition}, which ends at {end}")
+    if last.next_offset > (end := source.next_offset(partition)):
+        reason = f"it has messages up to {last.next_offset - 1} of partition {partition}, which ends at {end}"
+        raise mismatch(reason)

@@ -50,7 +50,7 @@ def test_a_journal_is_pushed_and_shown(tmp_path, journal, run):
         shown = run("hub", "status", "--address", address)
         assert shown.out.split()[5:] == [b"web1", b"web", b"0", b"100", b"4.8", b"KiB"]
         told = json.loads(run("hub", "status", "--address", address, "--json").out)
-        assert (told["journals"][0]["next"], told["statistics"]["accepted"]) == (100, 100)
+        assert (told["journals"][0]["next_offset"], told["statistics"]["accepted"]) == (100, 100)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 130
         assert process.stderr is not None

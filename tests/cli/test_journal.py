@@ -89,7 +89,9 @@ def test_a_file_is_dumped_to_its_end_and_no_further(run, path):
     assert len(found) > 2
     assert [number for some in found for number in some] == list(range(10))
     told = [json.loads(run("journal", "file", each, "--json").out) for each in files(path)]
-    assert [(each["first"], each["messages"]) for each in told] == [(some[0], len(some)) for some in found]
+    assert [(each["first_offset"], each["messages"]) for each in told] == [
+        (some[0], len(some)) for some in found
+    ]
     assert [each["is_last"] for each in told] == [False] * (len(told) - 1) + [True]
     assert run("journal", "dump", path / "jnl" / "x.jnl").code == 1
 
@@ -114,7 +116,7 @@ def test_a_reader_goes_on_at_the_offset_that_was_asked_for(run, path):
         assert found is not None
         assert found.offset == offset
     told = json.loads(run("journal", "offset", path, "--json").out)
-    assert told == {"first": 0, "next": 10, "readers": {"bill": 3}}
+    assert told == {"first_offset": 0, "next_offset": 10, "readers": {"bill": 3}}
     assert run("journal", "reset", path, "--reader", "bill", "--to", "11").code == 1
     with JournalCommittedOffset(path, "bill"):
         done = run("journal", "reset", path, "--reader", "bill", "--to", "1", "--wait", "0s")
@@ -140,7 +142,7 @@ def test_files_are_old_when_they_are_and_every_reader_has_passed_them(run, path)
     names = [str(each) for each in files(path)]
     assert run("journal", "old", path, "--days", 1).out.decode().split() == names[:-1]
     assert run("journal", "old", path, "--days", 99999).out == b""
-    behind = json.loads(run("journal", "file", names[1], "--json").out)["next"]
+    behind = json.loads(run("journal", "file", names[1], "--json").out)["next_offset"]
     run("journal", "reset", path, "--reader", "slow", "--to", behind)
     assert run("journal", "old", path).out.decode().split() == names[:2]
     run("journal", "reset", path, "--reader", "slow", "--to", behind - 1)

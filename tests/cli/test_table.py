@@ -67,7 +67,7 @@ def test_a_second_run_does_nothing_twice(run, path, lake):
 def test_json_is_for_programs(run, path, lake):
     done = run("stream", "table", path, "--into", lake, "--json")
     found = [json.loads(line) for line in done.out.splitlines()]
-    assert [f"{its['first']:020d}-{its['next']:020d}" for its in found] == ranges(lake)
+    assert [f"{its['first_offset']:020d}-{its['next_offset']:020d}" for its in found] == ranges(lake)
     assert {its["partition"] for its in found} == {0}
     assert all(Path(its["path"]).exists() for its in found)
 
@@ -128,7 +128,7 @@ def test_follow_goes_on_with_new_segments_until_it_is_interrupted(path, lake):
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
     files = diskq.open_table(path, lake).files()
-    assert files[-1].next > 60
+    assert files[-1].next_offset > 60
 
 
 def test_vacuum_keeps_what_the_table_lacks(run, path, lake):

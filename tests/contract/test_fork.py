@@ -283,7 +283,7 @@ def test_readers_are_their_parents(tmp_path: Path) -> None:
         for reader in (stream, journal):
             reader.seek_oldest()
             assert reader.read() is not None
-        assert put(hub, [message(0)]).next == 1
+        assert put(hub, [message(0)]).next_offset == 1
         before = content(tmp_path)
         calls: dict[str, Callable[[], object]] = {
             "snapshot": snapshot.columns,
@@ -303,7 +303,7 @@ def test_readers_are_their_parents(tmp_path: Path) -> None:
         assert content(tmp_path) == before
         offset.commit(3)
         committed_offset.commit(4)
-        assert put(hub, [message(1)]).next == 2
+        assert put(hub, [message(1)]).next_offset == 2
         assert [message.value for message in journal.read_many(99)] == bodies(8, start=1)
         assert [message.value for message in stream.read_many(99)] == bodies(8, start=1)
         assert body(8) in snapshot.columns()[1].values  # type: ignore[index]

@@ -49,7 +49,7 @@ async def test_a_gap_tells_what_is_expected(tmp_path):
         await client.put("log", messages(0, 3))
         with pytest.raises(HubError, match="message 5 does not follow: 3 is expected") as gap:
             await client.put("log", messages(5, 6))
-        assert (gap.value.code, gap.value.expected, gap.value.first) == ("FAILED_PRECONDITION", 3, 0)
+        assert (gap.value.code, gap.value.expected, gap.value.first_offset) == ("FAILED_PRECONDITION", 3, 0)
         with pytest.raises(HubError) as gone:
             await client.get("log", 9)
         assert (gone.value.code, gone.value.expected) == ("OUT_OF_RANGE", 3)
@@ -92,7 +92,7 @@ async def test_many_clients_at_once(tmp_path):
             for number in range(12):
                 nursery.start_soon(push, f"web{number}")
         assert hub.statistics().accepted == 12 * 60
-        assert {each.next for each in await hub.journals()} == {60}
+        assert {each.next_offset for each in await hub.journals()} == {60}
 
 
 async def test_status_tells_what_there_is(tmp_path):
@@ -103,7 +103,7 @@ async def test_status_tells_what_there_is(tmp_path):
         told = await client.status()
         size = len(records(messages(0, 3)))
         assert told.journals[1] == HubJournal(
-            client="web1", journal="log", first=0, next=3, bytes_on_disk=size
+            client="web1", journal="log", first_offset=0, next_offset=3, bytes_on_disk=size
         )
         assert [each.journal for each in told.journals] == ["blue.3.000", "log"]
         assert (told.statistics["puts"], told.statistics["accepted"]) == (2, 4)

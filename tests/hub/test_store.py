@@ -106,9 +106,9 @@ def test_puts_for_one_journal_come_one_after_the_other(disk):
     def put_all(rng: random.Random) -> None:
         while True:
             there = put(hub, [])
-            if there.next >= 200:
+            if there.next_offset >= 200:
                 return
-            first = max(0, there.next - rng.randrange(3))
+            first = max(0, there.next_offset - rng.randrange(3))
             try:
                 put(hub, messages(first, first + rng.randrange(1, 9)))
             except Exception as failure:
@@ -122,7 +122,7 @@ def test_puts_for_one_journal_come_one_after_the_other(disk):
         thread.join(SOON)
     there = put(hub, [])
     assert failures == []
-    assert disk.read(DATA) == records(messages(0, there.next))
+    assert disk.read(DATA) == records(messages(0, there.next_offset))
 
 
 # --- limits -------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_a_client_has_its_quota_which_room_that_is_made_gives_back(disk):
         put(hub, messages(20, 21))
     put(hub, messages(0, 5), client=b"web2")
     disk.unlink(DATA)
-    assert put(hub, messages(20, 21)).next == 21
+    assert put(hub, messages(20, 21)).next_offset == 21
     assert put(hub, []) == Range(10, 21)
 
 
@@ -161,7 +161,7 @@ def test_so_many_journals_are_open_and_no_more(disk):
         for number in range(5):
             put(hub, messages(turn, turn + 1), journal=b"log-%d" % number)
     assert hub.statistics().open_journals == 2
-    assert [each.next for each in hub.journals(anybody)] == [3] * 5
+    assert [each.next_offset for each in hub.journals(anybody)] == [3] * 5
 
 
 def test_unused_journals_are_closed(disk, monkeypatch):
@@ -224,7 +224,7 @@ def test_get_beyond_the_end_tells_the_range(disk, offset):
     put(hub, messages(0, 30))
     with pytest.raises(HubError, match="the first is 0, the next is 30") as refusal:
         get(hub, offset)
-    assert (refusal.value.code, refusal.value.first, refusal.value.expected) == ("OUT_OF_RANGE", 0, 30)
+    assert (refusal.value.code, refusal.value.first_offset, refusal.value.expected) == ("OUT_OF_RANGE", 0, 30)
 
 
 def test_get_makes_nothing(disk):
@@ -332,7 +332,7 @@ def test_what_is_gone_is_not_compared(disk):
     hub.close()
     disk.unlink(DATA)
     hub = store(disk)
-    first = put(hub, []).first
+    first = put(hub, []).first_offset
     assert first > 0
     changed = [as_another(each, value=b"another") for each in messages(0, first)]
     assert put(hub, [*changed, *messages(first, 22)]) == Range(first, 22)

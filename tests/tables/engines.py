@@ -48,5 +48,5 @@ def by_spark(spark: Any, path: Path, lake: Path) -> Any:
 def _parts(path: Path, lake: Path) -> tuple[list[str], Any]:
     """Return the files of the table, and the rest, which the log has."""
     files = diskq.open_table(path, lake).files()
-    rest = pc.field("offset") >= (files[-1].next if files else 0)
+    rest = pc.field("offset") >= (files[-1].next_offset if files else 0)
     return [file.path for file in files], diskq.read_arrow(path, columns=COLUMNS, where=rest)

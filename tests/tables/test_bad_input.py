@@ -111,7 +111,7 @@ def test_damage_in_a_segment_is_an_error_and_the_segments_before_it_are_in_the_t
     its = table(fs)
     with pytest.raises(TableGapError, match="allow_gaps") as failure:
         its.update()
-    assert failure.value.first == files.bases()[2] == its.ends()[0]
+    assert failure.value.first_offset == files.bases()[2] == its.ends()[0]
     assert fs.list_directory(f"{HERE}/.diskq") == ["table.lock"]
 
 
@@ -163,7 +163,7 @@ def test_a_gap_between_two_names_is_an_error():
 def test_ranges_that_overlap_are_an_error():
     fs, its = filled()
     file = its.files()[0]
-    fs.write_durably(its.state.names.file(0, file.first + 1, file.next + 1).path, b"anything")
+    fs.write_durably(its.state.names.file(0, file.first_offset + 1, file.next_offset + 1).path, b"anything")
     refused(fs, ForeignFilesError, "overlap")
 
 
@@ -191,7 +191,7 @@ def test_a_parquet_file_of_another_program_under_a_right_name_is_an_error():
     written = pa.BufferOutputStream()
     pq.write_table(pa.table({"offset": [1, 2, 3]}), written)
     last = its.files()[-1]
-    path = its.state.names.file(0, last.next, last.next + 3).path
+    path = its.state.names.file(0, last.next_offset, last.next_offset + 3).path
     fs.write_durably(path, written.getvalue().to_pybytes())
     refused(fs, UnsupportedFormatError, "no file of a table")
 
@@ -199,7 +199,7 @@ def test_a_parquet_file_of_another_program_under_a_right_name_is_an_error():
 def test_a_file_under_another_name_is_an_error():
     fs, its = filled()
     last = its.files()[-1]
-    fs.rename(last.path, its.state.names.file(0, last.first, last.next + 1).path)
+    fs.rename(last.path, its.state.names.file(0, last.first_offset, last.next_offset + 1).path)
     refused(fs, ForeignFilesError, "says that it has offsets")
 
 

@@ -112,7 +112,7 @@ def test_of_files_that_have_a_message_the_largest_counts():
 )
 def test_files_of_half_the_size_stay_and_smaller_ones_are_joined(sizes, joined):
     sized = [(file(number, number + 1), size) for number, size in enumerate(sizes)]
-    found = [[each.first for each in run] for run in runs(sized, 100)]
+    found = [[each.first_offset for each in run] for run in runs(sized, 100)]
     assert found == joined
 
 

@@ -90,7 +90,7 @@ def test_a_footer_of_another_version_is_refused(change):
 def test_a_row_is_where_the_engine_has_its_message(table):
     if table.kind() == "stream":
         with ReadableStream(table.path).open(0) as reader:
-            reader.seek(table.files()[1].first)
+            reader.seek(table.files()[1].first_offset)
             message = reader.read()
         row = pq.read_table(table.files()[1].path, partitioning=None).to_pylist()[0]
         assert message is not None

@@ -123,13 +123,13 @@ def test_an_expression_chooses_rows_exactly(fs, path, with_table, which):
 def test_what_cannot_have_wanted_rows_is_not_read(fs, path):
     its = table(fs, path)
     ends = its.ends()
-    damaged = [file for file in its.files() if file.next < ends[file.partition] - 3]
+    damaged = [file for file in its.files() if file.next_offset < ends[file.partition] - 3]
     for file in damaged:
         flip(fs, file.path, len(content(fs, file.path)) - 1)
     assert damaged
-    recent = max(file.next for file in damaged) <= OFFSET
+    recent = max(file.next_offset for file in damaged) <= OFFSET
     found = read(fs, path, table=its, where=recent)
-    assert found == [row for row in in_log(fs, path) if row[1] >= max(file.next for file in damaged)]
+    assert found == [row for row in in_log(fs, path) if row[1] >= max(file.next_offset for file in damaged)]
     with pytest.raises(CorruptionError):
         read(fs, path, table=its)
 

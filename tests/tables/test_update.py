@@ -104,7 +104,7 @@ def test_a_file_says_what_it_is():
     its.update()
     footer = read_footer(fs, its.files()[0])
     assert (footer.kind, footer.topic, footer.partition) == ("stream", "clicks", 0)
-    assert (footer.first, footer.next) == (0, its.files()[0].next)
+    assert (footer.first, footer.next) == (0, its.files()[0].next_offset)
     assert footer.stream == open_source(fs, STREAM).identity() != ""
     assert footer.rows == footer.next
 
@@ -283,7 +283,7 @@ def test_retention_that_overtakes_an_archive_is_an_error_that_says_what_is_missi
     before = its.files()
     with pytest.raises(TableGapError, match="retention removed them") as failure:
         its.update()
-    assert (failure.value.partition, failure.value.first, failure.value.next) == (0, end, first)
+    assert (failure.value.partition, failure.value.first_offset, failure.value.next_offset) == (0, end, first)
     assert its.files() == before
 
 

@@ -129,8 +129,8 @@ def _line(now: ReplicationStatistics) -> str:
     parts = [f"{now.delivered} messages copied ({units.show_size(now.delivered_bytes)})"]
     if now.next_offset is not None:
         parts.append(f"the hub expects {now.next_offset}")
-        if now.source_next is not None:
-            parts.append(f"{max(0, now.source_next - now.next_offset)} to go")
+        if now.source_next_offset is not None:
+            parts.append(f"{max(0, now.source_next_offset - now.next_offset)} to go")
     if now.last_error is not None:
         parts.append(f"{now.failures} failures: {preview(now.last_error.encode())}")
     return ", ".join(parts)
@@ -150,7 +150,13 @@ def status(args: argparse.Namespace) -> None:
     show_table(
         ("CLIENT", "JOURNAL", "FIRST", "NEXT", "SIZE"),
         [
-            (each.client, each.journal, str(each.first), str(each.next), units.show_size(each.bytes_on_disk))
+            (
+                each.client,
+                each.journal,
+                str(each.first_offset),
+                str(each.next_offset),
+                units.show_size(each.bytes_on_disk),
+            )
             for each in found.journals
         ],
         numeric=("FIRST", "NEXT", "SIZE"),

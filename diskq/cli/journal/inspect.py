@@ -144,7 +144,11 @@ def offset(args: argparse.Namespace) -> None:
     with JournalReader(args.path) as reader:
         first, following = reader.first_offset(), reader.next_offset()
     if args.json:
-        facts = {"first": first, "next": following, "readers": {each.name: each.offset for each in readers}}
+        facts = {
+            "first_offset": first,
+            "next_offset": following,
+            "readers": {each.name: each.offset for each in readers},
+        }
         stdout.print(json.dumps(facts, separators=(",", ":")))
         return
     stdout.print(f"{'first':14}{first}\n{'next':14}{following}")
@@ -192,8 +196,8 @@ def file(args: argparse.Namespace) -> None:
                 advance(len(some))
     facts = {
         "journal": journal,
-        "first": base,
-        "next": end,
+        "first_offset": base,
+        "next_offset": end,
         "messages": messages,
         "bytes": os.path.getsize(args.path),
         "is_last": following is None,

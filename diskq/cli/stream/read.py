@@ -45,7 +45,7 @@ def read(args: argparse.Namespace) -> None:
             note(f"the reader of stdout has ended: what was not written comes again for group {args.group!r}")
         raise
     except OffsetOutOfRangeError as failure:
-        if args.group is None or failure.offset >= failure.first:
+        if args.group is None or failure.offset >= failure.first_offset:
             raise
         move = f"`diskq stream groups {args.path} --reset {args.group} --to oldest` moves the group there"
         raise CommandError(f"{failure}; {move}") from failure

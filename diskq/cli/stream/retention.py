@@ -42,7 +42,7 @@ def vacuum(args: argparse.Namespace) -> None:
     for each in report.partitions:
         stdout.print(
             f"partition={each.partition} segments={len(each.removed)} bytes={each.removed_bytes} "
-            f"oldest={each.first}"
+            f"oldest={each.first_offset}"
         )
     for segment in report.from_future:
         note(str(segment))

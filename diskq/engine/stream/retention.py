@@ -40,7 +40,7 @@ class PartitionRetention:
     """The removed segments, by their first offsets."""
     removed_bytes: int
     """Bytes of data; indexes and checksums were about a third of that more."""
-    first: int
+    first_offset: int
     """The first offset of the partition now."""
 
 
@@ -194,7 +194,7 @@ class _RetainedPartition:
             partition=self._files.index,
             removed=tuple(removed),
             removed_bytes=total - left,
-            first=bases[len(removed)] if bases else 0,
+            first_offset=bases[len(removed)] if bases else 0,
         )
 
     def oldest(self, index: int, kept: int | None) -> Iterator[tuple[int, int, int, int]]:
@@ -217,7 +217,7 @@ class _RetainedPartition:
             partition=self._files.index,
             removed=tuple(removed),
             removed_bytes=size,
-            first=next(base for base in bases if base > removed[-1]),
+            first_offset=next(base for base in bases if base > removed[-1]),
         )
 
     def _is_older(self, segment: SegmentTimes, limit: AgeLimit) -> bool:

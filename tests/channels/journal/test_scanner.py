@@ -425,7 +425,7 @@ async def test_s10_a_missing_offset_raises_at_once(disk):
     for start in (0, 21, 1000, 2**62, 2**63, 2**64):
         with pytest.raises(OffsetOutOfRangeError) as told:
             await scanning(disk, start=start).__aenter__()
-        assert told.value.next == 20
+        assert told.value.next_offset == 20
     async with scanning(disk, start=datetime(2999, 1, 1, tzinfo=UTC)) as scanner:
         assert scanner.position == 20
 
@@ -514,7 +514,7 @@ async def test_a_file_that_was_cut_is_reported(tmp_path):
         os.truncate(path / "jnl" / f"{0:016x}.jnl", 27)
         with trio.fail_after(5), pytest.raises(OffsetOutOfRangeError) as told:
             await scanner.receive()
-        assert (told.value.offset, told.value.next) == (5, 1)
+        assert (told.value.offset, told.value.next_offset) == (5, 1)
         await scanner.seek("newest")
         assert scanner.position == 1
 

@@ -176,7 +176,7 @@ async def test_an_offset_that_is_not_there_yet_is_refused(disk, start):
     await fill(disk)
     with pytest.raises(OffsetOutOfRangeError) as refused:
         await received(disk, start=start)
-    assert (refused.value.first, refused.value.next) == (0, 10)
+    assert (refused.value.first_offset, refused.value.next_offset) == (0, 10)
 
 
 @pytest.mark.parametrize(
@@ -475,7 +475,7 @@ async def test_new_partitions_are_not_read_when_some_are_named(autojump_clock, d
 def remove_all_but_the_active(disk: CrashFS) -> int:
     """What a vacuum elsewhere does; returns the first offset that is left."""
     report = retain(disk, StreamFiles(disk, STREAM), now_ns=0, max_bytes=1)
-    return report.partitions[0].first
+    return report.partitions[0].first_offset
 
 
 async def receive_for_ever(consumer: StreamConsumer) -> None:
@@ -490,7 +490,7 @@ async def test_an_overtaken_reader_gets_the_range_that_is_left_and_continues_the
         first = remove_all_but_the_active(disk)
         with pytest.raises(OffsetOutOfRangeError) as told:
             await receive_for_ever(consumer)
-        assert told.value.first == first
+        assert told.value.first_offset == first
         for _ in range(2):
             with pytest.raises(OffsetOutOfRangeError):
                 await consumer.receive()
@@ -543,10 +543,10 @@ async def test_a_vacuum_removes_what_the_settings_do_not_keep_and_spares_groups(
         await consumer.commit(messages[-1])
         await consumer.sync()
         report = await producer.vacuum()
-        assert 0 < report.partitions[0].first <= 50
+        assert 0 < report.partitions[0].first_offset <= 50
         await consumer.commit(drain(consumer)[-1])
         await consumer.sync()
-        assert (await producer.vacuum()).partitions[0].first > 50
+        assert (await producer.vacuum()).partitions[0].first_offset > 50
 
 
 def consuming_group(disk: CrashFS, options: dict[str, Any]) -> open_consumer:
@@ -700,7 +700,7 @@ async def test_a_group_beyond_the_end_gets_an_error(disk, value):
     async with consuming(disk, group="g") as consumer:
         with pytest.raises(OffsetOutOfRangeError) as told:
             await receive_for_ever(consumer)
-        assert told.value.next == 10
+        assert told.value.next_offset == 10
         await consumer.seek("oldest")
         assert (await consumer.receive()).offset == 0
 
@@ -845,7 +845,7 @@ async def test_an_overtaken_group_gets_an_error_and_may_seek(disk):
     async with consuming(disk, group="g") as consumer:
         with pytest.raises(OffsetOutOfRangeError) as told:
             await consumer.receive()
-        assert told.value.first == first
+        assert told.value.first_offset == first
         await consumer.seek("oldest")
         assert (await consumer.receive()).offset == first
 

@@ -310,7 +310,7 @@ class Run:
         try:
             self.received(self.consumer.receive_nowait())
         except OffsetOutOfRangeError as told:
-            await self.seek(told.partition, told.first)
+            await self.seek(told.partition, told.first_offset)
         except trio.WouldBlock:
             return False
         return True
@@ -320,9 +320,9 @@ class Run:
         told = await self.promptly(self.consumer.receive)
         if isinstance(told, OffsetOutOfRangeError):
             part = self.partitions[told.partition]
-            assert part.position <= told.offset < told.first == part.first
+            assert part.position <= told.offset < told.first_offset == part.first
             assert part.behind_what_is_lost(part.position) >= told.offset
-            await self.seek(told.partition, told.first)
+            await self.seek(told.partition, told.first_offset)
         else:
             self.received(told)
 
@@ -409,7 +409,7 @@ class Run:
         many = partial(self.consumer.receive_many, max_bytes=operation.max_bytes)
         told = await self.promptly(many, operation.max_messages)
         if isinstance(told, OffsetOutOfRangeError):
-            await self.seek(told.partition, told.first)
+            await self.seek(told.partition, told.first_offset)
         else:
             self.check_portion(told, operation.max_messages, operation.max_bytes)
 
@@ -435,7 +435,7 @@ class Run:
                         scope.cancel()
                         await trio.lowlevel.checkpoint()
             except OffsetOutOfRangeError as told:
-                await self.seek(told.partition, told.first)
+                await self.seek(told.partition, told.first_offset)
                 return
             except ZeroDivisionError:
                 scope.cancel()
@@ -495,8 +495,8 @@ class Run:
         report = await self.producer.vacuum()
         for told in report.partitions:
             part = self.partitions[told.partition]
-            part.first = told.first
-            part.written = max(part.written, told.first)
+            part.first = told.first_offset
+            part.written = max(part.written, told.first_offset)
             self.was_vacuumed = True
 
     async def Yield(self, operation: Yield) -> None:  # noqa: N802

@@ -89,7 +89,7 @@ def test_an_offset_that_is_not_there_is_said_to_be(offset):
     lay_out(fs, items(6, 20)[3:], 100, base=3)
     with reader(fs, 4) as found, pytest.raises(OffsetOutOfRangeError) as refused:
         found.seek(offset)
-    assert (refused.value.first, refused.value.next) == (3, 6)
+    assert (refused.value.first_offset, refused.value.next_offset) == (3, 6)
 
 
 def test_it_seeks_by_words():
@@ -200,8 +200,8 @@ def test_a_reader_that_retention_overtakes_gets_the_offsets_that_are_there():
             fs.unlink(data(base))
         with pytest.raises(OffsetOutOfRangeError) as gone:
             found.read()
-        assert (gone.value.offset, gone.value.first, gone.value.next) == (bases[1], bases[3], 9)
-        found.seek(gone.value.first)
+        assert (gone.value.offset, gone.value.first_offset, gone.value.next_offset) == (bases[1], bases[3], 9)
+        found.seek(gone.value.first_offset)
         assert as_told(found.read_many(99)) == told(items(9))[bases[3] :]
 
 
@@ -237,7 +237,7 @@ def test_a_file_that_was_cut_below_the_reader_is_noticed():
         for _ in range(2):
             with pytest.raises(OffsetOutOfRangeError) as cut:
                 found.read()
-            assert (cut.value.offset, cut.value.next) == (6, 4)
+            assert (cut.value.offset, cut.value.next_offset) == (6, 4)
         found.seek(4)
         fs.write_durably(data(), oracle.encoded(items(5)))
         assert as_told(found.read_many(9)) == told(items(5))[4:]

@@ -179,7 +179,7 @@ def test_offsets_beyond_the_ends_are_errors_that_tell_the_ends():
         for wrong in (0, 19, 31, 10**9):
             with pytest.raises(OffsetOutOfRangeError) as told:
                 its.seek(wrong)
-            assert (told.value.first, told.value.next, told.value.offset) == (20, 30, wrong)
+            assert (told.value.first_offset, told.value.next_offset, told.value.offset) == (20, 30, wrong)
             assert its.position == 25
         assert offsets(rest(its)) == [25, 26, 27, 28, 29]
         its.seek(30)
@@ -292,8 +292,8 @@ def test_an_overtaken_reader_gets_the_offset_at_which_it_can_go_on(with_checksum
         for _ in range(2):
             with pytest.raises(OffsetOutOfRangeError) as told:
                 its.fill()
-            assert (told.value.offset, told.value.first, told.value.next) == (10, 30, 40)
-        its.seek(told.value.first)
+            assert (told.value.offset, told.value.first_offset, told.value.next_offset) == (10, 30, 40)
+        its.seek(told.value.first_offset)
         assert offsets(rest(its)) == list(range(30, 40))
 
 
@@ -886,9 +886,9 @@ def test_what_retention_takes_from_a_reader_raises_and_all_else_is_read_once(see
                 while (message := its.read()) is not None:
                     found.append(message)
             except OffsetOutOfRangeError as overtaken:
-                skipped += range(overtaken.offset, overtaken.first)
+                skipped += range(overtaken.offset, overtaken.first_offset)
                 its.seek_oldest()
-                skipped += range(overtaken.first, its.position)
+                skipped += range(overtaken.first_offset, its.position)
     assert sorted(offsets(found) + skipped) == list(range(60))
     assert not its.losses
     assert all(message == messages(pushed)[message.offset] for message in found)

@@ -112,7 +112,7 @@ def test_vacuum_of_partitions_that_nobody_writes_to():
         by.close()
     report = retained(fs, max_bytes=30 * RECORD)
     assert [len(of(fs).partition(index).bases()) for index in range(3)] == [4, 4, 4]
-    assert [(told.partition, len(told.removed), told.first) for told in report.partitions] == [
+    assert [(told.partition, len(told.removed), told.first_offset) for told in report.partitions] == [
         (0, 13, 130),
         (1, 13, 130),
         (2, 13, 130),

@@ -13,7 +13,7 @@ def test_a_stream_removes_what_its_settings_do_not_keep():
     with diskq.Stream("/stream", options=options, fs=fs) as stream:
         stream.append_many([b"x" * 79] * 100, key="k")
         report = stream.vacuum()
-        assert (report.segments, report.partitions[0].first) == (8, 80)
+        assert (report.segments, report.partitions[0].first_offset) == (8, 80)
         assert stream.vacuum().segments == 0
         assert stream.append(b"next", key="k").offset == 100
 
