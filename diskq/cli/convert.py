@@ -93,7 +93,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     text = "from this offset on, in each partition (default: all)"
     group.add_argument("--start-offset", type=number, metavar="OFFSET", help=text)
     group.add_argument(
-        "--end-offset", type=number, metavar="OFFSET", help="before this offset (default: all)"
+        "--end-offset", type=number, metavar="OFFSET", help="stop after this offset (default: all)"
     )
     group.add_argument(
         "-n", "--max-messages", type=number, metavar="N", help="the first N messages at most (default: all)"

@@ -86,7 +86,7 @@ class Selection:
     start: int | None = None
     """From this offset on, in each partition."""
     end: int | None = None
-    """Before this offset."""
+    """Up to and including this offset, in each partition."""
     max_messages: int | None = None
     """Up to this many messages, the first ones."""
     queues: tuple[str, ...] = ()
@@ -270,7 +270,7 @@ class _StreamReading(MessageSource):
                 end = reader.next_offset()
                 start = max(reader.first_offset(), selection.start or 0)
             if selection.end is not None:
-                end = min(end, selection.end)
+                end = min(end, selection.end + 1)
             if selection.since is not None:
                 files = self._stream.files.partition(partition)
                 with TimeLookup(self._stream.fs, files) as lookup:
@@ -340,7 +340,7 @@ class _JournalReading(MessageSource):
             self._end = reader.next_offset()
             self._start = max(reader.first_offset(), selection.start or 0)
         if selection.end is not None:
-            self._end = min(self._end, selection.end)
+            self._end = min(self._end, selection.end + 1)
         if selection.since is not None:
             with JournalTimes(self._path, fs=self._disk) as times:
                 found = times.offset_at_or_after(selection.since)
