@@ -1,6 +1,6 @@
 """Put what is posted into a queue, and work on it in the same process: aiohttp.
 
-    pip install aiohttp
+    pip install diskqueue aiohttp
     python asyncio_aiohttp.py
 
 The queue is opened by a cleanup context, which closes it when the application ends.

@@ -1,6 +1,6 @@
 """Accept orders by HTTP, and hand them on when the other side is there: FastAPI on uvicorn.
 
-    pip install fastapi uvicorn
+    pip install diskqueue fastapi uvicorn httpx
     uvicorn asyncio_fastapi:app --workers 4
 
 `POST /orders` answers when the order is on disk; the spool delivers it, also after a restart. Run by itself,

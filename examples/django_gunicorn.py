@@ -1,6 +1,6 @@
 """Accept orders by HTTP, and hand them on when the other side is there: Django under gunicorn, four workers.
 
-    pip install diskqueue django gunicorn
+    pip install diskqueue django gunicorn httpx
     gunicorn --workers 4 django_gunicorn:application
 
 `POST /orders` answers when the order is on disk. Each worker has a slot of its own below outbox/: what one

@@ -1,5 +1,8 @@
 """Ten machines, one table: each keeps the complete segments of its stream in one place, which anybody reads.
 
+    pip install 'diskqueue[arrow]'
+    python examples/fleet.py
+
 Here a process is a machine, and a directory the object store: into="s3://bucket/lake" is the only difference.
 """
 

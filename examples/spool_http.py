@@ -1,7 +1,7 @@
 """Events over HTTP, to a server that fails on purpose: none is lost, none is counted twice.
 
     pip install 'diskqueue[examples]'
-    python examples/spool_http.py
+    python examples/spool_http.py        # destination.py beside it is the server
 
 2,000 events go through a spool in the directory spool/http to a server in this same program, which answers
 503 or 500, is slow, hangs, resets connections, or accepts a batch and loses its answer. Three events are not

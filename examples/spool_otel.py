@@ -1,7 +1,7 @@
 """OpenTelemetry spans through a spool: exports do not wait, and an outage of the collector loses no span.
 
     pip install 'diskqueue[examples]'
-    python examples/spool_otel.py
+    python examples/spool_otel.py        # destination.py beside it is the server
 
 The exporter puts the SDK's spans, encoded for OTLP, into a bridge to Trio's thread; from there they go into a
 spool in the directory spool/otel, and on to a collector in this same program, over OTLP's HTTP. The collector

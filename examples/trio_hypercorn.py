@@ -1,6 +1,6 @@
 """Accept orders by HTTP, and hand them on when the other side is there: hypercorn on Trio.
 
-    pip install diskqueue 'hypercorn[trio]'
+    pip install diskqueue 'hypercorn[trio]' httpx
     hypercorn --worker-class trio trio_hypercorn:app
 
 A plain ASGI application. `POST /orders` answers when the order is on disk; the spool delivers it, also after

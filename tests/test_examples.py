@@ -4,16 +4,77 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import re
+import shlex
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import diskq
+from scripts.requirements import requirements
 from tests.docs.documents import ROOT, blocks
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+# The parts of the demo, whose needs make installs; the README says what spark.py needs.
+WITHOUT_A_LINE = {
+    "demo",
+    "flights",
+    "pipeline_demo",
+    "queue_demo",
+    "screen",
+    "spark",
+    "stream_demo",
+    "victim",
+}
+
+
+def brought(text: str) -> set[str]:
+    """The distributions that the `pip install` lines of an example bring, and diskq itself with its needs."""
+    found = list(map(Requirement, PROJECT["dependencies"]))
+    for line in re.findall(r"pip install ([^`\n]+)", text):
+        for named in map(Requirement, shlex.split(line)):
+            found.append(named)
+            if named.name == PROJECT["name"]:
+                found += map(Requirement, requirements(named.extras, PROJECT))
+    return {canonicalize_name(each.name) for each in found}
+
+
+def imported(text: str) -> set[str]:
+    """The packages whose modules an example imports, but for the standard library's and diskq's."""
+    names = set[str]()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    tops = {name.partition(".")[0] for name in names}
+    return {
+        top for top in tops - sys.stdlib_module_names - {"diskq"} if not (EXAMPLES / f"{top}.py").exists()
+    }
+
+
+@pytest.mark.parametrize(
+    "path",
+    [each for each in sorted(EXAMPLES.glob("*.py")) if each.stem not in WITHOUT_A_LINE],
+    ids=lambda it: it.stem,
+)
+def test_what_an_example_imports_is_installed_by_the_line_at_its_top(path):
+    text = path.read_text(encoding="utf-8")
+    there = brought(text)
+    for package in imported(text):
+        distributions = packages_distributions().get(package)
+        if distributions is None:
+            pytest.skip(f"{package} is not installed")
+        assert {canonicalize_name(each) for each in distributions} & there, package
 
 
 def test_the_quickstart_runs_and_runs_again(tmp_path):
