@@ -51,6 +51,7 @@ TABLE = """
   diskq._native.core.platform       POSIX_C <errno.h> <windows.h> <intrin.h> <sys/eventfd.h>
   diskq._native.core.crc32c         <nmmintrin.h> <arm_acle.h>
   diskq.tables.arrow_files          tempfile
+  diskq.tables.iceberg              pyiceberg.*
   diskq.storage.fs                  os.* fcntl mmap socket threading time portalocker.*
   diskq.channels.core.cancellation  diskq._native.core.cancellation
   diskq.channels.core.event_loops.on_asyncio  asyncio
