@@ -28,10 +28,11 @@ EXTRAS = {
     "arrow": "pyarrow",
     "examples": "httpx",
     "hub": "grpc",
+    "iceberg": "pyiceberg",
 }
 """Of each extra that a page may need, besides Spark's: a module by which it is known."""
 
-PROGRAM_INFO = re.compile(r"python( (fragment|spark|arrow|duckdb|polars|hub|examples|\w+\.py))?")
+PROGRAM_INFO = re.compile(r"python( (fragment|spark|arrow|duckdb|polars|hub|iceberg|examples|\w+\.py))?")
 
 
 @dataclass(frozen=True)

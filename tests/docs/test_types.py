@@ -24,6 +24,7 @@ UNTYPED = {
     "hypercorn": "a `dict` without what it holds, in what `serve` takes",
     "matplotlib": "a `PathLike` without what it holds, in what `savefig` takes",
     "pyarrow": "no types",
+    "pyiceberg": "what it reads is of pyarrow",
     "pyspark": "types of Pandas, which is not installed, in what `createDataFrame` takes",
 }
 # diskq's face of such a package hands out what the package makes.
