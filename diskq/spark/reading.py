@@ -26,6 +26,8 @@ from diskq.spark.planning import Task, plan, range_of, tasks_of
 from diskq.spark.schema import NANOS, TYPE, check_projection, schema_of
 from diskq.spark.streams import kinds_of, open_streams
 from diskq.tables.extents import PartitionExtent, extent_of
+from diskq.tables.names import TableFile
+from diskq.tables.parquet import read_footer
 from diskq.tables.sources import open_source
 from diskq.tables.table import Table, open_table
 
@@ -177,15 +179,18 @@ def _with_table(
         extent_of(source, table.state, partition, allow_gaps=allow_gaps) for partition in source.partitions()
     ]
     ranges = _rest(options, extents)
-    files = [file.path for extent in extents for file in extent.files]
-    stored = _stored(spark, table, schema, files) if files else None
+    files = [file for extent in extents for file in extent.files]
+    stored = _stored(spark, table, schema, [file.path for file in files]) if files else None
     if stored is not None and not ranges:
-        return stored
+        return _counted(stored, 0, partial(_rows, table, files, stored.count))
     rest = _in_place(spark, options, schema, tasks_of(ranges, options))
-    frame = rest if stored is None else stored.unionAll(rest)
+    planned = sum(each.records for each in ranges)
+    if stored is None:
+        return _counted(rest, planned) if options.fail_on_data_loss else rest
+    frame = stored.unionAll(rest)
     if not options.fail_on_data_loss:
         return frame
-    return _counted(frame, sum(each.records for each in ranges), stored)
+    return _counted(frame, planned, partial(_rows, table, files, stored.count))
 
 
 def _rest(options: ReadOptions, extents: Sequence[PartitionExtent]) -> list[OffsetRange]:
@@ -228,11 +233,27 @@ def _uri(table: Table, path: str) -> str:
 # --- how many -------------------------------------------------------------------------------------
 
 
-def _counted(frame: DataFrame, planned: int, stored: DataFrame | None = None) -> DataFrame:
-    """Return the frame with a `count` that takes `planned` rows from the plan, and counts those `stored`."""
+def _counted(frame: DataFrame, planned: int, stored: Callable[[], int] = int) -> DataFrame:
+    """Return the frame with a `count` of the `planned` rows, and those that `stored` counts."""
 
     def count() -> int:
-        return planned + (0 if stored is None else stored.count())
+        return planned + stored()
 
     frame.count = count  # type: ignore[method-assign]
     return frame
+
+
+def _rows(table: Table, files: Sequence[TableFile], by_spark: Callable[[], int]) -> int:
+    """Return the number of rows in these files of a table, by their footers.
+
+    A Spark job that counts them reads the same footers, and takes 50 times as long for 20 files. Where a
+    footer takes a request over the network, it reads several at once; so `by_spark` counts in an object
+    store, and where a file is gone, as it raises what other actions raise.
+    """
+    if table.state.remote is not None:
+        return by_spark()
+    try:
+        with with_codes():
+            return sum(read_footer(table.state.fs, file).rows for file in files)
+    except FileNotFoundError:
+        return by_spark()

@@ -114,6 +114,36 @@ def test_count_is_from_the_plan_and_damage_is_an_error_of_reading(spark, clicks)
     assert 0 < rest.count() == len(rest.collect()) < 300
 
 
+def test_count_with_a_table_starts_no_job(spark, clicks):
+    table = diskq.open_table(clicks, clicks.parent / "lake")
+    table.update()
+    context = spark.sparkContext
+    context.setJobGroup("counted", "")
+    try:
+        assert read(spark, clicks, table=table).count() == 300
+        assert not context.statusTracker().getJobIdsForGroup("counted")
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+
+
+def test_count_with_a_table_lacks_what_an_update_left_out(spark, clicks):
+    fill(clicks, range(300, 1000))  # so that the segment with message 7 is complete
+    rot(clicks, 7)
+    table = diskq.open_table(clicks, clicks.parent / "lake", allow_gaps=True)
+    assert table.update().missing > 0
+    frame = read(spark, clicks, table=table)
+    assert 0 < frame.count() == len(frame.collect()) < 1000
+
+
+def test_count_with_a_table_of_which_a_file_is_gone_is_the_error_of_reading_it(spark, clicks):
+    table = diskq.open_table(clicks, clicks.parent / "lake")
+    table.update()
+    frame = read(spark, clicks, table=table)
+    Path(table.files()[0].path).unlink()
+    with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
+        frame.count()
+
+
 def test_an_empty_stream_is_an_empty_frame(spark, tmp_path):
     diskq.Stream(tmp_path / "clicks").close()
     diskq.open_table(tmp_path / "clicks", tmp_path / "lake").update()
