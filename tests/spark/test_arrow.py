@@ -97,7 +97,7 @@ def test_an_array_is_the_codecs_buffer():
     assert batch.column("value").buffers()[2].address == pa.py_buffer(piece.values).address
 
 
-def test_a_message_that_no_row_can_hold_is_told():
+def test_a_message_that_no_row_can_hold_is_an_error():
     piece = columns(encode([(b"k", 0, b"v")]).data, wide=True)  # as of one over 2 GiB
     with fails_with("DISKQ_MESSAGE_SIZE"):
         list(Batches(SCHEMA, topic="t", partition=0, rows=10, size=9).of([(0, piece)], 0, 1))
@@ -199,7 +199,7 @@ def without_checksums(path: Path) -> None:
         file.unlink()
 
 
-def test_a_rotten_byte_is_told_with_its_place(path):
+def test_the_error_of_a_rotten_byte_names_its_place(path):
     write(path, 1000)
     rot(path, 500)
     with pytest.raises(
@@ -220,7 +220,7 @@ def test_a_rotten_byte_costs_its_block(path, caplog):
     assert len(caplog.records) == 1
 
 
-def test_tasks_that_share_a_rotten_block_tell_their_own_part(path):
+def test_tasks_that_share_a_rotten_block_lose_the_same_messages_as_one_task(path):
     write(path, 1000)
     rot(path, 500)
     whole = lenient(path)
@@ -242,7 +242,7 @@ def test_where_a_peer_wrote_one_rotten_length_costs_one_message(path):
 
 
 @pytest.mark.parametrize("when", ["before planning", "after planning"])
-def test_a_file_that_was_cut_is_told(path, when):
+def test_a_truncated_file_is_an_error_or_its_messages_are_left_out(path, when):
     write(path, 3000)
     made, spared = (reader(options(path, failOnDataLoss=fatal)) for fatal in (True, False))
     planned = [each.partitions() for each in (made, spared)] if when == "after planning" else None
@@ -263,7 +263,7 @@ def test_a_file_that_was_cut_is_told(path, when):
 
 
 @pytest.mark.parametrize("which", ["first", "last", "partition"])
-def test_files_that_go_while_they_are_read_are_told(path, which):
+def test_files_removed_while_they_are_read_are_reported(path, which):
     write(path, 20_000)
 
     def begun(fatal: bool):
@@ -286,7 +286,7 @@ def test_files_that_go_while_they_are_read_are_told(path, which):
     assert len(left) < 20_000
 
 
-def test_a_file_that_is_cut_while_it_is_read_is_told_and_kills_nobody(path):
+def test_a_file_truncated_while_it_is_read_is_reported_and_ends_no_process(path):
     write(path, 20_000, segment_size=10**7)
     made = reader(options(path, recordsPerArrowBatch=100))
     (task,) = made.partitions()
@@ -299,7 +299,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_told_and_kills_nobody(path):
         list(batches)
 
 
-def test_messages_that_retention_took_are_told(path):
+def test_messages_that_retention_removed_are_reported(path):
     write(path, 3000)
     for file in data_files(path)[:3]:
         file.unlink()
@@ -311,7 +311,7 @@ def test_messages_that_retention_took_are_told(path):
     assert lenient(path, startingOffsets='{"0": 5}') == list(range(first, 3000))
 
 
-def test_a_half_written_row_and_record_are_not_read_and_not_told(path):
+def test_a_half_written_row_and_record_are_not_read_and_not_reported(path):
     write(path, 100, segment_size=10**6)
     (file,) = data_files(path)
     with file.open("ab") as data, file.with_suffix(".index").open("ab") as index:

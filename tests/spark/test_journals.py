@@ -126,7 +126,7 @@ def test_shards_and_what_a_hub_keeps_are_topics(tmp_path):
         assert found.column("topic").to_pylist()[2] == "web.2.002"
 
 
-def test_a_column_that_must_not_be_null_is_told(path):
+def test_a_column_that_must_not_be_null_is_an_error_if_a_message_has_no_time(path):
     write(path, messages(6, start=1))
     strict = schema_of({"triplet"}, with_nanos=True)
     assert len(read(options(path), strict)) == 6
@@ -138,7 +138,7 @@ def test_a_column_that_must_not_be_null_is_told(path):
 
 
 @pytest.mark.parametrize("place", ["journal-data", "jnl"])
-def test_what_is_damaged_or_gone_is_told_and_the_rest_is_read(path, place):
+def test_damaged_and_missing_messages_are_reported_and_the_rest_is_read(path, place):
     """Also where the checksums are in the place of older versions."""
     write(path, messages())
     (path / ".diskq" / "journal-data").rename(path / ".diskq" / place)
@@ -159,7 +159,7 @@ def test_what_is_damaged_or_gone_is_told_and_the_rest_is_read(path, place):
         list(made.read(planned[0]))
 
 
-def test_a_directory_without_a_journal_is_told(path):
+def test_a_directory_without_a_journal_is_not_found(path):
     (path / "jnl").mkdir(parents=True)
     for layout in ({}, {"layout": "sej"}):
         with fails_with("DISKQ_NOT_FOUND"):
@@ -169,7 +169,7 @@ def test_a_directory_without_a_journal_is_told(path):
 # --- as they come ---------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_beyond_the_end_is_told(path):
+def test_a_checkpoint_beyond_the_end_of_a_journal_is_reported(path):
     write(path, messages(10))
     streaming = DiskqStreamReader(options(path, is_streaming=True), WITH_NANOS)
     start = streaming.initialOffset()

@@ -136,7 +136,7 @@ def test_a_peers_stream_that_gets_its_id_after_the_load_is_the_same(tmp_path: Pa
     assert len(values(table(loaded))) == 30
 
 
-def test_a_stream_that_was_empty_at_the_load_is_told_from_another(tmp_path: Path) -> None:
+def test_a_stream_that_was_empty_at_the_load_is_distinguished_from_another(tmp_path: Path) -> None:
     path = tmp_path / "it"
     stream(path, ONE, 0)
     loaded = reader(options(path))
@@ -146,7 +146,7 @@ def test_a_stream_that_was_empty_at_the_load_is_told_from_another(tmp_path: Path
         table(loaded)
 
 
-def test_a_store_of_which_a_snapshot_is_all_there_is_is_told_from_another(tmp_path: Path) -> None:
+def test_a_store_with_only_a_snapshot_is_distinguished_from_another(tmp_path: Path) -> None:
     path = tmp_path / "it"
     snapshot_of_store(path, ONE, 30)
     loaded = reader(options(path))

@@ -55,14 +55,14 @@ def fault_of(diskq: Path, sent: Any) -> SparkFault | None:
     return classify(Exception(told))
 
 
-def test_a_task_that_reads_says_what_it_lacks_and_what_to_do(shipped, tmp_path):
+def test_the_error_of_a_read_without_compiled_modules_says_what_to_do(shipped, tmp_path):
     with Stream(tmp_path / "clicks") as stream:
         stream.append(b"one")
     reader = DiskqReader(options(tmp_path / "clicks"), schema_of(), None)
     assert fault_of(shipped, (reader, reader.partitions())) == FAULT
 
 
-def test_a_task_that_writes_says_it(shipped, tmp_path):
+def test_the_error_of_a_write_without_compiled_modules_says_what_to_do(shipped, tmp_path):
     assert (
         fault_of(shipped, DiskqBatchWriter({"path": str(tmp_path / "clicks")}, schema_of(), False)) == FAULT
     )

@@ -150,7 +150,7 @@ def test_with_available_now_what_comes_later_is_not_taken(path):
         ({"startingTimestamp": "100", "startingOffsetsByTimestampStrategy": "latest"}, {0: 50, 1: 50}),
     ],
 )
-def test_it_begins_where_it_is_told(path, given, expected):
+def test_a_query_begins_at_the_given_offsets(path, given, expected):
     write(path, 100, partitions=2)
     assert at(reader(path, **given).initialOffset()) == expected
 
@@ -190,7 +190,7 @@ def make_anew(path, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [5, 10, 20])
-def test_a_stream_that_was_made_anew_is_told_however_long_it_has_grown(path, count):
+def test_a_stream_that_was_made_again_is_recognised_at_any_length(path, count):
     write(path, 10)
     start = reader(path).latestOffset(reader(path).initialOffset(), ALL)
     make_anew(path, count)
@@ -223,7 +223,7 @@ def removed(path) -> int:
     return int(next(path.glob("parts/000000/*.data")).stem)
 
 
-def test_what_retention_took_before_it_was_read_is_told(path, caplog):
+def test_messages_that_retention_removed_before_they_were_read_are_reported(path, caplog):
     write(path, 3000)
     start = reader(path).initialOffset()
     first = removed(path)
@@ -237,7 +237,7 @@ def test_what_retention_took_before_it_was_read_is_told(path, caplog):
     assert f"offsets 0 to {first - 1} are gone" in caplog.text
 
 
-def test_a_checkpoint_that_is_further_on_than_the_stream_is_told(path):
+def test_a_checkpoint_beyond_the_end_of_a_stream_is_reported(path):
     write(path, 10)
     stream = reader(path)
     now = stream.latestOffset(stream.initialOffset(), ALL)
@@ -252,7 +252,7 @@ def test_a_checkpoint_that_is_further_on_than_the_stream_is_told(path):
     assert between(lenient, back, lenient.latestOffset(back, ALL)) == [(0, 10, 13)]
 
 
-def test_a_stream_or_partition_that_is_gone_is_told(tmp_path):
+def test_a_stream_or_partition_that_is_gone_is_reported(tmp_path):
     for name in ("a", "b"):
         write(tmp_path / name, 10)
     both = reader(tmp_path, subscribePattern="[ab]")
@@ -265,7 +265,7 @@ def test_a_stream_or_partition_that_is_gone_is_told(tmp_path):
     assert between(lenient, start, lenient.latestOffset(start, ALL)) == [(0, 0, 10)]
 
 
-def test_a_stream_that_is_not_there_is_told_when_it_is_needed(path):
+def test_a_missing_stream_is_an_error_when_it_is_needed(path):
     stream = reader(path)
     with fails_with("DISKQ_NOT_FOUND"):
         stream.initialOffset()

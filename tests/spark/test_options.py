@@ -127,7 +127,7 @@ def test_times_go_before_times_by_partition_and_these_before_offsets():
     assert (found.is_time, found.each) == (True, {None: {0: 7}})
 
 
-def test_one_stream_is_called_as_its_directory_or_as_it_is_told():
+def test_the_topic_of_one_stream_is_its_directory_or_the_option_topic():
     assert options("/s/clicks/").selection.streams == {"clicks": "/s/clicks/"}
     assert options("/s/clicks", topic="taps").selection.streams == {"taps": "/s/clicks"}
 

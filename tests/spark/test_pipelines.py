@@ -440,7 +440,7 @@ def run(capfd: pytest.CaptureFixture[str], spark: object) -> Callable[..., tuple
 
 
 @pytest.mark.exhaustive
-def test_the_command_tells_what_was_done(stream, tmp_path, run):
+def test_the_command_prints_what_was_done(stream, tmp_path, run):
     code, out, _ = run("reshard", stream, tmp_path / "one", "--partition-count", "1", "--json")
     told = json.loads(out)
     assert (code, told["messages"], told["rounds"], told["was_resumed"]) == (0, 600, 1, False)

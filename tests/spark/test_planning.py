@@ -135,7 +135,7 @@ def test_a_batch_is_what_lies_between_its_bounds(path, chosen, expected):
 
 
 @pytest.mark.parametrize("ending", ['{"0": 101}', '{"0": 1000000}'])
-def test_an_offset_that_is_not_there_yet_is_told(path, ending):
+def test_an_offset_beyond_the_end_is_data_loss(path, ending):
     write(path, 100)
     with fails_with("DISKQ_DATA_LOSS"):
         tasks(options(path, endingOffsets=ending))
@@ -143,7 +143,7 @@ def test_an_offset_that_is_not_there_yet_is_told(path, ending):
 
 
 @pytest.mark.parametrize("name", ["nothing", "file", "empty"])
-def test_where_no_stream_is_it_is_told(tmp_path, name):
+def test_a_path_without_a_stream_is_not_found(tmp_path, name):
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
     with fails_with("DISKQ_NOT_FOUND"):
@@ -256,7 +256,7 @@ def test_a_queue_is_read_by_several_tasks_between_offsets(tmp_path):
     assert numbers(read(chosen, filters=[GreaterThan(OFFSET, 50)])) == list(range(51, 61))
 
 
-def test_what_is_put_after_the_load_is_not_of_the_batch_and_what_is_taken_is_told(tmp_path):
+def test_a_queues_batch_excludes_later_messages_and_reports_those_that_were_consumed(tmp_path):
     put(tmp_path, "orders")
     chosen = options(tmp_path, minPartitions=3)
     made = reader(chosen)

@@ -125,7 +125,7 @@ def test_filters_narrow_what_is_read(spark, path):
         ],
     ),
 )
-def test_what_is_wrong_is_said_with_its_code(spark, path, options):
+def test_wrong_options_and_paths_are_errors_with_a_code(spark, path, options):
     with pytest.raises(AnalysisException) as caught:
         spark.read.format("diskq").options(**{"path": str(path), **options}).load().count()
     found = classify(caught.value)
@@ -144,14 +144,14 @@ def test_create_table_is_an_error_that_says_what_to_use(spark, path, columns):
     spark.sql("DROP TABLE IF EXISTS kept")
 
 
-def test_that_nothing_is_there_is_said_when_it_is_loaded(spark, tmp_path):
+def test_a_missing_path_is_an_error_of_load(spark, tmp_path):
     for reader in (spark.read, spark.readStream):
         with pytest.raises(AnalysisException, match="DISKQ_NOT_FOUND"):
             reader.format("diskq").load(str(tmp_path / "nothing"))
 
 
 @pytest.mark.exhaustive
-def test_a_column_that_there_is_not_is_told(spark, path):
+def test_a_column_of_another_type_is_an_error_that_lists_the_columns(spark, path):
     with pytest.raises(AnalysisException) as caught:
         spark.read.format("diskq").schema("key string").load(str(path)).count()
     assert classify(caught.value) == (

@@ -152,7 +152,7 @@ def test_without_a_version_a_job_that_is_run_again_writes_again(path):
     assert len(found(path).messages) == 20
 
 
-def test_whatever_its_name_a_sink_is_told_from_the_others():
+def test_each_name_of_a_sink_has_a_file_name_of_its_own():
     names = [
         sink_name(kind, name) for kind in ("app", "sink") for name in ("a", "a.b", "a-b", "a.2Eb", "ä", "A")
     ]
@@ -165,7 +165,7 @@ def test_whatever_its_name_a_sink_is_told_from_the_others():
 # --- who has the stream -------------------------------------------------------------------------
 
 
-def test_a_producer_keeps_a_commit_waiting_and_then_the_job_is_told_who(path):
+def test_a_commit_while_a_producer_has_the_stream_is_locked_and_can_be_repeated(path):
     job = writer(path)
     staged = job.write(iter([batch(rows(10))]))
     with Stream(str(path)) as stream, refused("DISKQ_LOCKED"):
@@ -261,7 +261,7 @@ def test_a_partition_that_is_not_there_is_named(path):
         ("value binary, timestamp long", "timestamp is bigint"),
     ],
 )
-def test_columns_that_no_message_has_are_told(path, ddl, says):
+def test_columns_that_no_message_has_are_errors(path, ddl, says):
     with refused("DISKQ_OPTION", says):
         writer(path, schema(ddl))
     assert not path.exists()
@@ -280,7 +280,7 @@ def test_columns_that_no_message_has_are_told(path, ddl, says):
         ({"wait": "soon"}, "a time as Spark writes it"),
     ],
 )
-def test_options_that_make_no_sense_are_told(path, options, says):
+def test_senseless_options_of_the_sink_are_errors(path, options, says):
     with refused("DISKQ_OPTION", says):
         writer(path, **options)
 
@@ -321,7 +321,7 @@ def test_with_the_option_topic_rows_of_all_topics_go_there(path):
     assert found(path / "clicks").values == [b"1", b"2", b"3"]
 
 
-def test_a_query_is_not_told_by_a_version(path):
+def test_a_query_takes_no_version_option(path):
     with refused("DISKQ_OPTION", "txnAppId"):
         WriteOptions.parse(options_of(path=path, txnAppId="a", txnVersion=1), is_streaming=True)
 

@@ -105,7 +105,7 @@ def test_damage_is_an_error_with_its_code(tmp_path):
         ({"schema": "value binary"}, "no column 'value'.* there are topic string, queue string, id bigint"),
     ],
 )
-def test_what_cannot_be_is_said(tmp_path, chosen, why):
+def test_wrong_options_for_a_priority_store_are_errors(tmp_path, chosen, why):
     filled(tmp_path / "jobs").close()
     given = {"path": str(tmp_path / "jobs")} | chosen
     columns = given.pop("schema", None)
