@@ -18,6 +18,7 @@ _REPEATED = {"smoke": (0, 1), "quick": (1, 1)}
 
 def measurements(scale: Scale) -> dict[str, Measurement]:
     small, large = Rows(scale(1_000_000), 100), Rows(scale(200_000), 1024)
+    archived = Rows(scale(2_000_000), 100)
     batches, rows = _BATCHES.get(scale.name, (14, 1600))
     warm, times = _REPEATED.get(scale.name, (2, 3))
     work = partial(SparkWork, warm=warm, times=times)
@@ -38,6 +39,11 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         "tabled three": work("read_tabled", rows=small, columns=three),
         "tabled count": work("count_tabled", rows=small),
         "tabled 1 KiB": work("read_tabled", rows=large),
+        "whole": work("read_whole", rows=small),
+        "whole three": work("read_whole", rows=small, columns=three),
+        "whole count": work("count_whole", rows=small),
+        "archive": work("update_table", rows=archived),
+        "archive parquet": work("copy_parquet", rows=archived),
         "parquet three": work("read_parquet", rows=small, columns=three),
         "parquet count": work("count_parquet", rows=small),
         "write": work("write", rows=small),

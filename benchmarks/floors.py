@@ -869,6 +869,9 @@ SPARK = (
     Section(
         "diskq.spark.read of 1,000,000 x 100 B, into noop",
         (
+            Row("a table's files, all columns", "whole", "read parquet", at_least=0.95),
+            Row("a table's files, three columns", "whole three", "parquet three", at_least=0.95),
+            Row("a table's files, count()", "whole count", "parquet count", at_least=0.95),
             Row("all columns, without a table", "frame", "read parquet", at_least=1.0),
             Row("partition, offset, timestamp", "frame three", "parquet three", at_least=0.9),
             Row("count()", "frame count", "parquet count", at_least=3.0),
@@ -883,6 +886,10 @@ SPARK = (
             Row("all columns, without a table", "frame 1 KiB", "read parquet 1 KiB"),
             Row("table and tail, all columns", "tabled 1 KiB", "read parquet 1 KiB"),
         ),
+    ),
+    Section(
+        "Archive: 2,000,000 x 100 B into Parquet, zstd; a table synced, Spark's copy of Parquet not",
+        (Row("a table's update, one process", "archive", "archive parquet", at_least=2.0),),
     ),
     Section(
         "Writing: diskq synced and committed, Parquet neither",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from benchmarks.harness import MissingError, Readings
@@ -146,6 +146,21 @@ class SparkWork:
             diskq.open_table(path, lake, compression="none").update()
         return path, lake
 
+    def sealed(self) -> tuple[Path, Path]:
+        """A stream that holds the rows in complete segments, and a table with all of them; made once."""
+        import diskq
+        from diskq.engine.stream.stream import Stream
+
+        assert SparkWork._inputs is not None
+        segment = self.rows.count * (self.rows.size + 26) // PARTITIONS // 5
+        path, lake = self.stream("sealed", segment_size=segment), SparkWork._inputs / "lake"
+        if not (lake / f"topic={path.name}").exists():
+            with Stream(str(path), options=diskq.StreamOptions(segment_age=1e-6)) as stream:
+                stream.steps.seal_aged()
+            made = diskq.open_table(path, lake, compression="none").update()
+            assert made.messages == self.rows.count
+        return path, lake
+
     def journals(self) -> Path:
         """A directory of journals that hold the rows, as many as a stream has partitions; made once."""
         from diskq.engine.journal.journal import Journal
@@ -222,6 +237,25 @@ def count_tabled(work: SparkWork, spark: SparkSession, directory: Path) -> None:
     assert _frame(work, spark, *work.tabled()).count() == work.rows.count
 
 
+def read_whole(work: SparkWork, spark: SparkSession, directory: Path) -> None:
+    _to_nowhere(_frame(work, spark, *work.sealed()))
+
+
+def count_whole(work: SparkWork, spark: SparkSession, directory: Path) -> None:
+    assert _frame(work, spark, *work.sealed()).count() == work.rows.count
+
+
+def update_table(work: SparkWork, spark: SparkSession, directory: Path) -> None:
+    import diskq
+
+    path, _ = work.sealed()
+    assert diskq.open_table(path, directory, compression="zstd").update().messages == work.rows.count
+
+
+def copy_parquet(work: SparkWork, spark: SparkSession, directory: Path) -> None:
+    spark.read.parquet(str(work.parquet(spark))).write.option("compression", "zstd").parquet(str(directory))
+
+
 def _frame(work: SparkWork, spark: SparkSession, path: Path, table: Path | None = None) -> DataFrame:
     from diskq.spark import read
 
@@ -296,6 +330,10 @@ WORKS: dict[str, Callable[[SparkWork, Any, Path], Any]] = {
         count_frame,
         read_tabled,
         count_tabled,
+        read_whole,
+        count_whole,
+        update_table,
+        copy_parquet,
         read_tuples,
         write,
         write_parquet,
@@ -308,10 +346,10 @@ WORKS: dict[str, Callable[[SparkWork, Any, Path], Any]] = {
 
 
 def _cpu_seconds(spark: SparkSession) -> float:
-    """Return the seconds that the JVM and its Python workers have used, user and system; 0 if not known."""
+    """Return the seconds that the JVM, its Python workers and this process have used, user and system."""
     gateway: Any = spark.sparkContext._gateway
     ticks = sum(_ticks(pid) for pid in _with_children(gateway.proc.pid))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return ticks / os.sysconf("SC_CLK_TCK") + process_time()
 
 
 def _with_children(pid: int) -> Iterator[int]:
