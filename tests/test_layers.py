@@ -163,7 +163,7 @@ DURABLE = {"datasync", "fdatasync", "fsync", "sync_directory", "sync_files", "re
 DURABLE |= {"remove_directory"}
 DURABLE_OF_OS = {"remove", "removedirs", "replace", "rmdir"}  # common words elsewhere: only as os.NAME
 # The last are file systems over another one, which pass the calls on.
-MAY_CALL_DURABLE = {"diskq.storage.barrier", "diskq.storage.fs", "diskq.storage.redo_view", "diskq.testing.*"}
+MAY_CALL_DURABLE = {"diskq.storage.barrier", "diskq.storage.fs", "diskq.storage.overlay", "diskq.testing.*"}
 
 # The language's own `open` goes round the door; above the engines that harms no promise.
 ABOVE = {

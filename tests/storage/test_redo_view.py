@@ -11,7 +11,8 @@ from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offset import JournalCommittedOffset
 from diskq.engine.log.reader import LogReader
 from diskq.engine.stream.reader import ReadableStream
-from diskq.storage.redo_view import RedoView, Restored
+from diskq.storage.overlay import OverlayFS
+from diskq.storage.redo_view import Restored, as_written
 from diskq.testing import CrashFS
 from tests.contract.test_read_only import ReadOnlyFS
 from tests.tools.power_cuts import PATH, Lost, lost
@@ -31,14 +32,14 @@ def write(disk: CrashFS, path: str, data: bytes, at: int = 0) -> None:
     disk.close(handle)
 
 
-def view_of(disk: CrashFS) -> RedoView:
+def view_of(disk: CrashFS) -> OverlayFS:
     """The replay would add `defg` to the data, and make the file beside it."""
     sums = Restored("/d/sums", 0, b"12345678", 8)
     files = JournalFiles(disk, "/d")
-    return RedoView(disk, files, [Restored("/d/data", 2, b"cdefg", 4, is_data=True), sums])
+    return as_written(disk, files, [Restored("/d/data", 2, b"cdefg", 4, is_data=True), sums])
 
 
-def read(fs: RedoView | CrashFS, path: str = "/d/data") -> bytes:
+def read(fs: OverlayFS | CrashFS, path: str = "/d/data") -> bytes:
     handle = fs.open(path)
     data = fs.pread(handle, 100, 0)
     assert len(data) == fs.size(handle) == fs.size_of(path)
