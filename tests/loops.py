@@ -22,7 +22,10 @@ import sniffio
 import trio
 import trio.testing
 
-__all__ = ["ASYNCIO_LOOPS", "LOOPS", "blocked", "each_asyncio_loop", "each_loop", "is_on_trio", "run_on"]
+__all__ = [
+    *("ASYNCIO_LOOPS", "INSTALLED", "LOOPS", "blocked", "each_asyncio_loop", "each_loop", "is_on_trio"),
+    "run_on",
+]
 
 _HAS_UVLOOP = importlib.util.find_spec("uvloop") is not None
 ASYNCIO_LOOPS = [
@@ -30,6 +33,8 @@ ASYNCIO_LOOPS = [
     pytest.param("uvloop", marks=pytest.mark.skipif(not _HAS_UVLOOP, reason="uvloop is not installed")),
 ]
 LOOPS = ["trio", *ASYNCIO_LOOPS]
+INSTALLED = ["trio", "asyncio", *["uvloop"] * _HAS_UVLOOP]
+"""The same for tables that are no parameters."""
 
 
 def run_on(loop: str, call: Callable[..., Awaitable[Any]], *args: Any) -> Any:

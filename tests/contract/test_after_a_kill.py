@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import trio
 
 import diskq
 from diskq._native.core.append_buffer import WAL_ENTRY, WAL_RECORDS, WAL_ROW_COUNT, WAL_ROWS
@@ -30,6 +29,7 @@ from diskq.tools.info import Info, info
 from diskq.tools.stores import Store, stores_at
 from diskq.tools.verify.verification import verify
 from tests.contract.kinds import CHANNELS, NAME, ChannelKind, Kind, bodies, channels, engines
+from tests.loops import LOOPS, blocked, run_on
 from tests.reference import nsq_oracle, sej_oracle, triplet_oracle
 
 PATH = "/x"
@@ -37,6 +37,7 @@ STAGED = ("priority",)  # has no write-ahead log
 WRITTEN, ON_WAL = 20, 5
 
 kinds = pytest.mark.parametrize("kind", channels(*STAGED), ids=str)
+loops = pytest.mark.parametrize("loop", LOOPS)
 # The files of a spool with a thread are those of the other.
 plain = pytest.mark.parametrize("kind", engines(*STAGED, "threaded spool"), ids=str)
 
@@ -45,7 +46,7 @@ def named(*names: str) -> list[ChannelKind]:
     return [CHANNELS[name] for name in names]
 
 
-def killed(kind: ChannelKind, *, size: int = 30) -> tuple[CrashFS, list[bytes]]:
+def killed(kind: ChannelKind, *, size: int = 30, loop: str = "trio") -> tuple[CrashFS, list[bytes]]:
     """A disk after the kill, and what was acknowledged, oldest first."""
     fs = CrashFS()
     fs.make_directory_durably(PATH)
@@ -54,13 +55,13 @@ def killed(kind: ChannelKind, *, size: int = 30) -> tuple[CrashFS, list[bytes]]:
         async with kind.open(PATH, fs=fs, checkpoint_slice=60.0) as channel:
             for body in sent[:-ON_WAL]:
                 await channel.send(body)
-            await trio.testing.wait_all_tasks_blocked()
+            await blocked()
             for body in sent[-ON_WAL:]:
                 await channel.send(body)
             return fs.kill()
 
     sent = bodies(WRITTEN + ON_WAL, size=size)
-    return trio.run(run), sent
+    return run_on(loop, run), sent
 
 
 def killed_engine(kind: Kind, *, size: int = 30) -> tuple[CrashFS, list[bytes]]:
@@ -103,8 +104,9 @@ def seen(kind: ChannelKind, fs: CrashFS) -> Info:
 
 
 @kinds
-def test_info_counts_what_the_next_open_finds(kind: ChannelKind) -> None:
-    fs, sent = killed(kind)
+@loops
+def test_info_counts_what_the_next_open_finds(kind: ChannelKind, loop: str) -> None:
+    fs, sent = killed(kind, loop=loop)
     before = fs.files()
     found = seen(kind, fs)
     assert (found.messages, found.is_exact) == (len(sent), True)
@@ -113,9 +115,12 @@ def test_info_counts_what_the_next_open_finds(kind: ChannelKind) -> None:
 
 
 @kinds
+@loops
 @pytest.mark.parametrize("boot", ["another", "the same"])
-def test_info_counts_what_the_next_open_finds_after_a_power_cut(kind: ChannelKind, boot: str) -> None:
-    fs, _ = killed(kind)
+def test_info_counts_what_the_next_open_finds_after_a_power_cut(
+    kind: ChannelKind, loop: str, boot: str
+) -> None:
+    fs, _ = killed(kind, loop=loop)
     fs = fs.crash(random.Random(3), is_restart=boot == "another")
     found = seen(kind, fs)
     assert (found.messages, found.is_exact) == (len(kind.read(PATH, fs=fs)), True)
@@ -130,8 +135,9 @@ def test_info_counts_what_another_program_wrote_and_what_is_appended_after_it(ki
 
 
 @kinds
-def test_a_conversion_has_what_the_next_open_finds(kind: ChannelKind) -> None:
-    fs, sent = killed(kind)
+@loops
+def test_a_conversion_has_what_the_next_open_finds(kind: ChannelKind, loop: str) -> None:
+    fs, sent = killed(kind, loop=loop)
     before, losses = fs.files(), list[SkippedBytes]()
     (store,) = stores_at(PATH, fs=fs)
     assert [entry.value for entry in entries(store, fs=fs, losses=losses)] == sent
@@ -350,9 +356,10 @@ def test_a_small_file_that_goes_takes_no_message_with_it(kind: ChannelKind, whic
 
 
 @kinds
+@loops
 @pytest.mark.parametrize("damage", ["removed", "emptied", "cut"])
-def test_a_wal_that_goes_is_reported(kind: ChannelKind, damage: str) -> None:
-    fs, sent = killed(kind)
+def test_a_wal_that_goes_is_reported(kind: ChannelKind, loop: str, damage: str) -> None:
+    fs, sent = killed(kind, loop=loop)
     path = files(kind, fs)["wal"]
     if damage == "removed":
         fs.unlink(path)
@@ -586,7 +593,8 @@ def test_after_a_clean_close_of_a_synchronous_engine_the_wal_is_empty(kind: Kind
 
 
 @kinds
-def test_after_a_clean_close_the_wal_is_ignored(kind: ChannelKind) -> None:
+@loops
+def test_after_a_clean_close_the_wal_is_ignored(kind: ChannelKind, loop: str) -> None:
     fs = CrashFS()
     fs.make_directory_durably(PATH)
 
@@ -595,7 +603,7 @@ def test_after_a_clean_close_the_wal_is_ignored(kind: ChannelKind) -> None:
             await channel.send_many(bodies(5))
             await channel.send(b"last")
 
-    trio.run(run)
+    run_on(loop, run)
     wal = fs.files()[files(kind, fs)["wal"]]
     assert not any(wal[WAL_ROWS : WAL_ROWS + 32 * WAL_ROW_COUNT])
     assert not any(wal[WAL_ENTRY:WAL_RECORDS])  # there is no entry, whatever records one had

@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-import trio.testing
 
 import diskq
 from diskq.errors import DamagedStoreError
@@ -19,6 +18,7 @@ from diskq.testing import CrashFS
 from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from tests.contract.kinds import ENGINES, NAME, bodies
+from tests.loops import LOOPS, blocked, run_on
 from tests.sampling import sampled
 
 PATH = "/x"
@@ -55,7 +55,7 @@ async def shards(fs: CrashFS) -> Killed:
         for number, body in enumerate(SENT):
             await writer.send(body, b"%d" % number)
             if number == 15:
-                await trio.testing.wait_all_tasks_blocked()
+                await blocked()
         return Killed(fs.kill(), frozenset(SENT))
 
 
@@ -74,10 +74,10 @@ KINDS: dict[str, Callable[[CrashFS], Any]] = {"leases": leases, "shards": shards
 
 
 @cache
-def killed(name: str) -> Killed:
+def killed(name: str, loop: str = "trio") -> Killed:
     fs = CrashFS()
     fs.make_directory_durably(PATH)
-    left: Killed = trio.run(KINDS[name], fs)
+    left: Killed = run_on(loop, KINDS[name], fs)
     return left
 
 
@@ -130,9 +130,10 @@ def check(caplog: pytest.LogCaptureFixture) -> Check:
     return check
 
 
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("name", KINDS)
-def test_what_was_acknowledged_is_there(name: str) -> None:
-    left = killed(name)
+def test_what_was_acknowledged_is_there(name: str, loop: str) -> None:
+    left = killed(name, loop)
     found, is_told = found_in(name, left.fs.copy())
     assert (sorted(found), is_told) == (sorted(left.sure), False)
     assert {verify(store, fs=left.fs).verdict for store in stores(name)} <= {"clean", "torn"}

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 import diskq
 from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader
@@ -25,6 +24,7 @@ from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.storage.budget import DiskBudget
 from diskq.storage.fs import OsFileSystem
 from tests.contract.kinds import ENGINES, NAME, ChannelKind, Kind, bodies, channels, engines
+from tests.loops import LOOPS, run_on
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
 
@@ -165,8 +165,11 @@ RECEIVERS: dict[str, Callable[[Path], Any]] = {
 """Those without a task of their own: Trio lets no task end that has left one behind."""
 
 
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("name", RECEIVERS)
-def test_a_receiver_whose_block_was_never_left_warns_and_lets_go(name: str, tmp_path: Path) -> None:
+def test_a_receiver_whose_block_was_never_left_warns_and_lets_go(
+    name: str, loop: str, tmp_path: Path
+) -> None:
     with diskq.Stream(tmp_path / "s", options=diskq.StreamOptions(partition_count=1)) as stream:
         stream.append_many(bodies(3))
     for directory in ("j", "many.1.000"):
@@ -177,18 +180,21 @@ def test_a_receiver_whose_block_was_never_left_warns_and_lets_go(name: str, tmp_
         receiver = await RECEIVERS[name](tmp_path).__aenter__()
         assert (await receiver.receive()).value == bodies(3)[0]
 
-    warned = dropped(lambda: trio.run(use))
+    warned = dropped(lambda: run_on(loop, use))
     assert warned
     assert all(text.startswith("unclosed ") and str(tmp_path) in text for text in warned)
 
 
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("kind", channels("spool"), ids=str)
-def test_a_channel_whose_block_was_never_left_warns_and_lets_go(kind: ChannelKind, tmp_path: Path) -> None:
+def test_a_channel_whose_block_was_never_left_warns_and_lets_go(
+    kind: ChannelKind, loop: str, tmp_path: Path
+) -> None:
     async def use() -> None:
         opened = await kind.opening(tmp_path).__aenter__()
         await (opened.queue() if kind.name == "priority" else opened).send(b"x")
 
-    (warned,) = dropped(lambda: trio.run(use))
+    (warned,) = dropped(lambda: run_on(loop, use))
     assert warned.startswith("unclosed ")
     assert kind.read(tmp_path) == [b"x"]
     for thread in threading.enumerate():

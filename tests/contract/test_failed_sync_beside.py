@@ -14,13 +14,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import anyio
 import pytest
-import trio
 
+import diskq
 from diskq.testing import CrashFS, FaultFS
 from tests.channels.rig import Tasks, blocked, until
 from tests.contract.kinds import Channel, ChannelKind, body, channels
 from tests.contract.lives import PATH, crash_disk
+from tests.loops import each_loop
 
 LOG_SIZE = 64 * 1024
 LARGE = 12_000
@@ -87,9 +89,9 @@ async def racing(kind: ChannelKind) -> AsyncIterator[Race]:
     """A channel with a message that is durable. In the end the sync fails, and each call that still waits."""
     disk = HalfDeafDisk()
     options = {} if kind.name == "priority" else {"redo_log_size": LOG_SIZE}
-    with suppress(trio.BrokenResourceError):
-        async with kind.open(PATH, fs=disk, **options) as channel, trio.open_nursery() as nursery:
-            tasks = Tasks(nursery)
+    with suppress(diskq.BrokenResourceError):
+        async with kind.open(PATH, fs=disk, **options) as channel, anyio.create_task_group() as group:
+            tasks = Tasks(group)
             await channel.send(body(0), "synced")
             await channel.send(body(1), "synced")
             try:
@@ -98,11 +100,12 @@ async def racing(kind: ChannelKind) -> AsyncIterator[Race]:
                 returned = len(tasks.ended)
                 disk.let_go()
             await until(lambda: len(tasks.ended) == 2)
-    assert all(isinstance(result, trio.BrokenResourceError) for _, result in tasks.ended[returned:])
+    assert all(isinstance(result, diskq.BrokenResourceError) for _, result in tasks.ended[returned:])
     assert not disk.shared, "two syncs of one file at the same time"
 
 
 @each_kind
+@each_loop
 async def test_sync_does_not_return_for_bytes_that_a_send_has_lost(kind: ChannelKind) -> None:
     async with racing(kind) as race:
         await race.first(race.channel.send, body(2), "synced")
@@ -111,6 +114,7 @@ async def test_sync_does_not_return_for_bytes_that_a_send_has_lost(kind: Channel
 
 
 @each_kind
+@each_loop
 async def test_a_synced_send_does_not_return_for_bytes_that_a_sync_has_lost(kind: ChannelKind) -> None:
     async with racing(kind) as race:
         await race.channel.send(body(2))
@@ -120,6 +124,7 @@ async def test_a_synced_send_does_not_return_for_bytes_that_a_sync_has_lost(kind
 
 
 @each_kind
+@each_loop
 async def test_a_synced_send_waits_for_a_sync_that_is_of_the_files_and_the_log(kind: ChannelKind) -> None:
     """The log is synced with the files when a half is used again, so that it says durably what is needed."""
     async with racing(kind) as race:

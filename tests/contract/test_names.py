@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-import trio
 
 import diskq
 from diskq.engine.queue.snapshot import QueueSnapshot
@@ -19,6 +19,7 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.errors import GroupNameError, QueueNameError, ReaderNameError, ShardNameError
 from diskq.storage.fs import OsFileSystem
+from tests.loops import INSTALLED, run_on
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ class Named:
         return self.what
 
 
-def entered(block: AbstractAsyncContextManager[Any]) -> None:
+def entered(loop: str, block: AbstractAsyncContextManager[Any]) -> None:
     async def enter() -> None:
         async with block:
-            await trio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
 
-    trio.run(enter)
+    run_on(loop, enter)
 
 
 def in_a_store(root: Path, act: Callable[[diskq.PriorityStore], object]) -> None:
@@ -49,12 +50,12 @@ def in_a_store(root: Path, act: Callable[[diskq.PriorityStore], object]) -> None
         act(store)
 
 
-def in_a_channel(root: Path, act: Callable[[diskq.PriorityStoreChannel], Any]) -> None:
+def in_a_channel(loop: str, root: Path, act: Callable[[diskq.PriorityStoreChannel], Any]) -> None:
     async def enter() -> None:
         async with diskq.open_priority_store(root / "store") as store:
             await act(store)
 
-    trio.run(enter)
+    run_on(loop, enter)
 
 
 def group(root: Path, name: Any) -> None:
@@ -63,42 +64,42 @@ def group(root: Path, name: Any) -> None:
 
 
 _PRIORITY: dict[str, Any] = {"error": QueueNameError, "is_path": False, "may_be_empty": True}
-WAYS = [
+ENGINE_WAYS = [
     Named("queue", lambda root, name: diskq.Queue(root, name), QueueNameError),
-    Named("queue channel", lambda root, name: entered(diskq.open_queue(root, name)), QueueNameError),
     Named("snapshot", lambda root, name: QueueSnapshot(root, name), QueueNameError),
     Named("group", group, GroupNameError),
-    Named("consumer", lambda r, name: entered(diskq.open_consumer(r / "stream", group=name)), GroupNameError),
     Named("offset", lambda root, name: diskq.JournalReaderOffset(root / "journal", name), ReaderNameError),
-    Named(
-        "scanner", lambda r, name: entered(diskq.open_scanner(r / "journal", reader=name)), ReaderNameError
-    ),
-    Named(
-        "reader of shards",
-        lambda root, name: entered(diskq.open_shard_scanner(root, "p", 1, reader=name)),
-        ReaderNameError,
-    ),
-    Named(
-        "shards",
-        lambda root, name: entered(diskq.open_shards(root, name, 1)),
-        ShardNameError,
-        may_be_empty=True,
-    ),
-    Named(
-        "scanner of shards",
-        lambda root, name: entered(diskq.open_shard_scanner(root, name, 1)),
-        ShardNameError,
-        may_be_empty=True,
-    ),
     Named(
         "priority queue", lambda r, name: in_a_store(r, lambda store: store.create_queue(name)), **_PRIORITY
     ),
-    Named(
-        "priority queue of a channel",
-        lambda root, name: in_a_channel(root, lambda store: store.create_queue(name)),
-        **_PRIORITY,
-    ),
 ]
+
+
+def channel_ways(loop: str) -> list[Named]:
+    def opened(what: str, opener: Callable[[Path, Any], Any], error: type[Exception], **facts: Any) -> Named:
+        return Named(f"{what}, {loop}", lambda root, name: entered(loop, opener(root, name)), error, **facts)
+
+    shards: dict[str, Any] = {"error": ShardNameError, "may_be_empty": True}
+    return [
+        opened("queue channel", lambda root, name: diskq.open_queue(root, name), QueueNameError),
+        opened("consumer", lambda r, name: diskq.open_consumer(r / "stream", group=name), GroupNameError),
+        opened("scanner", lambda r, name: diskq.open_scanner(r / "journal", reader=name), ReaderNameError),
+        opened(
+            "reader of shards",
+            lambda root, name: diskq.open_shard_scanner(root, "p", 1, reader=name),
+            ReaderNameError,
+        ),
+        opened("shards", lambda root, name: diskq.open_shards(root, name, 1), **shards),
+        opened("scanner of shards", lambda root, name: diskq.open_shard_scanner(root, name, 1), **shards),
+        Named(
+            f"priority queue of a channel, {loop}",
+            lambda root, name: in_a_channel(loop, root, lambda store: store.create_queue(name)),
+            **_PRIORITY,
+        ),
+    ]
+
+
+WAYS = [*ENGINE_WAYS, *(way for loop in INSTALLED for way in channel_ways(loop))]
 
 NO_NAMES = ["a\0b", "a\nb", "a\tb", "a\x7fb", "\ud800", "n" * 300]
 NO_PATHS = ["a/b", "/a", "..", "../a", "."]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import trio
 
 from diskq.testing import CrashFS
 from tests.contract.kinds import ChannelKind, Kind, channels, engines
+from tests.loops import LOOPS, run_on
 
 PATH = "/store"
 KIB = 1024
@@ -26,8 +26,9 @@ def sizes(fs: CrashFS, log: str) -> list[int]:
 
 
 @log_channels
+@pytest.mark.parametrize("loop", LOOPS)
 def test_a_channel_has_one_log_with_a_reserve_and_none_for_synced_messages_before_the_first(
-    kind: ChannelKind,
+    kind: ChannelKind, loop: str
 ) -> None:
     fs = disk()
 
@@ -41,7 +42,7 @@ def test_a_channel_has_one_log_with_a_reserve_and_none_for_synced_messages_befor
             assert sizes(fs, "wal")[-1] == 128 * KIB
             assert set(sizes(fs, "wal")[:-1]) <= {64 * KIB}
 
-    trio.run(run)
+    run_on(loop, run)
     assert sizes(fs, "redo") == [0]
 
 
