@@ -28,7 +28,8 @@ _NANOS_IN_A_MILLISECOND = 1_000_000
 _BYTES_IN_A_TASK = 64 * MIB
 _MOST_TASKS = 1000
 # Smaller ranges share a task up to this size: it is read in the time that a task takes anyway. And up to this
-# number, as each of them is opened and checked.
+# number, as each of them is opened and checked. Where the number of cores is known they share more: Spark's
+# limit for files, two tasks' bytes, as long as each core has a task.
 _BYTES_TOGETHER = 8 * MIB
 _RANGES_TOGETHER = 64
 
@@ -183,21 +184,32 @@ def within(
 Task = OffsetRange | OffsetRanges
 
 
-def tasks_of(ranges: Iterable[OffsetRange], options: ReadOptions) -> list[Task]:
-    """Return the same offsets, in order, as tasks: large ranges are cut, and small ones share a task."""
+def tasks_of(ranges: Iterable[OffsetRange], options: ReadOptions, cores: int | None = None) -> list[Task]:
+    """Return the same offsets, in order, as tasks: large ranges are cut, and small ones share a task.
+
+    `cores` is the number of tasks that run at once, if it is known: then ranges share a task up to the share
+    of a core.
+    """
     at_least, most = options.min_partitions, options.max_records_per_partition
     parts = split(ranges, at_least=at_least, most_records=most)
     # Whoever asks for a number of tasks gets it.
-    return list(parts) if at_least is not None else list(_gathered(parts, most))
+    if at_least is not None:
+        return list(parts)
+    together = _BYTES_TOGETHER
+    if cores is not None:
+        # Partitions are not quite even: with an eighth more, as many share a task as there should.
+        share = sum(part.size for part in parts) * 9 // (8 * cores)
+        together = max(together, min(share, 2 * _BYTES_IN_A_TASK))
+    return list(_gathered(parts, together, most))
 
 
-def _gathered(parts: Iterable[OffsetRange], most_records: int | None) -> Iterator[Task]:
+def _gathered(parts: Iterable[OffsetRange], most_bytes: int, most_records: int | None) -> Iterator[Task]:
     together: list[OffsetRange] = []
     size = records = 0
     for part in parts:
         # A store is a state, which its task holds in memory.
         is_full = (
-            size + part.size > _BYTES_TOGETHER
+            size + part.size > most_bytes
             or len(together) == _RANGES_TOGETHER
             or part.layout == "taskflux"
             or (most_records is not None and records + part.records > most_records)

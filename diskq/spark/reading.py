@@ -88,7 +88,7 @@ def read(
         kinds = kinds_of(checked)
         schema = _schema(kinds, columns, with_nanos=checked.with_nanos)
         ranges = plan(checked, None, Wanted())
-        frame = _in_place(spark, checked, schema, tasks_of(ranges, checked))
+        frame = _in_place(spark, checked, schema, tasks_of(ranges, checked, _cores(spark)))
     if checked.fail_on_data_loss and "taskflux" not in kinds:
         return _counted(frame, sum(each.records for each in ranges))
     return frame
@@ -127,6 +127,12 @@ def _in_place(
     """Return what these tasks read, each in a partition of its own."""
     numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
     return _map_in_arrow(numbers, partial(_read, options, schema, tuple(tasks)), schema)
+
+
+def _cores(spark: SparkSession) -> int | None:
+    """Return the number of tasks that run at once; None with Spark Connect, which does not say."""
+    session: Any = spark
+    return session.sparkContext.defaultParallelism if hasattr(session, "_jsparkSession") else None
 
 
 def _map_in_arrow(frame: DataFrame, function: Callable[[Any], Any], schema: StructType) -> DataFrame:
@@ -183,7 +189,7 @@ def _with_table(
     stored = _stored(spark, table, schema, [file.path for file in files]) if files else None
     if stored is not None and not ranges:
         return _counted(stored, 0, partial(_rows, table, files, stored.count))
-    rest = _in_place(spark, options, schema, tasks_of(ranges, options))
+    rest = _in_place(spark, options, schema, tasks_of(ranges, options, _cores(spark)))
     planned = sum(each.records for each in ranges)
     if stored is None:
         return _counted(rest, planned) if options.fail_on_data_loss else rest

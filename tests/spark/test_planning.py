@@ -89,6 +89,15 @@ def test_small_ranges_share_a_task_in_their_order():
     assert len(tasks_of(spread(*[20] * 10, size=9 * MIB), options("/t"))) == 10
 
 
+def test_ranges_share_a_task_up_to_the_share_of_a_core():
+    uneven = [each for size in (32, 33, 31, 32) for each in spread(1000, size=size * MIB)]
+    assert [len(ranges_in([each])) for each in tasks_of(uneven, options("/t"), 2)] == [2, 2]
+    assert tasks_of(uneven, options("/t"), 4) == uneven
+    assert tasks_of(uneven, options("/t", minPartitions=3), 2) == uneven
+    planned = tasks_of(spread(1000, size=1024 * MIB), options("/t"), 2)
+    assert [len(ranges_in([each])) for each in planned] == [2] * 8
+
+
 def test_small_ranges_share_no_task_if_a_number_is_asked_for():
     small = spread(*[20] * 100)
     assert tasks_of(small, options("/t", minPartitions=2)) == small
