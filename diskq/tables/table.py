@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 from diskq.distribution import install_command
 from diskq.engine.log.timestamps import as_timestamp
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from diskq.tables.arrow_files import ArrowFiles
     from diskq.tables.sources import Kind
 
-__all__ = ["Table", "TableStatistics", "files_at", "needs_pyarrow", "open_table"]
+__all__ = ["ListsNames", "Table", "TableStatistics", "files_at", "needs_pyarrow", "open_table"]
 
 TARGET_SIZE = 256 * 1024 * 1024
 
@@ -279,12 +279,20 @@ def open_table(
     return Table(path, into, options=checked, topic=topic, host=host, filesystem=filesystem, fs=fs)
 
 
-def files_at(directory: str) -> list[TableFile] | None:
-    """Return the files of the table in this directory of this machine, `lake/topic=clicks`, as `Table.files`.
+class ListsNames(Protocol):
+    """What the list of a table's files needs of a file system."""
 
-    None if it has not the name of a table's.
+    def list_directory(self, path: str) -> list[str]:
+        """Raises FileNotFoundError."""
+
+
+def files_at(directory: str, fs: ListsNames | None = None) -> list[TableFile] | None:
+    """Return the files of the table in this directory, `lake/topic=clicks`, as `Table.files`.
+
+    It is one of `fs`; None: of this machine. Returns None if it has not the name of a table's.
     """
-    names = TableFiles.at(OsFileSystem(), directory)
+    # Nothing else of the file system is used.
+    names = TableFiles.at(OsFileSystem() if fs is None else cast(FileSystem, fs), directory)
     return None if names is None else names.files()
 
 

@@ -136,6 +136,26 @@ def test_a_table_comes_back_as_its_stream_was(spark, stream, tmp_path):
     assert found(tmp_path / "back") == kept
 
 
+def test_a_table_that_spark_lists_is_exact_while_it_is_compacted(spark, stream, tmp_path):
+    """Where only Spark has the credentials: a URI, whose names Hadoop lists."""
+    table = open_table(stream, tmp_path / "lake")
+    table.update()
+    small = {file.path: Path(file.path).read_bytes() for file in table.files()}
+    assert table.compact().removed
+    for path, content in small.items():
+        Path(path).write_bytes(content)
+    uri = (tmp_path / "lake").as_uri()
+    for source, into in ((uri, "one"), (f"{uri}/topic=clicks/", "other")):
+        pipelines.replay(spark, source, str(tmp_path / into))
+        assert found(tmp_path / into) == in_table(stream, table)
+    open_table(stream, tmp_path / "lake", host="web1").update()
+    with pytest.raises(DiskqSparkError, match=r"DISKQ_OPTION: .* name one of topic=clicks, host=web1"):
+        pipelines.replay(spark, uri, str(tmp_path / "back"))
+    (tmp_path / "lake" / "topic=none").mkdir()
+    with pytest.raises(DiskqSparkError, match=r"DISKQ_NOT_FOUND: .* has no files yet"):
+        pipelines.replay(spark, f"{uri}/topic=none", str(tmp_path / "back"))
+
+
 def test_of_several_tables_one_is_named(spark, stream, tmp_path):
     lake = tmp_path / "lake"
     (lake / "topic=empty").mkdir(parents=True)

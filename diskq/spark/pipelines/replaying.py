@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from diskq.engine.stream.partition_reader import PartitionReader
 from diskq.engine.stream.reader import ReadableStream
 from diskq.spark.errors import DiskqSparkError, with_codes
+from diskq.spark.hadoop_names import HadoopNames
 from diskq.spark.layouts.queue import log_at
 from diskq.spark.offsets import share
 from diskq.spark.pipelines.progress import Watch
@@ -253,25 +254,30 @@ class _ParquetSource:
 
 def _rows_of(spark: SparkSession, path: str) -> DataFrame:
     """Return the rows of a table, or of all files below another directory."""
-    if "://" in path or not os.path.isdir(path):
+    there: HadoopNames | None = None
+    scheme = ""
+    if "://" not in path:
+        path, scheme = os.path.abspath(path), "file://"
+    elif getattr(spark, "_jvm", None) is not None:
+        path, there = path.rstrip("/"), HadoopNames(spark)
+    else:
         return spark.read.parquet(path)
-    path = os.path.abspath(path)
-    topics = _named(path, _TOPIC)
-    if len(topics) > 1 or _named(path, _HOST):
-        below = [*topics, *_named(path, _HOST)]
-        raise DiskqSparkError("DISKQ_OPTION", f"{path} has several tables: name one of {', '.join(below)}")
+    try:
+        names = os.listdir(path) if there is None else there.list_directory(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return spark.read.parquet(path)  # a pattern, a file, or an error of Spark's
+    topics, hosts = (sorted(name for name in names if name.startswith(each)) for each in (_TOPIC, _HOST))
+    if len(topics) > 1 or hosts:
+        below = ", ".join([*topics, *hosts])
+        raise DiskqSparkError("DISKQ_OPTION", f"{path} has several tables: name one of {below}")
     if topics:
-        path = os.path.join(path, topics[0])
+        path = f"{path}/{topics[0]}"
     # A table's own list: while it is compacted, a list of names has messages twice.
     with with_codes():
-        files = files_at(path)
+        files = files_at(path, there)
     if files is None:
         return spark.read.parquet(path)
     if not files:
         raise DiskqSparkError("DISKQ_NOT_FOUND", f"{path}: the table has no files yet")
-    reader = spark.read.option("basePath", f"file://{path}").option("__globPaths__", "false")
-    return reader.parquet(*(f"file://{file.path}" for file in files))
-
-
-def _named(path: str, prefix: str) -> list[str]:
-    return sorted(name for name in os.listdir(path) if name.startswith(prefix))
+    reader = spark.read.option("basePath", f"{scheme}{path}").option("__globPaths__", "false")
+    return reader.parquet(*(f"{scheme}{file.path}" for file in files))
