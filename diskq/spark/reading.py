@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -32,6 +33,10 @@ from diskq.tables.sources import open_source
 from diskq.tables.table import Table, open_table
 
 __all__ = ["read"]
+
+# Most rows of numbers in a batch: 8192 of them are less than Spark's work for a batch.
+_NARROW_ROWS = 32 * 1024
+_ROWS_OPTION = "recordsperarrowbatch"
 
 _LAYOUTS = {"stream": "triplet", "journal": "sej"}
 
@@ -87,6 +92,7 @@ def read(
             return _with_table(spark, os.path.abspath(path), opened, columns, given, checked)
         kinds = kinds_of(checked)
         schema = _schema(kinds, columns, with_nanos=checked.with_nanos)
+        checked = _batched(checked, schema, given)
         ranges = plan(checked, None, Wanted())
         frame = _in_place(spark, checked, schema, tasks_of(ranges, checked, _cores(spark)))
     if checked.fail_on_data_loss and "taskflux" not in kinds:
@@ -127,6 +133,13 @@ def _in_place(
     """Return what these tasks read, each in a partition of its own."""
     numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
     return _map_in_arrow(numbers, partial(_read, options, schema, tuple(tasks)), schema)
+
+
+def _batched(options: ReadOptions, schema: StructType, given: Mapping[str, str]) -> ReadOptions:
+    """Return the options with larger batches for rows without keys and values, unless a number is given."""
+    if {"key", "value"} & set(schema.names) or _ROWS_OPTION in (name.lower() for name in given):
+        return options
+    return replace(options, records_per_batch=_NARROW_ROWS)
 
 
 def _cores(spark: SparkSession) -> int | None:
@@ -180,6 +193,7 @@ def _with_table(
         raise DiskqSparkError("DISKQ_OPTION", f"{wrong[0]}: {reason}")
     source = open_source(table.state.source_fs, path)
     schema = _schema({_LAYOUTS[source.kind]}, columns, with_nanos=options.with_nanos)
+    options = _batched(options, schema, given)
     allow_gaps = not options.fail_on_data_loss
     extents = [
         extent_of(source, table.state, partition, allow_gaps=allow_gaps) for partition in source.partitions()

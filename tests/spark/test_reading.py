@@ -97,6 +97,13 @@ def test_only_the_columns_that_are_named_are_made(spark, clicks):
     assert sorted(map(tuple, frame.collect())) == sorted(map(tuple, wanted.collect()))
 
 
+def test_numbers_alone_are_exact_over_several_batches(spark, tmp_path):
+    with diskq.Stream(tmp_path / "clicks", partition_count=1) as stream:
+        stream.append_many([b"%d" % number for number in range(80_000)])
+    found = read(spark, tmp_path / "clicks", columns=["offset", "partition"]).collect()
+    assert [tuple(row) for row in found] == [(number, 0) for number in range(80_000)]
+
+
 def test_what_is_appended_after_the_call_is_not_in_the_frame(spark, clicks):
     frame = read(spark, clicks)
     fill(clicks, range(300, 400))
