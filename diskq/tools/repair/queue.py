@@ -20,6 +20,7 @@ from diskq.storage.lock import Lock
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.swap import Swap
 from diskq.tools.redo_logs import check_log_empty
+from diskq.tools.repair.log import as_repairs
 from diskq.tools.repair.rewriting import RecordRange, between, copied, moved, nsq_blocks, size_of, sums
 
 __all__ = ["repair_queue"]
@@ -89,20 +90,7 @@ class _QueueRebuild:
             pieces.append(RecordRange(at, size))
         self._write_anew(number, pieces, is_sealed=number != write.file)
         asides = {piece: self._swap.keep(path, path, *piece) for piece in between(pieces, start, size)}
-        for loss in losses:
-            at = loss.start
-            aside = next((to for piece, to in asides.items() if piece.start <= at < piece.end), None)
-            self._repairs.append(
-                Repair(
-                    path=path,
-                    kind=loss.kind,
-                    kept=loss.start,
-                    dropped=min(loss.end, size) - min(loss.start, size),
-                    reason=loss.reason,
-                    records=loss.records,
-                    saved_as=aside,
-                )
-            )
+        self._repairs += as_repairs(path, losses, asides)
         return records
 
     def _scan(self, number: int, start: int, size: int, *, is_complete: bool) -> tuple[list[Loss], int]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -294,6 +295,16 @@ def test_a_group_beyond_the_end_is_set_back(tmp_path):
         committed_offset.commit(9999)
     assert repair(store, apply=True).repairs
     assert member.offsets().offsets == {0: COUNT - 1}
+
+
+def test_the_missing_end_of_a_file_counts_as_verify_counts_it(tmp_path):
+    store = made("queue", str(tmp_path))
+    path = tmp_path / IN_THE_MIDDLE["queue"]
+    os.truncate(path, path.stat().st_size - 300)
+    (found,) = verify(store).findings
+    (repaired,) = repair(store).repairs
+    assert (repaired.kept, repaired.dropped, repaired.records) == (found.at, found.size, found.lost)
+    assert repaired.dropped > 300
 
 
 def test_a_file_that_is_missing_is_no_longer_asked_for(tmp_path):
