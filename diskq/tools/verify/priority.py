@@ -6,13 +6,12 @@ from __future__ import annotations
 from diskq._native.priority.codec import END_MARKER
 from diskq.engine.log.recovery import Trust, trust_of_store
 from diskq.engine.priority.audit import SegmentReport, StoreReport, inspect_store
-from diskq.engine.priority.command_log import read_segment
 from diskq.engine.priority.files import StoreFiles, StorePoint
 from diskq.engine.priority.view import try_opening
 from diskq.errors import CorruptionError
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import may_be_open
-from diskq.storage.repairs import RepairKind, last_byte
+from diskq.storage.repairs import RepairKind
 from diskq.storage.state import read_state
 from diskq.tools.findings import StateKind
 from diskq.tools.report import Report, report_leftovers, settled
@@ -28,70 +27,21 @@ def verify_priority(fs: FileSystem, store: Store, report: Report) -> None:
     except CorruptionError as refusal:
         report.damage(StateKind.REFUSED, refusal.path, refusal.position, refusal.reason)
         return
-    found = settled(lambda part: _StoreVerification(fs, files, part).run(), report.progress)
+    looks: list[_StoreVerification] = []
+
+    def look(part: Report) -> None:
+        looks.append(_StoreVerification(fs, files, part))
+        looks[-1].run()
+
+    found = settled(look, report.progress)
     report.take(found)
-    if not _is_being_written(fs, files) and (found.troubles or _needs_an_open(fs, files)):
-        _compare_with_an_open(fs, files, report)
+    last = looks[-1]
+    if not _is_being_written(fs, files) and (found.troubles or last.needs_an_open):
+        last.compare_with_an_open(report)
 
 
 def _is_being_written(fs: FileSystem, files: StoreFiles) -> bool:
     return any(may_be_open(fs, path) for path in (files.lock, files.metadata))
-
-
-def _was_killed(fs: FileSystem, files: StoreFiles) -> bool:
-    """True if a process ended without closing it, and no power cut came since: its commands are whole."""
-    trust = trust_of_store(fs, StorePoint.read(fs, files), read_state(fs, files))
-    return trust is Trust.KILLED
-
-
-def _needs_an_open(fs: FileSystem, files: StoreFiles) -> bool:
-    """True if the log ends elsewhere than when it was closed, or something is after its end."""
-    point, bases = StorePoint.read(fs, files), files.segments()
-    if point is not None and (point.base not in bases or point.base != bases[-1]):
-        return True
-    left = read_state(fs, files)
-    if left is not None and left.newest > max(bases, default=-1):
-        return True
-    if not bases:
-        return False
-    handle = fs.open(files.segment(bases[-1]))
-    try:
-        scanned = read_segment(fs, handle, allows_bad=True)
-        is_stale = last_byte(fs, handle, scanned.end) is not None
-    finally:
-        fs.close(handle)
-    if point is None or point.closed is None:
-        is_ended = scanned.size >= scanned.ending + len(END_MARKER)
-        return is_stale or scanned.is_blank or (point is not None and not is_ended)
-    is_longer = point.next_lsn is not None and bases[-1] + scanned.records < point.next_lsn
-    return is_stale or scanned.ending < point.closed or is_longer
-
-
-def _compare_with_an_open(fs: FileSystem, files: StoreFiles, report: Report) -> None:
-    """Open it over files in memory, and report and count what that open finds and does."""
-    opening = try_opening(files.root, fs=fs)
-    refusal = opening.refusal
-    if refusal is not None:
-        if not any(each.severity == "damage" for each in report.findings):
-            position = refusal.position if isinstance(refusal, CorruptionError) else None
-            what = f"the next open refuses it: {refusal}"
-            report.damage(StateKind.REFUSED, refusal.path, position, what)
-        return
-    point = StorePoint.read(fs, files)
-    report.messages = sum(queue.stored for queue in opening.queues)
-    known = {(each.path, each.at) for each in report.findings if each.severity != "note"}
-    for repair in opening.repairs:
-        if (repair.path, repair.kept) in known:
-            continue
-        kind, path, at = repair.kind, repair.path, repair.kept
-        if kind is RepairKind.STALE:
-            report.note(kind, path, at, f"{repair.reason}: the next open keeps them aside")
-        elif kind is RepairKind.TORN and not _was_killed(fs, files):
-            report.torn(kind, path, at, f"{repair.reason}: the next open cuts it, and keeps a copy")
-        else:
-            report.damage(kind, path, at, repair.reason)
-    if point is not None and point.stored is not None:
-        report.count_lost(max(0, point.stored - report.messages))
 
 
 class _StoreVerification:
@@ -102,11 +52,16 @@ class _StoreVerification:
         self._files = files
         self._report = report
         self._point = StorePoint.read(fs, files)
-        self._was_killed = _was_killed(fs, files)
+        self._left = read_state(fs, files)
+        self._was_killed = trust_of_store(fs, self._point, self._left) is Trust.KILLED
+        """True if a process ended without closing it, and no power cut came since: its commands are whole."""
+        self.needs_an_open = False
+        """True if the log ends elsewhere than when it was closed, or something is after its end."""
 
     def run(self) -> None:
         files, report = self._files, self._report
         found = inspect_store(files.root, fs=self._fs, on_bytes=report.saw)
+        self.needs_an_open = self._ends_elsewhere(found)
         report.messages = found.messages
         if found.metadata_trouble is not None:
             report.damage(RepairKind.CORRUPT, files.metadata, 0, found.metadata_trouble)
@@ -118,6 +73,49 @@ class _StoreVerification:
         self._report_gaps(found)
         self._report_closed_segment(found)
         report_leftovers(self._fs, [*files.leftovers()], files.lock, report)
+
+    # --- what an open makes of it -----------------------------------------------------------------
+
+    def _ends_elsewhere(self, found: StoreReport) -> bool:
+        point, left = self._point, self._left
+        last = found.segments[-1] if found.segments else None
+        if point is not None and (last is None or point.base != last.lsn):
+            return True
+        if left is not None and left.newest > (-1 if last is None else last.lsn):
+            return True
+        if last is None:
+            return False
+        if point is None or point.closed is None:
+            is_ended = last.size >= last.ending + len(END_MARKER)
+            is_blank = last.is_blank or not last.size
+            return last.has_stale_bytes or is_blank or (point is not None and not is_ended)
+        is_longer = point.next_lsn is not None and last.next_lsn < point.next_lsn
+        return last.has_stale_bytes or last.ending < point.closed or is_longer
+
+    def compare_with_an_open(self, report: Report) -> None:
+        """Open it over files in memory, and report and count what that open finds and does."""
+        opening = try_opening(self._files.root, fs=self._fs)
+        refusal, point = opening.refusal, self._point
+        if refusal is not None:
+            if not any(each.severity == "damage" for each in report.findings):
+                position = refusal.position if isinstance(refusal, CorruptionError) else None
+                what = f"the next open refuses it: {refusal}"
+                report.damage(StateKind.REFUSED, refusal.path, position, what)
+            return
+        report.messages = sum(queue.stored for queue in opening.queues)
+        known = {(each.path, each.at) for each in report.findings if each.severity != "note"}
+        for repair in opening.repairs:
+            if (repair.path, repair.kept) in known:
+                continue
+            kind, path, at = repair.kind, repair.path, repair.kept
+            if kind is RepairKind.STALE:
+                report.note(kind, path, at, f"{repair.reason}: the next open keeps them aside")
+            elif kind is RepairKind.TORN and not self._was_killed:
+                report.torn(kind, path, at, f"{repair.reason}: the next open cuts it, and keeps a copy")
+            else:
+                report.damage(kind, path, at, repair.reason)
+        if point is not None and point.stored is not None:
+            report.count_lost(max(0, point.stored - report.messages))
 
     # --- the snapshot -----------------------------------------------------------------------------
 
