@@ -108,12 +108,6 @@ def write_all(fs, int handle, data, int64_t offset):
         PyBuffer_Release(&buffer)
 
 
-def start_writeback(int fd):
-    """Ask the kernel to begin writing the file's dirty pages; a hint, so its answer is ignored."""
-    with nogil:
-        diskq_start_writeback(fd)
-
-
 def full_sync(int fd):
     """Return when the file's bytes are on stable storage, not only in the disk's cache. Raises OSError."""
     cdef int failed
