@@ -3,8 +3,8 @@
 # raised in every call that waits.
 #
 # One call leads: it prepares a sync inside the guard, executes it outside, and completes it inside again. The
-# others follow, and sleep. When the sync has ended, those return that were in the line when it was prepared;
-# of the later ones the first leads the next sync, which covers all of them.
+# others follow, and sleep. When the sync has ended, those return that were in the line when it was prepared,
+# and wake one another; of the later ones the first leads the next sync, which covers all of them.
 #
 # At most one such sync is in flight. A thread that holds the guard and needs a sync itself (to close, to make
 # room, because the policy says so) first waits until that one is executed, and completes it: its leader needs
@@ -19,6 +19,7 @@ import contextlib
 from threading import Lock, get_ident
 from typing import Protocol
 
+from diskq._native.core.chained_wait import ChainedWait, wake_all
 from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.sync import Sync
 from diskq.errors import BusyError, DiskqError, ForkedError, FullError
@@ -45,12 +46,10 @@ class Syncing(Protocol):
     def end_failed(self, failure: BaseException) -> None: ...
 
 
-class SharedCall:
+class SharedCall(ChainedWait):
     """A call that waits for a sync: a full one (`LogWriter.prepare`) if it `is_full`."""
 
     __slots__ = (
-        "_awake",
-        "_is_awake",
         "flight",
         "is_full",
         "is_over",
@@ -72,23 +71,11 @@ class SharedCall:
         """What executing that has returned."""
         self.flight: _SharedFlight | None = None
         """The sync that it leads."""
-        self._is_awake = False
-        self._awake = Lock()
-        self._awake.acquire()
 
     @property
     def left_out(self) -> FullError | None:
         """If set, there was no space for some messages that are held in memory: they are not durable."""
         return None if self.sync is None else self.sync.left_out
-
-    def sleep(self) -> None:
-        """Return when it is over, or leads."""
-        self._awake.acquire()
-
-    def wake(self) -> None:
-        if not self._is_awake:
-            self._is_awake = True
-            self._awake.release()
 
 
 class _SharedFlight:
@@ -256,7 +243,7 @@ class SharedSyncs:
             covered, self._covered, self._covering = self._covered, [], None
             for call in covered:
                 call.sync, call.is_replaced, call.is_over = sync, is_replaced, True
-                call.wake()
+            wake_all(covered)
 
     def failed(self) -> None:
         """End all calls: the log has failed."""
@@ -264,4 +251,4 @@ class SharedSyncs:
         self._covered, self._calls, self._covering = [], [], None
         for call in calls:
             call.is_over = True
-            call.wake()
+        wake_all(calls)
