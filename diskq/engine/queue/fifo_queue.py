@@ -164,23 +164,30 @@ class Queue(LogEngine):
 
     def _put(self, body: Body, word: Durability, *, may_wait: bool) -> bool:
         """Add one message. False: there is no space now, and it `may_wait` for some."""
-        call = None
+        call, is_in, is_due = None, False, False
         try:
             self.guard.take()
-            self.log.check_usable()
-            body = self.steps.tail.checked(body)
-            is_held = self.log.durability(word) == "memory"
-            # A call within a call holds the guard: no other thread could take messages meanwhile.
-            may_wait = may_wait and self._may_wait_for_space and self.guard.depth == 1
-            try:
-                while self._remove_obstacle(len(body) + self.steps.tail.overhead_of(is_held), is_held):
-                    pass
-            except QueueFullError:
-                if may_wait:
-                    return False
-                raise
-            self.steps.tail.accept(body, is_held=is_held)
-            if not self.steps.sync_if_due() and word == "synced":
+            if word == "synced" and not self.steps.has_tier:
+                try:
+                    is_in = self._put_simply(body)
+                except OSError as failure:
+                    self.log.append_failed(failure)
+            if not is_in:
+                self.log.check_usable()
+                body = self.steps.tail.checked(body)
+                is_held = self.log.durability(word) == "memory"
+                # A call within a call holds the guard: no other thread could take messages meanwhile.
+                may_wait = may_wait and self._may_wait_for_space and self.guard.depth == 1
+                try:
+                    while self._remove_obstacle(len(body) + self.steps.tail.overhead_of(is_held), is_held):
+                        pass
+                except QueueFullError:
+                    if may_wait:
+                        return False
+                    raise
+                self.steps.tail.accept(body, is_held=is_held)
+                is_due = self.steps.sync_if_due()
+            if word == "synced" and not is_due:
                 call = self.log.join_sync()
         finally:
             self.guard.give()
