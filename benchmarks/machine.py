@@ -19,7 +19,7 @@ __all__ = ["commit", "describe", "load", "versions"]
 ROOT = Path(__file__).parent.parent
 
 PACKAGES = (
-    "diskq", "trio", "outcome", "crc32c", "cython",
+    "diskq", "trio", "outcome", "cython",
     "queuelib", "persist-queue", "diskcache", "litequeue", "localqueue", "lmdb", "rocksdict",
     "redis", "nats-py", "pyspark", "pyarrow",
 )  # fmt: skip

@@ -68,7 +68,6 @@ TABLE = """
   diskq.engine.log.shared_sync      threading
   diskq.engine.log.thread_line      threading time
   diskq.engine.spool.spool          threading
-  diskq.storage.checksums           crc32c
   diskq.hub.client                  diskq._native.hub.wire diskq._native.journal.codec
   diskq.hub.replication             diskq._native.journal.codec
   diskq.hub.service                 diskq._native.hub.wire
@@ -150,8 +149,8 @@ GROUPS = {
     "BELOW": {"diskq.engine.*", "diskq.channels.*", "diskq.hub.*", "diskq.tables.*", "diskq.tools.*"},
     # The compiled objects that every message passes through; the codecs are their neighbours.
     "PATH": {
-        f"diskq._native.core.{name}"
-        for name in ("append_buffer", "blocks", "file_calls", "framing", "gate", "log_entry", "read_ahead")
+        *(f"diskq._native.core.{name}" for name in ("append_buffer", "blocks", "crc32c", "file_calls")),
+        *(f"diskq._native.core.{name}" for name in ("framing", "gate", "log_entry", "read_ahead")),
     },
     "POSIX_C": {f"<{name}.h>" for name in ("fcntl", "sys/stat", "sys/sysctl", "sys/types", "time", "unistd")},
     "C": {"cpython.*", "cython.*", "libc.limits", "libc.stdint", "libc.stdlib", "libc.string", "posix.types"}

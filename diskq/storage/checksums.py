@@ -22,9 +22,8 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from diskq._native.core.blocks import ROW_SIZE, Blocks, packed_row
+from diskq._native.core.crc32c import crc32c
 from diskq._native.core.framing import Count
 from diskq.storage.barrier import let_go, opened
 from diskq.storage.fs import FileSystem

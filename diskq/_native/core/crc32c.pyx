@@ -1,8 +1,8 @@
-# CRC-32C (Castagnoli), the checksum of blocks and of staged records, for compiled code: by the
-# processor's instruction if it has one (SSE 4.2, ARMv8), else by tables.
+# CRC-32C (Castagnoli), the checksum of blocks, of staged records and of small files: by the processor's
+# instruction if it has one (SSE 4.2, ARMv8), else by tables.
 #
-# storage/checksums.py uses the library `crc32c` for the same; a test compares both. This one is here because
-# a checksum for each record must not cost a call of the interpreter.
+# The package `crc32c` calculates the same, as fast, and judges this one in tests. It has nothing that compiled
+# code could call without the interpreter, which a checksum for each record must not cost.
 
 from libc.stdint cimport uint32_t
 
@@ -10,6 +10,11 @@ cdef extern from "crc32c.h":
     void diskq_crc32c_prepare() nogil
     uint32_t diskq_crc32c(uint32_t crc, const void* data, size_t size) nogil
     uint32_t diskq_crc32c_by_tables(uint32_t crc, const unsigned char* data, size_t size) nogil
+
+
+# From this many bytes on the calculation takes longer than releasing the interpreter's lock.
+cdef enum:
+    RELEASE_THE_GIL_FROM = 32 * 1024
 
 
 diskq_crc32c_prepare()
@@ -22,7 +27,13 @@ cdef uint32_t crc32c_of(uint32_t crc, const void* data, Py_ssize_t size) noexcep
 
 def crc32c(const unsigned char[::1] data, uint32_t start=0):
     """Return the checksum of `data`; `start` is that of the bytes before it."""
-    return diskq_crc32c(start, &data[0] if data.shape[0] else NULL, data.shape[0])
+    cdef Py_ssize_t size = data.shape[0]
+    cdef uint32_t found
+    if size < RELEASE_THE_GIL_FROM:
+        return diskq_crc32c(start, &data[0] if size else NULL, size)
+    with nogil:
+        found = diskq_crc32c(start, &data[0], size)
+    return found
 
 
 def crc32c_by_tables(const unsigned char[::1] data, uint32_t start=0):
