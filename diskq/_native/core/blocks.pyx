@@ -24,14 +24,18 @@ cdef uint64_t MOST_END = <uint64_t> 1 << 62
 ROW_SIZE = ROW
 
 
-def packed_row(uint64_t end, uint32_t size, uint32_t records, uint32_t crc):
-    """Return the row of a block of so many bytes and records, which ends at byte `end` of the data file."""
-    cdef char row[ROW]
+cdef void put_row(char* row, uint64_t end, uint32_t size, uint32_t records, uint32_t crc) noexcept nogil:
     put_u64_le(row, end)
     put_u32_le(row + 8, size)
     put_u32_le(row + 12, records)
     put_u32_le(row + 16, crc)
     put_u32_le(row + CHECKED, crc32c_of(0, row, CHECKED))
+
+
+def packed_row(uint64_t end, uint32_t size, uint32_t records, uint32_t crc):
+    """Return the row of a block of so many bytes and records, which ends at byte `end` of the data file."""
+    cdef char row[ROW]
+    put_row(row, end, size, records, crc)
     return row[:ROW]
 
 

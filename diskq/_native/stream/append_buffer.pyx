@@ -66,6 +66,13 @@ cdef class TripletBuffer(OffsetBuffer):
         self.index_handle = index_handle
         self.timeindex_handle = timeindex_handle
 
+    def adopt(self, int64_t count):
+        """Count records that are in the next file already, with their rows. Between two files, all being written."""
+        if self.handle >= 0 or not self.is_flushed:
+            raise AssertionError("records were adopted into a segment that is being written")
+        self.first += count
+        self.rows_from += count
+
     @property
     def rows_written(self):
         """The offset after that of the last record whose rows are in the page cache."""

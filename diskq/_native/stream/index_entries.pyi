@@ -14,6 +14,9 @@ class RowsOf(NamedTuple):
 def rows_of(
     framing: TripletFraming, buffer: bytes | bytearray | memoryview, offset: int, position: int
 ) -> RowsOf: ...
+def checksum_rows(
+    buffer: bytes | bytearray | memoryview, index: bytes | bytearray | memoryview, position: int
+) -> bytes: ...
 
 class Compared(NamedTuple):
     index_rows: int

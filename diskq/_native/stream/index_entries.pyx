@@ -1,16 +1,25 @@
-# The index rows of records, rebuilt from a data file for recovery. No I/O, no state.
+# The index rows of records, made from a data file: for recovery, and for a staged file that becomes a segment.
+# No I/O, no state.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp
 
+from diskq._native.core.blocks cimport put_row
+from diskq._native.core.crc32c cimport crc32c_of
 from diskq._native.core.framing cimport END, Parts, Stop
 from diskq._native.stream.codec cimport INDEX_ROW, TIMEINDEX_ROW, TripletFraming, put_index_row, put_timeindex_row
+from diskq._native.core.byte_order cimport get_u64_le
 from diskq._native.core.views cimport start_of
 
 from typing import NamedTuple
 
+from diskq._native.core.append_buffer import BLOCK_SIZE as _BLOCK_SIZE
+from diskq._native.core.blocks import ROW_SIZE as _ROW_SIZE
 from diskq._native.core.framing import STOPS as _STOPS
+
+cdef Py_ssize_t BLOCK = _BLOCK_SIZE
+cdef Py_ssize_t CHECKSUM_ROW = _ROW_SIZE
 
 
 class RowsOf(NamedTuple):
@@ -64,6 +73,43 @@ def rows_of(
         if stop != END:
             framing.parts(data + end, left - end, &parts)
     return RowsOf(count, index, timeindex, end, _STOPS[<int> stop], parts.size if stop != END else 0)
+
+
+def checksum_rows(const unsigned char[::1] buffer, const unsigned char[::1] index, int64_t position):
+    """Return the rows of checksums of the records in `buffer`, whose `index` rows these are.
+
+    The records are at byte `position` of their file. Each block has whole records, at least BLOCK_SIZE bytes, and
+    the last one what is left. Raises ValueError if the rows are not of records that follow each other in `buffer`.
+    """
+    cdef const char* data = start_of(buffer)
+    cdef const char* entries = start_of(index)
+    cdef Py_ssize_t count = index.shape[0] // INDEX_ROW
+    cdef Py_ssize_t size = buffer.shape[0]
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t start = 0
+    cdef Py_ssize_t first = 0
+    cdef Py_ssize_t i, blocks
+    cdef int64_t length
+    cdef bytes rows = PyBytes_FromStringAndSize(NULL, (size // BLOCK + 1) * CHECKSUM_ROW)
+    cdef char* out = PyBytes_AS_STRING(rows)
+    blocks = 0
+    with nogil:
+        for i in range(count):
+            length = <int64_t> get_u64_le(entries + i * INDEX_ROW + 16)
+            if length <= 0 or length > size - at:
+                break
+            at += length
+            if at - start >= BLOCK or i == count - 1:
+                put_row(
+                    out + blocks * CHECKSUM_ROW, position + at, at - start, i + 1 - first,
+                    crc32c_of(0, data + start, at - start),
+                )
+                blocks += 1
+                start = at
+                first = i + 1
+    if at != size or start != at:
+        raise ValueError(f"{count} records of an index are not the {size} bytes that they describe")
+    return rows[:blocks * CHECKSUM_ROW]
 
 
 class Compared(NamedTuple):
