@@ -25,11 +25,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from diskq._native.stream.columns import RowError
-from diskq.engine.stream.settings import settings_at
+from diskq.engine.stream.settings import StreamSettings, settings_at
 from diskq.engine.stream.transactions.staging import Abandoned, StagedFile, StagedName, StagingWriter
 from diskq.engine.stream.transactions.transaction import Transaction, abandon, forget_sinks, sweep_staging
 from diskq.errors import LockedError
-from diskq.options import Encoding, StreamOptions
+from diskq.options import StreamOptions
 from diskq.spark.columns import check_columns, columns_of, topics_in
 from diskq.spark.driver import is_dead, job_name
 from diskq.spark.errors import Code, DiskqSparkError, with_codes
@@ -56,12 +56,12 @@ _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 @dataclass(frozen=True, slots=True)
 class StagedCommit(WriterCommitMessage):
-    """What a task has staged; `file` is None if it had no rows."""
+    """What a task has staged; `files` is empty if it had no rows."""
 
     sink: str
     epoch: int
     query: str
-    file: StagedFile | None
+    files: tuple[StagedFile, ...]
     topics: frozenset[str] = frozenset()
     """The values of the column `topic`, if it decides anything."""
 
@@ -78,10 +78,12 @@ class _SparkSink:
         self.options = WriteOptions.parse(options, is_streaming=is_streaming)
         check_columns(schema)
         with self._with_codes():
-            self.partition_count, self.encoding = self._stream()
+            settings = self._stream()
+        self.partition_count, self.encoding = settings.partitions, settings.encoding
+        self.segment_size = settings.roll_size
 
-    def _stream(self) -> tuple[int, Encoding]:
-        """Return the stream's partition count and encoding. Creates the stream if there is none."""
+    def _stream(self) -> StreamSettings:
+        """Return the stream's settings. Creates the stream if there is none."""
         options = self.options
         settings = settings_at(options.path)
         if settings is None:
@@ -94,7 +96,7 @@ class _SparkSink:
                 "DISKQ_OPTION",
                 f"partitionCount is {options.partition_count}: {options.path} has {count}; leave it out",
             )
-        return count, settings.encoding
+        return settings
 
     def _opened(self, options: StreamOptions | None = None) -> Stream:
         """Return the stream, once no other process has it. Raises LockedError after the timeout."""
@@ -130,6 +132,7 @@ class _SparkSink:
                 task=number,
                 partition_count=self.partition_count,
                 encoding=self.encoding,
+                segment_size=self.segment_size,
                 fs=self._file_system(),
             ) as writer,
         ):
@@ -140,7 +143,8 @@ class _SparkSink:
                     self._check_topics(topics)
                 writer.add_columns(columns_of(batch))
             staged = writer.finish()
-            return StagedCommit(sink, epoch, query, staged if staged.extents else None, topics)
+            files = (staged, *writer.segments) if staged.extents else ()
+            return StagedCommit(sink, epoch, query, files, topics)
 
     def _check_topics(self, topics: frozenset[str]) -> None:
         """Raise DISKQ_OPTION for rows of several topics: whoever has a column of them may expect streams."""
@@ -160,7 +164,7 @@ class _SparkSink:
             return
         one = staged[0]
         self._check_topics(frozenset().union(*(message.topics for message in staged)))
-        files = tuple(message.file for message in staged if message.file is not None)
+        files = tuple(file for message in staged for file in message.files)
         transaction = Transaction(sink=one.sink, epoch=one.epoch, query=one.query, staged=files)
 
         with self._with_codes():

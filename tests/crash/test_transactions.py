@@ -20,8 +20,8 @@ from diskq.engine.stream import stream as engine
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
 from diskq.engine.stream.stream import Stream
+from diskq.engine.stream.transactions import adoption, staging
 from diskq.engine.stream.transactions import roll_forward as rollforward
-from diskq.engine.stream.transactions import staging
 from diskq.engine.stream.transactions import transaction as transactions
 from diskq.engine.stream.transactions.transaction import Transaction, committed, forget_sinks
 from diskq.errors import DiskqError
@@ -32,7 +32,7 @@ from tests.crash.mutations import Mutation
 from tests.crash.test_stream import Promises as StreamPromises
 from tests.crash.test_stream import message
 from tests.engine.streams import ROOT, Triple, held, partitions
-from tests.engine.transactions import INTENT, stage, staged_files
+from tests.engine.transactions import INTENT, stage, stage_files, staged_files
 from tests.reference import triplet_oracle as oracle
 from tests.sampling import stride
 
@@ -162,7 +162,7 @@ class Session:
             batches[number] = [(k, t + 1 + number, v + b"/%d" % number) for k, t, v in batch]
         if rng.random() < 0.3:
             self.stage(self.messages(3), sink, epoch, 0)  # an attempt of which nobody heard again
-        staged = [self.stage(batch, sink, epoch, task) for task, batch in enumerate(batches)]
+        staged = [file for task, batch in enumerate(batches) for file in self.stage(batch, sink, epoch, task)]
         of = parted([one for batch in batches for one in batch], promises.count)
         starts = {partition: len(promises.attempted.get(partition, ())) for partition in of}
         promises.doubtful = act = Act(sink, epoch, of, starts)
@@ -170,17 +170,20 @@ class Session:
         self.has_committed(act)
         assert_nothing_finished_is_staged(self.fs)
 
-    def stage(self, batch: list[Triple], sink: str, epoch: int, task: int) -> staging.StagedFile:
-        return stage(
-            self.fs,
-            parted(batch, self.promises.count),
-            sink=sink,
-            epoch=epoch,
-            task=task,
-            count=self.promises.count,
-            encoding="varuint" if self.promises.varuint else "fixed",
-            extent=self.extent or self.rng.choice([1, 4, 100]),
-        )
+    def stage(self, batch: list[Triple], sink: str, epoch: int, task: int) -> tuple[staging.StagedFile, ...]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(staging, "_EXTENT", 1)  # a segment of any size may be staged whole
+            return stage_files(
+                self.fs,
+                parted(batch, self.promises.count),
+                sink=sink,
+                epoch=epoch,
+                task=task,
+                count=self.promises.count,
+                encoding="varuint" if self.promises.varuint else "fixed",
+                extent=self.extent or self.rng.choice([1, 4, 100]),
+                segment_size=self.options.segment_size,
+            )
 
     def commit_once(self, tasks: int | None = None) -> None:
         """A sink that commits one epoch, and is forgotten: nobody will commit it again."""
@@ -195,7 +198,7 @@ class Session:
         """Who did not hear that it was committed: an epoch of before, with other bytes."""
         for sink, epoch in self.promises.epochs.items():
             staged = self.stage(self.messages(3), sink, epoch, 7)
-            assert not self.stream.commit(Transaction(sink, epoch, "query", (staged,)))
+            assert not self.stream.commit(Transaction(sink, epoch, "query", staged))
             if epoch:
                 assert not self.stream.commit(Transaction(sink, epoch - 1, "query", ()))
 
@@ -445,10 +448,26 @@ def over_many_segments(fs: CrashFS, promises: Promises) -> None:
     session.commit(tasks=3)
 
 
+def renamed(fs: CrashFS, promises: Promises) -> None:
+    """Staged files become segments, of all partitions at once, one after the other."""
+    session = Session(fs, promises, random.Random(3), count=2, segment_size=400, extent=3)
+    for _ in range(2):
+        session.commit(tasks=2)
+    session.append(3)
+
+
+def filled(fs: CrashFS, promises: Promises) -> None:
+    """A task stages more than a segment for a partition."""
+    session = Session(fs, promises, random.Random(3), count=1, segment_size=150, extent=3)
+    session.append(1)
+    session.commit(tasks=2)
+
+
 STREAM = engine.__name__
 STEPS = streamsteps.__name__
 ROLL = rollforward.__name__
 STAGING = staging.__name__
+ADOPTION = adoption.__name__
 TRANSACTIONS = transactions.__name__
 RECOVERY = streamrecovery.__name__
 
@@ -457,7 +476,7 @@ NOTE = "note_committed(fs, stream.files, intent.sink, Committed(intent.epoch, in
 # What catches it first, and what is caught.
 MUTATIONS: list[tuple[Workload, Mutation]] = [
     # What a task has staged is not durable, or has no durable name.
-    (two_sinks, Mutation(STAGING, "Barrier(files=(self._handle,), directories", "Barrier(directories")),
+    (two_sinks, Mutation(STAGING, "files=(self._handle, *self._handles), directories", "directories")),
     (two_sinks, Mutation(STAGING, "leading = (self._files.staging,", "leading = (")),
     # The commit point.
     (
@@ -514,6 +533,25 @@ MUTATIONS: list[tuple[Workload, Mutation]] = [
     (forgotten, Mutation(TRANSACTIONS, "Barrier(directories=(files.private,), removals", "Barrier(removals")),
     # What is damaged is appended again, not passed over.
     (over_many_segments, Mutation(RECOVERY, "self.differs = self.differs_at(point)", "pass")),
+    # A staged file becomes a segment.
+    (renamed, Mutation(STAGING, "files=(self._handle, *self._handles)", "files=(self._handle,)")),
+    (filled, Mutation(STAGING, "files=(file.handle,), closing", "closing")),
+    (
+        renamed,
+        Mutation(STEPS, "        self.log.sync()\n        Barrier(installs", "        Barrier(installs"),
+    ),
+    (renamed, Mutation(ADOPTION, "pending.sync_and_close(*handles)", "pending.closing += handles")),
+    (renamed, Mutation(ADOPTION, "pending.directories[partition.private] = None", "pass")),
+    (renamed, Mutation(ROLL, "segment=segment)", "segment=None)")),
+    (renamed, Mutation(ROLL, "not left[whole.partition] and ", "")),
+    (
+        renamed,
+        Mutation(
+            ROLL,
+            "adopted for extent in file.extents):\n            adopt()",
+            "adopted for extent in file.extents):\n            pass",
+        ),
+    ),
     # Recovery does not skip what comes again.
     (two_sinks, Mutation(RECOVERY, "if self.assigns_again(given):", "if False:")),
     (two_sinks, Mutation(RECOVERY, "offset <= self.refilled.stop", "offset < self.refilled.stop")),

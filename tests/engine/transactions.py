@@ -27,6 +27,14 @@ def staging(
 
 
 def stage(
+    fs: FileSystem, of: Iterable[Triple] | Mapping[int, list[Triple]], *, epoch: int = 0, **how: Any
+) -> StagedFile:
+    """A staged file of these messages, each in its partition, in extents of so many messages."""
+    (file,) = stage_files(fs, of, epoch=epoch, **how)
+    return file
+
+
+def stage_files(
     fs: FileSystem,
     of: Iterable[Triple] | Mapping[int, list[Triple]],
     *,
@@ -36,16 +44,25 @@ def stage(
     count: int = 2,
     encoding: Encoding = "fixed",
     extent: int = 1_000_000,
-) -> StagedFile:
-    """A staged file of these messages, each in its partition, in extents of so many messages."""
+    segment_size: int | None = None,
+) -> tuple[StagedFile, ...]:
+    """All staged files of a task, of which some can become segments of that size."""
     by_partition = of if isinstance(of, Mapping) else parted(of, count)
-    writer = staging(fs, sink=sink, epoch=epoch, task=task, partition_count=count, encoding=encoding)
+    writer = staging(
+        fs,
+        sink=sink,
+        epoch=epoch,
+        task=task,
+        partition_count=count,
+        encoding=encoding,
+        segment_size=segment_size,
+    )
     with writer:
         for partition, messages in by_partition.items():
             for at in range(0, len(messages), extent):
                 some = messages[at : at + extent]
                 writer.add_encoded(partition, encode(some, varuint=encoding == "varuint").data, len(some))
-        return writer.finish()
+        return (writer.finish(), *writer.segments)
 
 
 def transaction(*staged: StagedFile, sink: str = "sink", epoch: int = 0, query: str = "query") -> Transaction:

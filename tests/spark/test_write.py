@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from diskq.engine.stream.stream import Stream
-from diskq.options import StreamOptions
+from diskq.options import MIB, StreamOptions
 from diskq.spark import classify
 from tests.spark import sinks
 from tests.spark.sinks import KilledSource, found, plan_of
@@ -51,6 +51,20 @@ def test_a_batch_is_appended(spark, path):
     messages(spark, 1000, 3000).write.format("diskq").mode("append").save(str(path))
     assert found(path) == (found(path).messages, [], False)
     assert found(path).values == values(4000)
+
+
+def test_a_large_part_of_a_batch_becomes_a_segment(spark, path):
+    Stream(str(path), options=StreamOptions(partition_count=1, segment_size=8 * MIB)).close()
+    rows = spark.range(0, 50_000, numPartitions=1).selectExpr(
+        "'key' key", "cast(format_string('%0200d', id) as binary) value"
+    )
+    rows.write.format("diskq").mode("append").save(str(path))
+    with Stream(str(path)) as stream:
+        assert (
+            len(stream.files.partition(0).bases()) == 3
+        )  # copied, renamed, and once more at a segment's size
+        assert stream.repairs == ()
+    assert found(path).values == [b"%0200d" % number for number in range(50_000)]
 
 
 @pytest.mark.exhaustive

@@ -40,6 +40,8 @@ from diskq.engine.stream.segment_ages import SegmentAges
 from diskq.engine.stream.settings import StreamSettings, read_settings, settings_as, settings_of
 from diskq.engine.stream.time_summary import forget_from, forget_removed
 from diskq.engine.stream.transactions import roll_forward as rollforward
+from diskq.engine.stream.transactions.adoption import Adoption, describe
+from diskq.engine.stream.transactions.staging import Extent, StagedFile, StagedReader, least_size
 from diskq.engine.stream.transactions.transaction import Intent, Transaction, forget_finished, pending
 from diskq.errors import DiskFullError, DiskqError, FullError, MessageSizeError, StorageFailedError
 from diskq.options import StreamOptions
@@ -144,6 +146,11 @@ class _Changed:
         if self._changes is not None and (found := self._changes.take()):
             for noted in self._noted:
                 noted.update(found)
+
+    def note(self, index: int) -> None:
+        """Note that a partition was written to, and may not take a record without `_make_way`."""
+        for noted in (self.not_ready, *self._noted):
+            noted.add(index)
 
     @property
     def _noted(self) -> tuple[set[int], ...]:
@@ -542,6 +549,48 @@ class StreamSteps(DirectorySteps):
                 self.log.append_failed(failure)
             if its.buffer.written_offset - its.buffer.rows_written >= _MANY_ROWS:
                 self.log.flush()
+
+    def may_adopt(self, extent: Extent) -> bool:
+        """True if this staged file, whose only extent it is, may become the next segment of its partition.
+
+        It may not if the last segment is empty: that has the name, and readers may have it open.
+        """
+        buffer = self._partitions[extent.partition].buffer
+        segment = self._partitions[extent.partition].segment
+        is_begun = segment.is_open and buffer.next_offset > buffer.base
+        is_large = extent.size >= least_size(self.settings.roll_size)
+        return is_begun and is_large and self._disk_share is None
+
+    @exclusive
+    def adopt(self, staged: Iterable[StagedFile]) -> None:
+        """Let staged files, for which `may_adopt` is true, become segments: one for each of some partitions.
+
+        They are durable then, and so is all that was accepted before. Raises as `accept`, and as `sync`; and
+        CorruptionError.
+        """
+        fs, pending = self._fs, self.log.pending
+        adoptions: list[Adoption] = []
+        try:
+            for file in staged:
+                assert file.whole is not None
+                its = self._partitions[file.whole.partition]
+                its.segment.finish(pending)
+                if self._ages is not None:
+                    self._ages.forget(file.whole.partition)
+                varuint, base = self._framing.varuint, its.buffer.next_offset
+                with StagedReader(fs, self.files, file.name, varuint=varuint) as reader:
+                    adoption = describe(fs, self.files, reader, file.whole, base, pending, varuint=varuint)
+                adoptions.append(adoption)
+        except OSError as failure:
+            self.log.append_failed(failure)
+        self.log.sync()
+        Barrier(installs=tuple(pair for each in adoptions for pair in each.installs)).execute(fs)
+        for extent, base, checksum_bytes, _ in adoptions:
+            its = self._partitions[extent.partition]
+            its.buffer.adopt(extent.records)
+            its.segment.resume(base, extent.size, checksum_bytes, pending)
+            its.log.bases.append(base)
+            self._changed.note(extent.partition)
 
     def checked(
         self, value: Value, key: Key, timestamp: When

@@ -4,7 +4,8 @@
 #     1  verify       every staged record is there, and whole
 #     2  sync         the stream is durable: a partition cannot end before the intent's offsets
 #     3  intent       durable: the commit point
-#     4  append       the staged records, through the stream's own buffers
+#     4  append       the staged records, through the stream's own buffers; or by renaming their file
+#                     (adoption.py)
 #     5  sync         they are durable
 #     6  committed    durable: the transaction is not committed again
 #     7  forget       the intent, then the staged files are removed
@@ -19,7 +20,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -29,7 +30,7 @@ from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
-from diskq.engine.stream.transactions.staging import StagedName, StagedReader
+from diskq.engine.stream.transactions.staging import Extent, StagedFile, StagedName, StagedReader
 from diskq.engine.stream.transactions.transaction import (
     Committed,
     Intent,
@@ -55,6 +56,10 @@ __all__ = [
 ]
 
 
+# Files that become segments together: each has some handles until their sync.
+_MOST_AT_ONCE = 16
+
+
 class TransactionTarget(Protocol):
     """The stream to which a transaction is appended, which is open and locked."""
 
@@ -66,6 +71,10 @@ class TransactionTarget(Protocol):
     def log(self) -> LogWriter: ...
 
     def accept_encoded(self, partition: int, data: bytes | memoryview) -> None: ...
+
+    def may_adopt(self, extent: Extent) -> bool: ...
+
+    def adopt(self, staged: Iterable[StagedFile]) -> None: ...
 
 
 # --- before the commit point ----------------------------------------------------------------------
@@ -101,7 +110,7 @@ def verified(
         if not file.extents:
             continue  # nothing was staged, and there is no file
         with StagedReader(fs, files, file.name, varuint=varuint) as reader:
-            end = reader.check_head(partition_count)
+            end = 0 if file.whole is not None else reader.check_head(partition_count)
             for extent in file.extents:
                 if not 0 <= extent.partition < partition_count or extent.start < end or extent.records < 1:
                     raise StagedError(path, f"{extent} does not belong to it")
@@ -148,14 +157,28 @@ def _replace(fs: FileSystem, replacement: Replacement) -> None:
 def _append(stream: TransactionTarget, fs: FileSystem, intent: Intent, varuint: bool) -> None:
     # Records to skip.
     left = {p: stream.next_offset(p) - share.start + share.skip for p, share in intent.shares.items()}
-    for file in intent.staged:
-        with StagedReader(fs, stream.files, file.name, varuint=varuint) as reader:
-            for extent in file.extents:
-                skip = min(left[extent.partition], extent.records)
-                left[extent.partition] -= skip
-                if skip < extent.records:
+    adopted: dict[int, StagedFile] = {}  # to become segments, by partition
+
+    def adopt() -> None:
+        if adopted:
+            stream.adopt(adopted.values())
+            adopted.clear()
+
+    for file, before in _files(intent):
+        if len(adopted) == _MOST_AT_ONCE or any(extent.partition in adopted for extent in file.extents):
+            adopt()
+        whole = file.whole
+        if whole is not None and not left[whole.partition] and stream.may_adopt(whole):
+            adopted[whole.partition] = file
+            continue
+        for extent in file.extents:
+            skip = min(left[extent.partition], extent.records)
+            left[extent.partition] -= skip
+            if skip < extent.records:
+                with _opened(fs, stream.files, intent, file, before, varuint) as reader:
                     for data in reader.records(extent, skip):
                         stream.accept_encoded(extent.partition, data)
+    adopt()
     stream.log.flush()
 
 
@@ -265,14 +288,40 @@ def _staged(
     fs: FileSystem, files: StreamFiles, intent: Intent, partition: int, skip: int, varuint: bool
 ) -> Iterator[memoryview]:
     """Yield the encoded records staged for a partition, without the first `skip`, many at a time."""
-    for file in intent.staged:
-        with StagedReader(fs, files, file.name, varuint=varuint) as reader:
-            for extent in file.extents:
-                if extent.partition != partition:
-                    continue
-                if skip < extent.records:
+    for file, before in _files(intent):
+        for extent in file.extents:
+            if extent.partition != partition:
+                continue
+            if skip < extent.records:
+                with _opened(fs, files, intent, file, before, varuint) as reader:
                     yield from reader.records(extent, skip)
-                skip = max(0, skip - extent.records)
+            skip = max(0, skip - extent.records)
+
+
+def _files(intent: Intent) -> Iterator[tuple[StagedFile, dict[int, int]]]:
+    """Yield the staged files, each with how many records of each partition come before it."""
+    before: dict[int, int] = dict.fromkeys(intent.shares, 0)
+    for file in intent.staged:
+        yield file, before
+        for extent in file.extents:
+            before[extent.partition] += extent.records
+
+
+def _opened(
+    fs: FileSystem,
+    files: StreamFiles,
+    intent: Intent,
+    file: StagedFile,
+    before: dict[int, int],
+    varuint: bool,
+) -> StagedReader:
+    """Open a staged file, which may be a segment already. Raises StagedError if it is gone, OSError."""
+    segment = None
+    if (whole := file.whole) is not None:
+        share = intent.shares[whole.partition]
+        base = share.start - share.skip + before[whole.partition]
+        segment = files.partition(whole.partition).data(base) if base >= 0 else None
+    return StagedReader(fs, files, file.name, varuint=varuint, segment=segment)
 
 
 def _is_same(message: Message, other: Message | None) -> bool:

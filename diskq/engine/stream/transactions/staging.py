@@ -9,6 +9,10 @@
 # partition, with a checksum. The places of the extents are not in the file: the committing process gets them
 # (`StagedFile`), and the transaction's intent has them. So a file that is never committed has no effect.
 #
+# The task's records for a partition to which it writes much go, after the first extent, into staged files of
+# their own, without that line. The commit may rename such a file: then it is a segment, and its bytes are
+# not written again (adoption.py).
+#
 #     .diskq/staging/<sink>-<epoch>.abandoned                   empty: that epoch will never be committed
 #
 # A process that abandons a transaction does not know which tasks still stage for it: a task that finishes
@@ -37,7 +41,7 @@ from diskq.errors import (
     StorageFailedError,
 )
 from diskq.options import MIB, Encoding, StreamOptions
-from diskq.storage.barrier import Barrier, let_go, write_all
+from diskq.storage.barrier import Barrier, close_all, let_go, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of
@@ -52,6 +56,7 @@ __all__ = [
     "StagingWriter",
     "abandoned_names",
     "check_sink_name",
+    "least_size",
     "make_staging",
     "staged_names",
 ]
@@ -62,6 +67,10 @@ _EXTENT = MIB
 _MOST_WAITING = 64 * MIB
 # Bytes that are read at once.
 _STRETCH = 4 * MIB
+# A file becomes a segment if it has this part of a segment's size.
+_PART_OF_A_SEGMENT = 8
+# How many such files a task writes to at a time.
+_MOST_WHOLE = 64
 
 _LARGEST_EPOCH = 2**63 - 1
 _SINK = re.compile(r"[A-Za-z0-9_.]{1,100}")
@@ -89,6 +98,11 @@ class StagedFile:
 
     name: str
     extents: tuple[Extent, ...]
+
+    @property
+    def whole(self) -> Extent | None:
+        """The extent that is the whole file, which has no head then; None for a file with a head."""
+        return self.extents[0] if len(self.extents) == 1 and self.extents[0].start == 0 else None
 
 
 class StagedName(NamedTuple):
@@ -135,6 +149,11 @@ def _as_written(name: str, parsed: N) -> N | None:
     return parsed if str(parsed) == name and parsed.epoch <= _LARGEST_EPOCH else None
 
 
+def least_size(segment_size: int) -> int:
+    """Return the least size in bytes of a staged file that becomes a segment."""
+    return segment_size // _PART_OF_A_SEGMENT
+
+
 def check_sink_name(sink: object) -> None:
     """Raises SinkNameError unless `sink` can be part of a file's name, and be parsed from it."""
     if not isinstance(sink, str):
@@ -179,8 +198,22 @@ def make_staging(fs: FileSystem, path: str) -> None:
 # --- writing --------------------------------------------------------------------------------------
 
 
+class _WholeFile:
+    """A staged file that is being written, of records for one partition, without a head."""
+
+    __slots__ = ("crc", "handle", "name", "records", "size")
+
+    def __init__(self, name: str, handle: int) -> None:
+        self.name = name
+        self.handle = handle
+        self.size = self.records = self.crc = 0
+
+    def staged(self, partition: int) -> StagedFile:
+        return StagedFile(self.name, (Extent(partition, 0, self.size, self.records, self.crc),))
+
+
 class StagingWriter(Closing, Dropped):
-    """Writes one staged file: the messages of one attempt of a task for a transaction.
+    """Writes the messages of one attempt of a task for a transaction: a staged file, and perhaps `segments`.
 
     For one thread. The stream need not exist yet, nor be locked.
     """
@@ -194,10 +227,14 @@ class StagingWriter(Closing, Dropped):
         task: int,
         partition_count: int,
         encoding: Encoding,
+        segment_size: int | None = None,
         options: StreamOptions | None = None,
         fs: FileSystem | None = None,
     ) -> None:
         """Stage for the stream at `path`, with that partition count and encoding; `options` have its limits.
+
+        `segment_size`: of the stream, in bytes; then what is large enough for a segment is staged in files
+        that can become one, which are in `segments`. None: all is in one file.
 
         Raises SinkNameError, TypeError, ValueError; OSError if the directory cannot be made.
         """
@@ -213,11 +250,21 @@ class StagingWriter(Closing, Dropped):
         )
         self._encoder = ColumnEncoder(framing, partition_count, self._random, self._now_ns)
         self._mark = Abandoned(sink, epoch)
-        self.name = str(StagedName(sink, epoch, task, f"{self._fs.unique_number():016x}"))
+        self._task = task
+        self.name = self._new_name()
         self.path = self._files.staged(self.name)
         self._extents: list[Extent] = []
         self._handle = -1
         self._at = 0
+        self.segments: tuple[StagedFile, ...] = ()
+        """The files besides the first one, after `finish`: to be committed with it, in order, behind it."""
+        # A file of whole extents ends near a segment's size, unless that is small.
+        is_large = segment_size is not None and least_size(segment_size) >= _EXTENT
+        self._segment_size = segment_size if is_large else None
+        self._begun: set[int] = set()  # partitions with an extent in the first file
+        self._whole: dict[int, _WholeFile] = {}  # by partition; a full one stays until the next is begun
+        self._filled: list[StagedFile] = []
+        self._handles: list[int] = []  # of whole files that are not full
         self._is_finished = False
         self._is_closed = False
 
@@ -244,9 +291,9 @@ class StagingWriter(Closing, Dropped):
             self._write_waiting(_EXTENT)
 
     def add_encoded(self, partition: int, data: bytes | memoryview, records: int) -> None:
-        """Add `records` that are encoded already, as an extent of their own. Raises DiskFullError, OSError.
+        """Add `records` that are encoded already, as an extent of their own, or to the partition's own file.
 
-        The commit verifies them.
+        The commit verifies them. Raises DiskFullError, OSError.
         """
         self._check_open()
         if not 0 <= partition < self._encoder.partition_count:
@@ -256,7 +303,7 @@ class StagingWriter(Closing, Dropped):
             self._write(partition, bytes(data), records)
 
     def finish(self) -> StagedFile:
-        """Make the file durable. Without messages there is no file.
+        """Make the file, and `segments`, durable. Without messages there is no file.
 
         Raises DiskFullError, StorageFailedError; StagedError if its transaction was abandoned for good
         meanwhile, after which the file has to be closed.
@@ -268,13 +315,15 @@ class StagingWriter(Closing, Dropped):
             leading = (self._files.staging, self._files.private, self._files.path)
             try:
                 with raising_disk_full(self.path):
-                    Barrier(files=(self._handle,), directories=leading).execute(self._fs)
+                    Barrier(files=(self._handle, *self._handles), directories=leading).execute(self._fs)
             except OSError as failure:
                 raise StorageFailedError(self.path) from failure
             if self._fs.size_of(self._files.staged(str(self._mark))) is not None:
                 raise StagedError(self.path, "its transaction was abandoned before this was staged")
         self._is_finished = True
         self.close()
+        last = (file.staged(partition) for partition, file in self._whole.items())
+        self.segments = (*self._filled, *last)
         return StagedFile(self.name, tuple(self._extents))
 
     def _unclosed(self) -> tuple[FileSystem, str] | None:
@@ -289,14 +338,17 @@ class StagingWriter(Closing, Dropped):
             return
         self._is_closed = True
         if self._handle >= 0:
-            handle, self._handle = self._handle, -1
+            handles, self._handle = (self._handle, *self._handles), -1
             try:
-                self._fs.close(handle)
+                close_all(self._fs, handles)
             finally:
                 if not self._is_finished:
-                    # If even this fails, the sink's next commit removes it.
+                    # If even this fails, the sink's next commit removes them.
                     with contextlib.suppress(OSError):
-                        Barrier(removals=(self.path,)).execute(self._fs)
+                        names = [file.name for file in self._filled]
+                        names += [file.name for file in self._whole.values()]
+                        paths = map(self._files.staged, names)
+                        Barrier(removals=(self.path, *paths)).execute(self._fs)
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -319,9 +371,43 @@ class StagingWriter(Closing, Dropped):
         with raising_disk_full(self.path):
             if self._handle < 0:
                 self._make()
+            if (file := self._whole_file(partition, len(data))) is not None:
+                write_all(self._fs, file.handle, data, file.size)
+                file.size += len(data)
+                file.records += records
+                file.crc = checksum(data, file.crc)
+                return
             write_all(self._fs, self._handle, data, self._at)
+        self._begun.add(partition)
         self._extents.append(Extent(partition, self._at, len(data), records, checksum(data)))
         self._at += len(data)
+
+    def _whole_file(self, partition: int, size: int) -> _WholeFile | None:
+        """Return the partition's own file for the next `size` bytes, made if it is time; None: it has none.
+
+        The records of a partition stay in order: the first file has the first ones, then come these.
+        """
+        file = self._whole.get(partition)
+        if self._segment_size is None:
+            return None
+        if file is None:
+            # Its first records make the stream's last segment one that is not empty.
+            if size < _EXTENT or partition not in self._begun or len(self._whole) >= _MOST_WHOLE:
+                return None
+        elif file.size < self._segment_size:
+            return file
+        else:
+            self._handles.remove(file.handle)
+            self._filled.append(file.staged(partition))
+            Barrier(files=(file.handle,), closing=(file.handle,)).execute(self._fs)
+        name = self._new_name()
+        handle = self._fs.open(self._files.staged(name), write=True, create=True, exclusive=True)
+        self._handles.append(handle)
+        self._whole[partition] = _WholeFile(name, handle)
+        return self._whole[partition]
+
+    def _new_name(self) -> str:
+        return str(StagedName(*self._mark, self._task, f"{self._fs.unique_number():016x}"))
 
     def _make(self) -> None:
         make_staging(self._fs, self._files.staging)
@@ -343,8 +429,10 @@ class StagingWriter(Closing, Dropped):
 class StagedReader(Closing, Dropped):
     """A staged file, read for the commit: in stretches, however large its extents are."""
 
-    def __init__(self, fs: FileSystem, files: StreamFiles, name: str, *, varuint: bool) -> None:
-        """Open the file. Raises StagedError if it is gone, OSError."""
+    def __init__(
+        self, fs: FileSystem, files: StreamFiles, name: str, *, varuint: bool, segment: str | None = None
+    ) -> None:
+        """Open the file: if it is gone, at the path `segment`. Raises StagedError if it is gone, OSError."""
         self._fs = fs
         self.path = files.staged(name)
         self._varuint = varuint
@@ -352,7 +440,13 @@ class StagedReader(Closing, Dropped):
         try:
             if base_name(name) != name:
                 raise StagedError(self.path, "this is not a staged file's name")
-            self._handle = fs.open(self.path)
+            try:
+                self._handle = fs.open(self.path)
+            except FileNotFoundError:
+                if segment is None:
+                    raise
+                self._handle = fs.open(segment)
+                self.path = segment
         except FileNotFoundError:
             raise StagedError(
                 self.path,
@@ -390,7 +484,7 @@ class StagedReader(Closing, Dropped):
 
     def verify(self, extent: Extent) -> None:
         """Verify that all records of the extent are as they were written. Raises CorruptionError, OSError."""
-        for _ in self._stretches(extent):
+        for _ in self.stretches(extent):
             pass
 
     def records(self, extent: Extent, skip: int = 0) -> Iterator[memoryview]:
@@ -404,7 +498,7 @@ class StagedReader(Closing, Dropped):
             stretches = (self._whole(extent),)
         else:
             self.verify(extent)
-            stretches = self._stretches(extent)
+            stretches = self.stretches(extent)
         for data, number in stretches:
             if skip < number:
                 start = count(data, self._varuint, skip).valid_end if skip else 0
@@ -423,7 +517,7 @@ class StagedReader(Closing, Dropped):
             raise self._other_bytes(extent)
         return memoryview(data), extent.records
 
-    def _stretches(self, extent: Extent) -> Iterator[tuple[memoryview, int]]:
+    def stretches(self, extent: Extent) -> Iterator[tuple[memoryview, int]]:
         """Yield whole records, and their number. Raises CorruptionError after the last of them."""
         at, end = extent.start, extent.start + extent.size
         crc = records = 0

@@ -49,7 +49,16 @@ from tests.engine.streams import (
     triples,
     truncate,
 )
-from tests.engine.transactions import INTENT, commit, files_of, stage, staged_files, staging, transaction
+from tests.engine.transactions import (
+    INTENT,
+    commit,
+    files_of,
+    stage,
+    stage_files,
+    staged_files,
+    staging,
+    transaction,
+)
 from tests.reference import triplet_oracle as oracle
 
 TWO: dict[str, Any] = {"partition_count": 2}
@@ -235,10 +244,14 @@ def test_a_staged_file_that_is_gone_was_staged_for_something_else_or_is_given_tw
             refused(fs, stream, transaction(bad), StagedError)
         twice = stage(fs, triples(5))
         refused(fs, stream, transaction(twice, twice), StagedError)
-        for extent in (replace(twice.extents[0], partition=2), replace(twice.extents[0], start=0)):
-            refused(fs, stream, transaction(StagedFile(twice.name, (extent,))), StagedError)
+        for extents in (
+            (replace(twice.extents[0], partition=2),),
+            (twice.extents[0], replace(twice.extents[0], start=0)),
+        ):
+            refused(fs, stream, transaction(StagedFile(twice.name, extents)), StagedError)
         for extent in (
             replace(twice.extents[0], records=1),
+            replace(twice.extents[0], start=0),  # then there is no head
             replace(twice.extents[0], crc=0),
             replace(twice.extents[0], size=twice.extents[0].size - 1),
         ):
@@ -433,14 +446,17 @@ def test_what_retention_has_removed_of_it_is_not_appended_again():
 # --- a disk that fails ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("room", [*range(0, 200, 20), *range(200, 30_000, 700)])
-def test_a_full_disk_at_any_moment_heals(room):
+def test_a_full_disk_at_any_moment_heals(room, whole, monkeypatch):
+    monkeypatch.setattr(staging_module, "_EXTENT", 1)
     fs = failing_disk()
     messages = triples(60, start=5, length=100)
     with suppress(DiskFullError, StorageFailedError), opened(fs, **TWO, segment_size=3000) as stream:
         stream.append_many(items(triples(5)))
         fs.capacity(room)
-        commit(stream, fs, messages)
+        staged = stage_files(fs, messages, extent=7, segment_size=3000 if whole else None)
+        stream.commit(transaction(*staged))
     fs.heal()
     after = fs.inner.kill()
     with opened(after) as stream:
@@ -491,17 +507,19 @@ def test_a_disk_that_fills_up_behind_the_commit_point_says_so_and_lets_nothing_e
     ],
 )
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
-def test_whatever_fails_it_is_in_once_in_the_end(verb, error):
-    """Of a commit, and of the open that carries it out, each call once."""
+@pytest.mark.parametrize("segment_size", [None, 700])
+def test_whatever_fails_it_is_in_once_in_the_end(verb, error, segment_size, monkeypatch):
+    """Of a commit, and of the open that carries it out, each call once. Some files may become segments."""
+    monkeypatch.setattr(staging_module, "_EXTENT", 1)
     messages = triples(40, start=5, length=100)
-    for nth in range(1, 60):
+    for nth in range(1, 110):
         fs = failing_disk()
         stream = opened(fs, **TWO, segment_size=2000)
         stream.append_many(items(triples(5)))
-        staged = stage(fs, messages, extent=7)
+        staged = stage_files(fs, messages, extent=7, segment_size=segment_size)
         struck = fs.fail(verb, nth, error)
         with suppress(DiskqError, OSError):
-            stream.commit(transaction(staged))
+            stream.commit(transaction(*staged))
         if not struck.hits:
             break
         fs.heal()
