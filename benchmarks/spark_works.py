@@ -136,24 +136,32 @@ class SparkWork:
         return path
 
     def tabled(self) -> tuple[Path, Path]:
-        """A stream that holds the rows, and a table with about nine tenths of them; made once."""
+        """A stream that holds the rows, and a table with about nine tenths of them; made once.
+
+        Its segments are small, so that a tenth is in the tail, and the files are joined: as if segments had
+        the usual size.
+        """
         import diskq
 
         assert SparkWork._inputs is not None
         segment = self.rows.count * (self.rows.size + 26) // PARTITIONS * 2 // 11  # five and a half of them
         path, lake = self.stream("tabled", segment_size=segment), SparkWork._inputs / "lake"
         if not (lake / f"topic={path.name}").exists():
-            diskq.open_table(path, lake, compression="none").update()
+            table = diskq.open_table(path, lake, compression="none")
+            table.update()
+            table.compact()
         return path, lake
 
     def sealed(self) -> tuple[Path, Path]:
-        """A stream that holds the rows in complete segments, and a table with all of them; made once."""
+        """A stream that holds the rows in complete segments of the usual size, and a table with all of them.
+
+        Made once.
+        """
         import diskq
         from diskq.engine.stream.stream import Stream
 
         assert SparkWork._inputs is not None
-        segment = self.rows.count * (self.rows.size + 26) // PARTITIONS // 5
-        path, lake = self.stream("sealed", segment_size=segment), SparkWork._inputs / "lake"
+        path, lake = self.stream("sealed"), SparkWork._inputs / "lake"
         if not (lake / f"topic={path.name}").exists():
             with Stream(str(path), options=diskq.StreamOptions(segment_age=1e-6)) as stream:
                 stream.steps.seal_aged()
