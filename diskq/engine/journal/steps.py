@@ -108,7 +108,7 @@ class JournalSteps(DirectorySteps):
         # A peer that has had the lock since, or tried to get it, has emptied the file, or removed it.
         self._was_ours = opening.lock.previous is not None
         source = redo_source(fs, files, opening.lock.previous)
-        return LeftBehind(source, in_place=self._was_ours)
+        return LeftBehind(self, source, in_place=self._was_ours)
 
     def claim(self, opening: LogOpening) -> None:
         """Do nothing: the lock is the sign that sej looks for."""

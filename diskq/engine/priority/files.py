@@ -44,7 +44,7 @@ class StoreFiles:
         self.private = private_path(root, "")[:-1]
         self.lock = private_path(root, "lock")
         self.state = private_path(root, "state")
-        self.old_points = None
+        self.old_points = self.swap = self.redo = None  # see engine/log/opening.py: there are none
         self.point = private_path(root, "point")
         self.status = private_path(root, "status")
 

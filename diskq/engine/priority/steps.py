@@ -15,6 +15,7 @@ from diskq._native.priority.command_buffer import AddBatch, QueueCalls
 from diskq._native.priority.record_table import PriorityRecord, RecordTable
 from diskq.engine.log.engine import DirectorySteps
 from diskq.engine.log.message_checks import as_body
+from diskq.engine.log.opening import LogOpening
 from diskq.engine.log.recovery import trust_of_store
 from diskq.engine.log.segment import SegmentedLog
 from diskq.engine.log.sync import exclusive
@@ -39,11 +40,9 @@ from diskq.storage.arguments import whole_number
 from diskq.storage.barrier import Barrier, Replacement
 from diskq.storage.directories import make_directories
 from diskq.storage.fs import FULL_DISK_ERRNOS, AnyPath, FileSystem
-from diskq.storage.lock import Lock
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.repairs import Repair
-from diskq.storage.state import StoreState
 from diskq.storage.write_ahead_log import was_restarted
 
 __all__ = [
@@ -196,7 +195,8 @@ class PrioritySteps(DirectorySteps):
         self._held = _Held([])
         self._noted_newest = -1
         self._synced_lsn = -1
-        self._point: StorePoint | None = None  # the point on disk
+        self._found_point: StorePoint | None = None  # that of the last writer
+        self._point: StorePoint | None = None  # the point on disk, of this writer
         self._next = StorePoint(-1)  # the point as it would be now
         self._snapshots = 0
         self._snapshot: StateSnapshot | None = None
@@ -208,30 +208,39 @@ class PrioritySteps(DirectorySteps):
 
     def open(self) -> None:
         """Lock the store, read the state, and continue after the last command. Raises as `PriorityStore`."""
-        fs, files, writer = self._fs, self.files, self.log
+        LogOpening(self._fs, self, self.files, log, root=self.files.root, guarded=self._what).run()
+
+    def prepare(self) -> None:
+        fs, files = self._fs, self.files
         make_directories(fs, files.root)
         # Made durably: recovery keeps cut bytes there, before any barrier.
         made = [fs.make_directory(path) for path in (files.private, files.temporary, files.log)]
         if any(made):
             Barrier(directories=(files.root,)).execute(fs)
-        writer.make_directories(files.root, files.private, files.temporary, files.log)
-        lock = writer.hold(Lock(fs, files.lock, self._what, wait=writer.patience))
-        writer.on_release(self._give_up_snapshot)
-        point = StorePoint.read(fs, files)
-        metadata = MetadataFile(
-            fs,
-            files,
-            writer.pending,
+        self.log.make_directories(files.root, files.private, files.temporary, files.log)
+
+    def look(self, opening: LogOpening) -> None:
+        """Read the recovery point. Returns None: the files are a log, and there is none beside them."""
+        self._found_point = StorePoint.read(self._fs, self.files)
+
+    def claim(self, opening: LogOpening) -> None:
+        """Lock the metadata file, as TaskFlux does."""
+        self._metadata = MetadataFile(
+            self._fs,
+            self.files,
+            self.log.pending,
             self._what,
             as_document=self.options.layout == "document",
             # A TaskFlux server has its vote there, which is nowhere else. diskq has none.
-            begins_anew=self._repairs_damage or (point is not None and not self.options.strict),
+            begins_anew=self._repairs_damage or (self._found_point is not None and not self.options.strict),
         )
-        writer.on_release(metadata.release)
+        self.log.on_release(self._metadata.release)
+
+    def recover(self, opening: LogOpening) -> Sequence[Repair]:
+        fs, files, writer = self._fs, self.files, self.log
+        point, previous = self._found_point, opening.state.previous
         # No other process has the store now, so temporary files belong to none.
         writer.pending.removals += files.leftovers()
-        state = writer.use_state(StoreState(fs, files, lock=lock.found))
-        previous = state.previous
         found = recover_store(
             fs,
             files,
@@ -242,7 +251,7 @@ class PrioritySteps(DirectorySteps):
             newest=-1 if previous is None or was_restarted(fs, previous) else previous.newest,
             repairs_damage=self._repairs_damage,
         )
-        writer.on_release(self._segment.abandon)
+        writer.on_release(self._segment.abandon)  # before TaskFlux can have the metadata file
         if found.handle >= 0:
             self._segment.resume(found.bases[-1], found.end, found.records, found.handle)
         reported: list[Repair] = []
@@ -251,17 +260,20 @@ class PrioritySteps(DirectorySteps):
             reported = [*found.repairs]
             log.report_repairs(reported)
             self._keep_state(found)
-        self._go_on(found, metadata)
-        writer.sign()
-        logged = log.report_repairs(writer.repairs, reported=reported)
-        writer.sync()
-        writer.note_signed()
-        state.note_newest(-1, can_wait=True)  # from here on the point has it
-        if writer.is_behind:
-            writer.shut()
-        log.report_repairs(writer.repairs, logged)
+        self._go_on(found, self._metadata)
+        return reported
 
-    def _give_up_snapshot(self) -> None:
+    def begin(self) -> None:
+        self.log.sync()
+
+    def new_logs(self) -> None:
+        """Go on with the store's own log: from here on the recovery point has its newest segment."""
+        self.log.state.note_newest(-1, can_wait=True)
+        if self.log.is_behind:
+            self.log.shut()
+
+    def abandon(self) -> None:
+        """Give up a snapshot that is being written; the segment is closed by a call of its own."""
         if self._snapshot is not None:
             self._snapshot.give_up()
 

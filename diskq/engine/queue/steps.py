@@ -161,7 +161,7 @@ class QueueSteps(LogSteps):
             writer.on_release(lambda: self.quota.close(is_dropped=writer.is_dropped))
 
     def look(self, opening: LogOpening) -> LeftBehind:
-        return LeftBehind(redo_source(self._files))
+        return LeftBehind(self, redo_source(self._files))
 
     def claim(self, opening: LogOpening) -> None:
         """Do nothing: nsqd looks for no sign of another program."""
