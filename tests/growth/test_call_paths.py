@@ -18,6 +18,8 @@ import trio
 import diskq
 from diskq.testing import CrashFS
 from tests.contract.counting import without_collections
+from tests.contract.kinds import Kind, engines
+from tests.contract.lives import PATH, disk
 
 ROOT = str(Path(diskq.__file__).parent)
 
@@ -89,3 +91,12 @@ def test_an_open_after_a_power_cut(
         store = open_it(after)
     store.close()
     assert len(calls.files) <= most, sorted(calls.files)
+
+
+@pytest.mark.parametrize("kind", engines(), ids=str)
+def test_each_kind_is_opened_by_the_same_steps(kind: Kind) -> None:
+    fs = disk()
+    with Calls() as calls:
+        store = kind.open(PATH, fs=fs)
+    store.close()
+    assert ("engine/log/opening.py", "LogOpening.run") in calls.functions
