@@ -53,15 +53,7 @@ class Loss:
 
     def as_repair(self, path: str, saved_as: str | None) -> Repair:
         """Return the repair of the file at `path` that passed over them, and kept them at `saved_as`."""
-        return Repair(
-            path=path,
-            kind=self.kind,
-            kept=self.start,
-            dropped=self.end - self.start,
-            reason=self.reason,
-            records=self.records,
-            saved_as=saved_as,
-        )
+        return Repair.of_bytes(path, self.kind, self.start, self.end, self.reason, self.records, saved_as)
 
 
 class CorruptBlock(NamedTuple):

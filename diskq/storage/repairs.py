@@ -57,6 +57,28 @@ class Repair:
     saved_as: str | None = None
     """The path of the file with the dropped bytes."""
 
+    @classmethod
+    def of_bytes(
+        cls,
+        path: str,
+        kind: RepairKind,
+        start: int,
+        end: int,
+        reason: str,
+        records: int | None = 0,
+        saved_as: str | None = None,
+    ) -> Repair:
+        """Return the repair of bytes start:end of a file, with which `records` messages were lost."""
+        return cls(
+            path=path,
+            kind=kind,
+            kept=start,
+            dropped=end - start,
+            reason=reason,
+            records=records,
+            saved_as=saved_as,
+        )
+
     def __str__(self) -> str:
         lost = "an unknown number of" if self.records is None else str(self.records)
         where = f", kept in {self.saved_as}" if self.saved_as else ""

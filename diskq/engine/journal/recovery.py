@@ -17,7 +17,7 @@ from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.walk import RecordStretch, Walk, records_in, walk
 from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, Trust, missing_after
 from diskq.engine.log.recovery_points import RecoveryPoint, read_points
-from diskq.engine.log.segment_recovery import Followed, LogRecovery
+from diskq.engine.log.segment_recovery import Followed, LogRecovery, cut_unwritten
 from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import PendingSyncs, opened
 from diskq.storage.checksums import VerifiedPrefix, rows_after, verified_prefix, zeros_in
@@ -116,17 +116,7 @@ class _JournalJudge:
     def cut_unwritten(self, base: int, start: int) -> bool:
         if not self.has_wal:
             return False  # after a kill the last records have no checksums
-        staged, path = self.staged, self.files.data(base)
-        end = self.repairs.cut_unwritten(
-            path,
-            self.files.checksum_file(base),
-            start,
-            staged if staged is not None and staged.file == base else None,
-            journal_codec.count,
-            aside_base=self.files.kept(path),
-            has_offsets=True,
-        )
-        return end is not None
+        return cut_unwritten(self.repairs, self.files, base, start, self.staged, journal_codec.count)
 
     def void_checksums(self, base: int, start: int) -> None:
         self.repairs.void(self.files.data(base), self.files.checksum_file(base), start)

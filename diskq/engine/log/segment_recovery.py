@@ -6,19 +6,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
+from diskq._native.core.framing import Count
 from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, Trust, missing_after
 from diskq.engine.log.recovery_points import RecoveryPoint, checksummed_end, missing_start
 from diskq.storage.barrier import Barrier
 from diskq.storage.checksums import VerifiedPrefix, rows_before, sealed_end, verified_prefix
 from diskq.storage.fs import FileSystem
+from diskq.storage.log.entries import Part
 from diskq.storage.repairs import Repair, RepairKind
 
-__all__ = ["Followed", "Judge", "LogRecovery"]
+__all__ = ["Followed", "Judge", "LogRecovery", "cut_unwritten"]
 
 
 _CUT = (RepairKind.TORN, RepairKind.UNSYNCED, RepairKind.UNWRITTEN)
@@ -47,6 +49,31 @@ class Followed(NamedTuple):
     """The offset after the last whole record."""
     given: int
     """The offset after the last one of which there is a trace."""
+
+
+def cut_unwritten(
+    repairs: OpenRepairs,
+    files: _RecoveryFiles,
+    base: int,
+    start: int,
+    staged: Part | None,
+    count: Callable[[bytes], Count],
+) -> bool:
+    """Cut a segment at the first record after byte `start` that may never have been written.
+
+    For a `Judge`. True if there was one. `staged`: records in their place that were in a write-ahead log.
+    """
+    path = files.data(base)
+    end = repairs.cut_unwritten(
+        path,
+        files.checksum_file(base),
+        start,
+        staged if staged is not None and staged.file == base else None,
+        count,
+        aside_base=files.kept(path),
+        has_offsets=True,
+    )
+    return end is not None
 
 
 class Judge(Protocol):

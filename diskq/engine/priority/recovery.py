@@ -319,8 +319,10 @@ class _StoreRecovery:
         if scanned.is_headless:
             at = len(FILE_HEAD)
             if data[:at] != FILE_HEAD:
-                self._report_damage(
-                    path, RepairKind.CORRUPT, 0, min(at, len(data)), "no segment's head", 0, aside
+                self.found.repairs.append(
+                    Repair.of_bytes(
+                        path, RepairKind.CORRUPT, 0, min(at, len(data)), "no segment's head", 0, aside
+                    )
                 )
         reported = len(self.found.repairs)
         read, at = self._read_past_damage(path, data, at, self._log_end(data, following), aside)
@@ -334,7 +336,7 @@ class _StoreRecovery:
         )
         if loss is not None:
             end = min(at, len(data))
-            self._report_damage(path, RepairKind.LOST, end, end, *loss, aside)
+            self.found.repairs.append(Repair.of_bytes(path, RepairKind.LOST, end, end, *loss, aside))
         if expected is not None and self.next_lsn < expected:
             self.state.doubt()
             self.next_lsn = expected
@@ -366,11 +368,15 @@ class _StoreRecovery:
             stretch = pass_over(data, at, end)
             if stretch.record:
                 read += scan(stretch.record).commands
-                self._report_damage(path, RepairKind.CORRUPT, at, stretch.end, "a record's head", 0, aside)
+                self.found.repairs.append(
+                    Repair.of_bytes(path, RepairKind.CORRUPT, at, stretch.end, "a record's head", 0, aside)
+                )
             else:
                 read.append(stretch)
                 lost = None if stretch.has_added else 0
-                self._report_damage(path, RepairKind.CORRUPT, at, stretch.end, scanned.stop, lost, aside)
+                self.found.repairs.append(
+                    Repair.of_bytes(path, RepairKind.CORRUPT, at, stretch.end, scanned.stop, lost, aside)
+                )
             at = stretch.end
         return read, at
 
@@ -423,28 +429,6 @@ class _StoreRecovery:
         self.kept.append((path, aside))
         return aside
 
-    def _report_damage(
-        self,
-        path: str,
-        kind: RepairKind,
-        start: int,
-        end: int,
-        reason: str,
-        records: int | None,
-        aside: str | None,
-    ) -> None:
-        self.found.repairs.append(
-            Repair(
-                path=path,
-                kind=kind,
-                kept=start,
-                dropped=end - start,
-                reason=reason,
-                records=records,
-                saved_as=aside,
-            )
-        )
-
     def _report_missing_last(self, needed: list[int], bases: list[int]) -> None:
         """Report the segment of the recovery point if it is gone, and messages may be lost with it."""
         point = self.point
@@ -458,7 +442,9 @@ class _StoreRecovery:
         reason = "the log continued in this segment, which is gone"
         # If the log was not closed, the snapshot may have only its beginning.
         lost = None if point.next_lsn is None or point.next_lsn > point.base else 0
-        self._report_damage(self.files.segment(point.base), RepairKind.LOST, 0, 0, reason, lost, None)
+        self.found.repairs.append(
+            Repair.of_bytes(self.files.segment(point.base), RepairKind.LOST, 0, 0, reason, lost)
+        )
 
     def _report_missing_newest(self) -> None:
         """Report the segment that a killed writer wrote to last, if it is gone."""
@@ -467,7 +453,7 @@ class _StoreRecovery:
         path = self.files.segment(self.newest)
         if path not in [repair.path for repair in self.found.repairs]:
             reason = "the log continued in this segment, which is gone"
-            self._report_damage(path, RepairKind.LOST, 0, 0, reason, None, None)
+            self.found.repairs.append(Repair.of_bytes(path, RepairKind.LOST, 0, 0, reason, None))
 
     def _begin_anew(self, needed: list[int]) -> None:
         """Begin a new log after the damaged one: the state becomes a snapshot."""

@@ -210,15 +210,7 @@ def _look(fs: FileSystem, directory: str, losses: list[SkippedBytes]) -> list[De
 
 
 def _as_repair(loss: SkippedBytes) -> Repair:
-    dropped = loss.end - loss.start
-    return Repair(
-        path=loss.path,
-        kind=RepairKind.CORRUPT,
-        kept=loss.start,
-        dropped=dropped,
-        reason=loss.reason,
-        records=loss.count,
-    )
+    return Repair.of_bytes(loss.path, RepairKind.CORRUPT, loss.start, loss.end, loss.reason, loss.count)
 
 
 def _dead_letters_of(

@@ -155,7 +155,9 @@ class IndexRebuild:
             # If nothing was rebuilt, the losses were reported before, and readers report them again.
             for loss in self.losses:
                 if loss.start < rebuilt.end:
-                    self._report(self.data, loss.kind, loss.start, loss.end, loss.reason, loss.records)
+                    self.rebuilt.repairs.append(
+                        Repair.of_bytes(self.data, loss.kind, loss.start, loss.end, loss.reason, loss.records)
+                    )
 
     # --- the records ------------------------------------------------------------------------------
 
@@ -186,7 +188,7 @@ class IndexRebuild:
         reason = f"{count} messages have no index entries here, and another producer wrote after them: "
         reason += f"they get entries, and the offsets of its messages go up by {count}"
         at = number * INDEX_ROW_SIZE
-        self._report(self.index, RepairKind.FOREIGN, at, at, reason, 0)
+        self.rebuilt.repairs.append(Repair.of_bytes(self.index, RepairKind.FOREIGN, at, at, reason, 0))
         return made
 
     def _is_as_checked(self) -> bool:
@@ -343,7 +345,7 @@ class IndexRebuild:
         if moved := place.offset - said:
             reason = f"another producer's messages begin with offset {said}, which an older one has: "
             reason += f"their offsets go up by {moved}"
-            self._report(self.index, RepairKind.FOREIGN, at, at, reason, 0)
+            self.rebuilt.repairs.append(Repair.of_bytes(self.index, RepairKind.FOREIGN, at, at, reason, 0))
         while place.position < self.size:
             chunk = self.fs.pread(self.handle, min(want, self.size - place.position), place.position)
             theirs = rows_of(self.framing, chunk, said, place.position)
@@ -574,11 +576,15 @@ class IndexRebuild:
             with opened(self.fs, its.path) as handle:
                 if its.size > its.end:
                     aside = keep_copy(self.fs, handle, self.files.kept(its.path), its.end)
-                    self._report(its.path, RepairKind.STALE, its.end, its.size, _NO_RECORD, 0, aside)
+                    self.rebuilt.repairs.append(
+                        Repair.of_bytes(its.path, RepairKind.STALE, its.end, its.size, _NO_RECORD, 0, aside)
+                    )
                 if its.wrong is not None:
                     aside = keep_copy(self.fs, handle, self.files.kept(its.path), 0, its.end)
                     reason = "entries that disagree with their records"
-                    self._report(its.path, RepairKind.REBUILT, *its.wrong, reason, 0, aside)
+                    self.rebuilt.repairs.append(
+                        Repair.of_bytes(its.path, RepairKind.REBUILT, *its.wrong, reason, 0, aside)
+                    )
                 entries = bytearray(self.fs.pread(handle, its.end, 0))
             for start, content in its.patches:
                 entries.extend(bytes(max(0, start - len(entries))))
@@ -598,28 +604,6 @@ class IndexRebuild:
             self.rebuilt.repairs.append(
                 cut_tail(self.fs, handle, path, end, kind, reason, 0, aside_base=self.files.kept(path))
             )
-
-    def _report(
-        self,
-        path: str,
-        kind: RepairKind,
-        start: int,
-        end: int,
-        reason: str,
-        records: int | None,
-        aside: str | None = None,
-    ) -> None:
-        self.rebuilt.repairs.append(
-            Repair(
-                path=path,
-                kind=kind,
-                kept=start,
-                dropped=end - start,
-                reason=reason,
-                records=records,
-                saved_as=aside,
-            )
-        )
 
 
 _Patch = tuple[int, bytes, bytes]

@@ -18,7 +18,7 @@ from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, Tripl
 from diskq._native.stream.index_entries import rows_of
 from diskq.engine.log.recovery import UNSYNCED, FoundLog, OpenRepairs, Trust
 from diskq.engine.log.recovery_points import RecoveryPoint, read_points
-from diskq.engine.log.segment_recovery import Followed, LogRecovery
+from diskq.engine.log.segment_recovery import Followed, LogRecovery, cut_unwritten
 from diskq.engine.stream.files import PartitionFiles, StreamFiles, read_first
 from diskq.engine.stream.groups import furthest
 from diskq.engine.stream.index_entries import INDEX_ROW
@@ -232,17 +232,7 @@ class _StreamJudge:
             return True
         if not self.has_wal:
             return False  # after a kill the last records have no checksums
-        staged, path = self.staged, self.files.data(base)
-        end = self.repairs.cut_unwritten(
-            path,
-            self.files.checksum_file(base),
-            start,
-            staged if staged is not None and staged.file == base else None,
-            self._count,
-            aside_base=self.files.kept(path),
-            has_offsets=True,
-        )
-        return end is not None
+        return cut_unwritten(self.repairs, self.files, base, start, self.staged, self._count)
 
     def void_checksums(self, base: int, start: int) -> None:
         self.repairs.void(self.files.data(base), self.files.checksum_file(base), start, self._count)
