@@ -12,7 +12,7 @@ from diskq._native.priority.codec import ADD, CREATE, DELETE, FILE_HEAD, scan
 from diskq._native.priority.state_codec import METADATA_SIZE, decode_metadata
 from diskq.engine.priority.command_log import SegmentScan, go_over_segment, has_records_after
 from diskq.engine.priority.files import StoreFiles
-from diskq.engine.priority.snapshot import BadSnapshot, load_state, read_head
+from diskq.engine.priority.snapshot import BadSnapshot, load_snapshot
 from diskq.engine.priority.state import State, UnknownImplementation
 from diskq.storage.barrier import opened, read_small
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
@@ -172,17 +172,12 @@ def _metadata(fs: FileSystem, files: StoreFiles) -> tuple[int, str | None]:
 def _snapshot(fs: FileSystem, files: StoreFiles) -> tuple[SnapshotReport | None, State]:
     """Return the snapshot's report, and its state if it can be believed."""
     state, is_refused = State(), False
+    size = fs.size_of(files.snapshot) or 0
     try:
-        handle = fs.open(files.snapshot)
-    except FileNotFoundError:
-        return None, state
-    try:
-        size = fs.size(handle)
-        read = read_head(fs, handle)
+        read = load_snapshot(fs, files.snapshot, state)
         if read is None:
             return None, state
         head, _ = read
-        load_state(fs, handle, head, state)
         report = SnapshotReport(
             path=files.snapshot,
             size=size,
@@ -196,8 +191,6 @@ def _snapshot(fs: FileSystem, files: StoreFiles) -> tuple[SnapshotReport | None,
         trouble = f"{bad.args[1]}, at byte {bad.args[0]}"
     except UnknownImplementation as unknown:
         trouble, is_refused = f"queue implementation {unknown.args[0]}", True
-    finally:
-        fs.close(handle)
     found = SnapshotReport(path=files.snapshot, size=size, trouble=trouble, is_refused=is_refused)
     return found, State()
 

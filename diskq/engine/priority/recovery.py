@@ -29,7 +29,7 @@ from diskq.engine.priority.command_log import (
 )
 from diskq.engine.priority.files import StoreFiles, StorePoint
 from diskq.engine.priority.salvage import DamagedStretch, pass_over
-from diskq.engine.priority.snapshot import BadSnapshot, load_state, read_head
+from diskq.engine.priority.snapshot import BadSnapshot, load_snapshot
 from diskq.engine.priority.state import State, StoredQueue, UnknownImplementation
 from diskq.errors import DamagedStoreError, UnsupportedFormatError
 from diskq.storage.barrier import Barrier, PendingSyncs, write_all
@@ -164,17 +164,11 @@ class _StoreRecovery:
     def _read_snapshot(self, bases: list[int]) -> None:
         path = self.files.snapshot
         try:
-            handle = self.fs.open(path)
-        except FileNotFoundError:
-            self._begin_with_default()
-            return
-        try:
-            read = read_head(self.fs, handle)
+            read = load_snapshot(self.fs, path, self.state)
             if read is None:
                 self._begin_with_default()
                 return
             head, has_more = read
-            load_state(self.fs, handle, head, self.state)
             self.found.snapshot_lsn, self.found.term = head.lsn, head.term
             self.found.is_narrow = head.is_document
             self._warn("snapshot_trailing_bytes", has_more)
@@ -196,8 +190,6 @@ class _StoreRecovery:
             self.state = State()
             self.state.warnings = self.found.warnings
             self._begin_with_default()
-        finally:
-            self.fs.close(handle)
 
     def _begin_with_default(self) -> None:
         self.state.add_queue(b"", 0, None, None, None)

@@ -24,7 +24,7 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.numbered_files import private_path
 from diskq.storage.repairs import keep_copy
 
-__all__ = ["BadSnapshot", "SnapshotStopped", "StateSnapshot", "load_state", "read_head"]
+__all__ = ["BadSnapshot", "SnapshotStopped", "StateSnapshot", "load_snapshot", "read_head"]
 
 _LARGEST_STATE = 2**31 - 1
 _RECORD_HEAD = 20
@@ -192,8 +192,25 @@ def read_head(fs: FileSystem, handle: int) -> tuple[SnapshotHead, bool] | None:
     raise BadSnapshot(0, "the checksum disagrees" if heads else "no snapshot's head")
 
 
-def load_state(fs: FileSystem, handle: int, head: SnapshotHead, state: State) -> None:
-    """Read the queues of the snapshot. Raises BadSnapshot, UnknownImplementation, OSError."""
+def load_snapshot(fs: FileSystem, path: str, state: State) -> tuple[SnapshotHead, bool] | None:
+    """Read the queues of the snapshot at `path` into `state`, and return what `read_head` does.
+
+    None if there is no snapshot. Raises BadSnapshot, UnknownImplementation, OSError; `state` is void then.
+    """
+    try:
+        handle = fs.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        read = read_head(fs, handle)
+        if read is not None:
+            _load_state(fs, handle, read[0], state)
+        return read
+    finally:
+        fs.close(handle)
+
+
+def _load_state(fs: FileSystem, handle: int, head: SnapshotHead, state: State) -> None:
     window = _Window(fs, handle, head.start, head.start + head.length)
     try:
         for _ in range(int.from_bytes(window.take(_COUNT), "big")):
