@@ -4,6 +4,7 @@
 # The package `crc32c` calculates the same, as fast, and judges this one in tests. It has nothing that compiled
 # code could call without the interpreter, which a checksum for each record must not cost.
 
+cimport cython
 from libc.stdint cimport uint32_t
 
 cdef extern from "crc32c.h":
@@ -25,6 +26,7 @@ cdef uint32_t crc32c_of(uint32_t crc, const void* data, Py_ssize_t size) noexcep
     return diskq_crc32c(crc, data, size)
 
 
+@cython.boundscheck(False)  # of data[0], which is there
 def crc32c(const unsigned char[::1] data, uint32_t start=0):
     """Return the checksum of `data`; `start` is that of the bytes before it."""
     cdef Py_ssize_t size = data.shape[0]
@@ -36,6 +38,7 @@ def crc32c(const unsigned char[::1] data, uint32_t start=0):
     return found
 
 
+@cython.boundscheck(False)  # of data[0], which is there
 def crc32c_by_tables(const unsigned char[::1] data, uint32_t start=0):
     """Return the same, calculated as on a processor without the instruction. For tests, on any processor."""
     return ~diskq_crc32c_by_tables(~start, &data[0] if data.shape[0] else NULL, data.shape[0])
