@@ -45,6 +45,7 @@ __all__ = [
     "rows_before",
     "rows_of_other_bytes",
     "sealed_end",
+    "unpack_row",
     "verified_prefix",
     "zeros_in",
 ]

@@ -24,7 +24,7 @@ from diskq.errors import LockedError
 from diskq.storage.barrier import let_go, opened, write_all
 from diskq.storage.fs import FileSystem, Stamp
 from diskq.storage.lock import Holder, is_held_briefly, locked_briefly, may_be_open, read_holder
-from diskq.storage.log.replay import Redone, RedoSource, is_part_of, replay_redo
+from diskq.storage.log.replay import Redone, RedoSource, is_part_of, missing_size, replay_redo
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.state import LastWriter, StateFiles, read_state, redo_named_by
 
@@ -60,11 +60,6 @@ class Restored:
     is_data: bool = False
     """True if it is a data file, and not one beside it."""
 
-    @property
-    def end(self) -> int:
-        """The byte after them."""
-        return self.start + len(self.content)
-
 
 @dataclass(frozen=True, slots=True)
 class RedoLook:
@@ -75,12 +70,6 @@ class RedoLook:
     redone: Redone
     restored: tuple[Restored, ...] = ()
     """What is put into the files, in the order of their paths."""
-
-    @property
-    def waiting(self) -> int:
-        """Bytes of messages that are in the redo log, and not in the files."""
-        displaced = sum(len(its.part.content) for its in self.redone.displaced)
-        return displaced + sum(its.missing for its in self.restored if its.is_data)
 
 
 SourceOf = Callable[[Holder | None], RedoSource]
@@ -211,7 +200,7 @@ def difference(fs: FileSystem, path: str, start: int, content: bytes) -> Restore
     there = _content(fs, path, len(content), start)
     if there == content:
         return None
-    return Restored(path, start, content, len(content) - _common(there, content))
+    return Restored(path, start, content, missing_size(there, content))
 
 
 def _is_free(fs: FileSystem, its: Restored) -> bool:
@@ -229,13 +218,6 @@ def _content(fs: FileSystem, path: str, size: int, start: int) -> bytes:
         return fs.pread(handle, size, start)
     finally:
         let_go(fs, handle)
-
-
-def _common(one: bytes, other: bytes) -> int:
-    """Return how many bytes at their beginning are the same."""
-    if other.startswith(one):
-        return len(one)
-    return next(at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
 
 
 class _Unchanged:

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diskq._native.queue.codec import MAX_BODY
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.journal import Journal
 from diskq.engine.layouts import queue_names
+from diskq.engine.log.engine import LogEngine
 from diskq.engine.log.recovery_points import read_points
 from diskq.engine.priority.files import StoreFiles, StorePoint
 from diskq.engine.priority.store import PriorityStore
@@ -26,7 +28,7 @@ from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.storage.log.format import holds_nothing
 from diskq.storage.repairs import Repair
 from diskq.storage.state import read_state
-from diskq.tools.redo_logs import RedoLogs, is_log_empty
+from diskq.tools.redo_logs import found_in_redo_log, is_log_empty
 from diskq.tools.stores import Store
 
 __all__ = ["Checkpoint", "checkpoint", "queues_of"]
@@ -55,33 +57,28 @@ def checkpoint(store: Store, *, take_over: bool = False, fs: FileSystem | None =
     disk = fs or OsFileSystem()
     if _was_closed(disk, store):
         return Checkpoint(store=store, was_needed=False)
-    restored = sum(log.waiting for log in RedoLogs(disk, store).found)
-    return Checkpoint(
-        store=store,
-        was_needed=True,
-        restored=restored,
-        repairs=tuple(_opened_and_closed(disk, store, take_over)),
-    )
-
-
-def _opened_and_closed(fs: FileSystem, store: Store, take_over: bool) -> list[Repair]:
-    """Return the repairs of the open."""
-    if store.kind == "jobs":
-        with PriorityStore(store.path, fs=fs, takes_snapshots=False) as jobs:
-            return list(jobs.repairs)
-    if store.kind == "stream":
-        with Stream(store.path, options=StreamOptions(sync_to="files"), fs=fs, take_over=take_over) as stream:
-            return list(stream.repairs)
-    if store.kind == "journal":
-        with Journal(store.path, options=JournalOptions(sync_to="files"), fs=fs) as journal:
-            return list(journal.repairs)
     repairs: list[Repair] = []
-    for files in queues_of(fs, store):
-        # Whatever the limits with which they were sent, messages may have to be appended again.
-        options = QueueOptions(max_message_size=MAX_BODY, sync_to="files")
-        with Queue(files.directory, files.name, options=options, fs=fs) as queue:
-            repairs += queue.repairs
-    return repairs
+    restored = 0
+    for opened in _openings(disk, store, take_over):
+        with opened as engine:
+            repairs += engine.repairs
+            restored += sum(its.size for its in found_in_redo_log(engine))
+    return Checkpoint(store=store, was_needed=True, restored=restored, repairs=tuple(repairs))
+
+
+def _openings(fs: FileSystem, store: Store, take_over: bool) -> Iterator[LogEngine]:
+    """Open what the store consists of, one after the other."""
+    if store.kind == "jobs":
+        yield PriorityStore(store.path, fs=fs, takes_snapshots=False)
+    elif store.kind == "stream":
+        yield Stream(store.path, options=StreamOptions(sync_to="files"), fs=fs, take_over=take_over)
+    elif store.kind == "journal":
+        yield Journal(store.path, options=JournalOptions(sync_to="files"), fs=fs)
+    else:
+        for files in queues_of(fs, store):
+            # Whatever the limits with which they were sent, messages may have to be appended again.
+            options = QueueOptions(max_message_size=MAX_BODY, sync_to="files")
+            yield Queue(files.directory, files.name, options=options, fs=fs)
 
 
 def queues_of(fs: FileSystem, store: Store) -> list[QueueFiles]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.replayed import look_at_journal
 from diskq.engine.layouts import queue_names
+from diskq.engine.log.engine import LogEngine
 from diskq.engine.queue.files import QueueFiles
 from diskq.engine.queue.replayed import look_at_queue
 from diskq.engine.spool.files import DEAD, SPOOL
@@ -15,12 +16,13 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.replayed import look_at_stream
 from diskq.errors import DiskFullError
 from diskq.storage.fs import FileSystem
+from diskq.storage.log.replay import FromLog
 from diskq.storage.redo_view import LoggedFiles, RedoLook
 from diskq.storage.repairs import Repair
 from diskq.storage.state import read_state, redo_named_by
 from diskq.tools.stores import Store
 
-__all__ = ["RedoLogInfo", "RedoLogs", "check_log_empty", "is_log_empty"]
+__all__ = ["RedoLogInfo", "RedoLogs", "check_log_empty", "found_in_redo_log", "is_log_empty"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +69,17 @@ class RedoLogs:
     def _take(self, path: str, look: RedoLook | None) -> None:
         size = self.fs.size_of(path)
         if size:
-            waiting = 0 if look is None else look.waiting
+            waiting = 0 if look is None else sum(its.size for its in look.redone.found)
             self.found.append(RedoLogInfo(path=path, size=size, waiting=waiting))
         if look is not None:
             self.fs = look.fs
             self.repairs += look.redone.repairs
+
+
+def found_in_redo_log(engine: LogEngine | None) -> tuple[FromLog, ...]:
+    """Return what the open of `engine` has found in the redo log of the writer before it."""
+    redo = None if engine is None else engine.log.redo
+    return () if redo is None else redo.found
 
 
 def is_log_empty(fs: FileSystem, files: LoggedFiles) -> bool:

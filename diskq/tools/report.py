@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from diskq.errors import DiskqError, UnsupportedFormatError
+from diskq.errors import DiskqError, NotAFileError, UnsupportedFormatError
 from diskq.storage.checksums import corrupt_rows
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import holder_of
@@ -216,8 +216,13 @@ def report_repairs(repairs: Iterable[Repair], notes: Collection[str], report: Re
             report.damage(kind, path, place, what, repair.records or 0, size=repair.dropped or None)
 
 
-def report_refusal(refusal: DiskqError | OSError | None, report: Report) -> None:
-    """Report that the next open fails. Raises UnsupportedFormatError, and OSError of the system."""
+def report_refusal(refusal: DiskqError | OSError | None, redo: str, report: Report) -> None:
+    """Report that the next open fails. `redo` is the path of the redo log.
+
+    Raises UnsupportedFormatError, NotAFileError for the redo log, and OSError of the system.
+    """
+    if isinstance(refusal, NotAFileError) and refusal.path == redo:
+        raise refusal
     if isinstance(refusal, UnsupportedFormatError) or not isinstance(refusal, DiskqError | None):
         raise refusal
     if refusal is not None:

@@ -11,11 +11,11 @@ import pytest
 from diskq._native.core.append_buffer import Mode
 from diskq._native.core.gate import Admission, Gate
 from diskq._native.queue.append_buffer import NsqBuffer
-from diskq._native.queue.codec import NsqFraming
+from diskq._native.queue.codec import NsqFraming, count
 from diskq.storage.append_file import AppendFile
 from diskq.storage.barrier import PendingSyncs
 from diskq.storage.log.entries import DATA, Part, Staging
-from diskq.storage.log.replay import RedoSource, replay_redo, replay_wal
+from diskq.storage.log.replay import FromLog, Redone, RedoSource, replay_redo, replay_wal
 from diskq.storage.redo_log import LEAST_SIZE, RedoLog
 from diskq.storage.repairs import RepairKind
 from diskq.storage.write_ahead_log import RESERVE, WriteAheadLog
@@ -81,14 +81,19 @@ class SyncedLog:
 
     @classmethod
     def replay(cls, fs: CrashFS | FaultFS[CrashFS], staging: Staging, in_place: bool) -> Outcome:
+        done = cls.redone(fs, staging, in_place)
+        return outcome(fs, b"".join(its.part.content for its in done.displaced), done.repairs)
+
+    @classmethod
+    def redone(cls, fs: CrashFS | FaultFS[CrashFS], staging: Staging, in_place: bool = True) -> Redone:
         source = RedoSource(
             {0: staging},
             in_place=in_place,
             is_covered=lambda *_: False,
+            counted=lambda records: count(records).records,
             are_zeros_skipped=cls.are_zeros_skipped,
         )
-        done = replay_redo(fs, LOG, source, named=7, was_displaced=False)
-        return outcome(fs, b"".join(its.part.content for its in done.displaced), done.repairs)
+        return replay_redo(fs, LOG, source, named=7, was_displaced=False)
 
 
 class SyncedStreamsLog(SyncedLog):
@@ -146,6 +151,19 @@ DONE = {
     "gone": "aside",
     "the file ends before them": "aside",
 }
+# What a replay reports of a redo log: messages, and bytes, that were in it alone.
+FOUND = {
+    "they are there": [FromLog(DATA_PATH, 0, 0)],
+    "there, and more": [FromLog(DATA_PATH, 0, 0)],
+    "the end": [FromLog(DATA_PATH, 2, len(RECORDS))],
+    "their beginning": [FromLog(DATA_PATH, 2, len(RECORDS) - 5)],
+    "their first": [FromLog(DATA_PATH, 1, len(frame(b"two")))],
+    "zeros": [FromLog(DATA_PATH, 2, len(RECORDS) - 3)],  # a size begins with three of them
+    "other bytes": [FromLog(DATA_PATH, 2, len(RECORDS), is_displaced=True)],
+    "a few other bytes": [FromLog(DATA_PATH, 2, len(RECORDS), is_displaced=True)],
+    "gone": [],
+    "the file ends before them": [],
+}
 # If another program may have written since.
 DONE_BESIDE_A_PEER = {place: "there" if done == "there" else "displaced" for place, done in DONE.items()}
 
@@ -163,6 +181,13 @@ def expected(what: str, content: bytes | None) -> Outcome:
 def test_what_is_in_the_place_of_records_decides_what_becomes_of_them(log: Log, place: str) -> None:
     content = PLACES[place]
     assert run(log, disk(log, content)) == expected(DONE[place], content)
+
+
+@pytest.mark.parametrize("place", FOUND)
+def test_the_replay_of_a_redo_log_reports_what_was_in_the_log_alone(place: str) -> None:
+    content = {**PLACES, "their first": EARLIER + frame(b"one"), "zeros": EARLIER + ZEROS}[place]
+    staging = Staging(LOG, "/d/data-{}".format, "/d/sums-{}".format, lambda _: True)
+    assert SyncedLog.redone(disk(SyncedLog, content), staging).found == FOUND[place]
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.which)

@@ -275,4 +275,9 @@ def redo_source(fs: FileSystem, files: JournalFiles, holder: Holder | None) -> R
     Raises OSError.
     """
     points = read_points(fs, files)
-    return RedoSource({0: files.staging}, in_place=holder is not None, is_covered=points.cover)
+    return RedoSource(
+        {0: files.staging},
+        in_place=holder is not None,
+        is_covered=points.cover,
+        counted=lambda records: journal_codec.count(records).records,
+    )

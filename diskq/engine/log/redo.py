@@ -20,7 +20,7 @@ from diskq.storage.barrier import Barrier, PendingSyncs, opened
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, directory_of, full_disk_ignored
 from diskq.storage.log.entries import Part
 from diskq.storage.log.format import redo_path
-from diskq.storage.log.replay import Redone, RedoSource, replay_redo
+from diskq.storage.log.replay import FromLog, Redone, RedoSource, replay_redo
 from diskq.storage.log_events import Log
 from diskq.storage.redo_log import LEAST_SIZE, RedoLog
 from diskq.storage.state import StoreState
@@ -66,6 +66,7 @@ class Redo:
         "_new",
         "_retry_at",
         "_state",
+        "found",
         "is_ready",
         "path",
     )
@@ -101,6 +102,8 @@ class Redo:
         self._retry_at = -math.inf
         self._is_named = False  # durably, in the state
         self._is_old_needed = False  # the log of the writer before, for which the disk was too full
+        self.found: tuple[FromLog, ...] = ()
+        """What the log of the writer before had, by data file."""
 
     # --- after a crash ----------------------------------------------------------------------------
 
@@ -123,6 +126,7 @@ class Redo:
         state.plan_redo(max(0, done.number), is_displaced=is_displaced)
         self._is_old_needed = not done.is_durable
         self._is_wanted &= done.is_durable
+        self.found = tuple(done.found)
         return done
 
     def leftovers(self) -> list[str]:

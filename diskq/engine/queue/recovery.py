@@ -819,4 +819,5 @@ def redo_source(files: QueueFiles) -> RedoSource:
         {0: files.staging},
         in_place=metadata is None or metadata.is_ours,
         is_covered=lambda _, file, end: metadata is not None and (file, end) <= metadata.write,
+        counted=lambda records: count(records).records,
     )

@@ -336,10 +336,11 @@ class _StreamJudge:
 # --- before recovery: a replay of the redo log --------------------------------------------------------
 
 
-def redo_source(fs: FileSystem, files: StreamFiles) -> RedoSource:
+def redo_source(fs: FileSystem, files: StreamFiles, counted: Callable[[bytes], int]) -> RedoSource:
     """Return it, before an open changes the owner file, which shows whether a peer may have written.
 
-    What retention has removed is covered, too. Raises NotFoundError, OSError.
+    `counted` returns how many messages some records are. What retention has removed is covered, too.
+    Raises NotFoundError, OSError.
     """
     points = read_points(fs, files)
     first = cache(lambda index: read_first(fs, files.partition(index)))
@@ -347,5 +348,6 @@ def redo_source(fs: FileSystem, files: StreamFiles) -> RedoSource:
         {index: files.partition(index).staging for index in files.partitions()},
         in_place=owner_state(fs, files) == "ours" and not points.was_left,
         is_covered=lambda index, base, end: base < first(index) or points.cover(index, base, end),
+        counted=counted,
         are_zeros_skipped=True,
     )

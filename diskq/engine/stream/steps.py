@@ -225,7 +225,7 @@ class StreamSteps(DirectorySteps):
     def look(self, opening: LogOpening) -> LeftBehind:
         fs, files = self._fs, self.files
         self._was_ours = owner_state(fs, files) == "ours"
-        return LeftBehind(self, redo_source(fs, files), in_place=self._was_ours)
+        return LeftBehind(self, redo_source(fs, files, self._count), in_place=self._was_ours)
 
     def claim(self, opening: LogOpening) -> None:
         fs, files = self._fs, self.files

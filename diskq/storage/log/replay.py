@@ -42,7 +42,7 @@ from typing import NamedTuple
 from diskq._native.core.append_buffer import WAL_RECORDS
 from diskq.storage.append_file import ChecksumFile, void_rows
 from diskq.storage.barrier import Barrier, opened, write_all
-from diskq.storage.checksums import Row, Rows
+from diskq.storage.checksums import ROW, Row, Rows, unpack_row
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
 from diskq.storage.log.entries import CHECKSUMS, DATA, Displaced, LogEntry, Part, Staging, WalContent
 from diskq.storage.log.format import WAL_SIZE, RedoContent, load_wal, read_redo, shown_rows, wal_place
@@ -52,12 +52,14 @@ from diskq.storage.repairs import Repair, RepairKind, keep_content, keep_copy
 __all__ = [
     "LAST_NOT_WHOLE",
     "Covers",
+    "FromLog",
     "LogReplay",
     "Placed",
     "RedoSource",
     "Redone",
     "Replayed",
     "is_part_of",
+    "missing_size",
     "not_displaced",
     "replay_redo",
     "replay_wal",
@@ -92,27 +94,30 @@ class LogReplay:
         self._handles: dict[str, int] = {}  # of the files that were written to
         self._displaced: dict[tuple[int, int], list[Part]] = {}  # by group and file
 
-    def put(self, part: Part) -> bool:
-        """Put records into their data file, or find them there. False: they are displaced, or kept aside."""
-        place = (part.group, part.file)
-        if place in self._displaced or not self._is_put(part):
-            self._displaced.setdefault(place, []).append(part)
-            return False
-        return True
+    def put(self, part: Part) -> int | None:
+        """Put records into their data file, or find them there.
 
-    def _is_put(self, part: Part) -> bool:
+        Returns how many of their bytes, at the end, were not there. None: they are displaced, or kept aside.
+        """
+        place = (part.group, part.file)
+        missing = None if place in self._displaced else self._missing_before(part)
+        if missing is None:
+            self._displaced.setdefault(place, []).append(part)
+        return missing
+
+    def _missing_before(self, part: Part) -> int | None:
         path = self._stagings[part.group].data(part.file)
         there = self.there(part)
         if there is None:
-            return False
+            return None
         if there == part.content:
             if self._are_synced:
                 self.write(path, part)
-            return True
+            return 0
         if self._in_place and self._is_free(part, there):
             self.write(path, part)
-            return True
-        return False
+            return missing_size(there, part.content)
+        return None
 
     def _is_free(self, part: Part, there: bytes) -> bool:
         """True if no other program has written in the place of the records, where these bytes are."""
@@ -190,6 +195,14 @@ def is_part_of(there: bytes, content: bytes) -> bool:
     return content.startswith(there) or all(
         byte in (0, own) for byte, own in zip(there, content, strict=False)
     )
+
+
+def missing_size(there: bytes, content: bytes) -> int:
+    """Return how many bytes of `content`, at its end, are not those that are there."""
+    if content.startswith(there):
+        return len(content) - len(there)
+    pairs = zip(there, content, strict=False)
+    return len(content) - next(at for at, (left, right) in enumerate(pairs) if left != right)
 
 
 def not_displaced(
@@ -280,7 +293,7 @@ def _put(fs: FileSystem, staging: Staging, content: WalContent, in_place: bool, 
 
     files = LogReplay(fs, {0: staging}, in_place=in_place, are_synced=False, on_full=use_reserve)
     try:
-        if files.put(waiting):
+        if files.put(waiting) is not None:
             found.restored = waiting
         displaced, repairs = files.finish()
         found.displaced = displaced[0] if displaced else None
@@ -422,6 +435,8 @@ class RedoSource(NamedTuple):
     in_place: bool
     """False if another program may have written since the log was."""
     is_covered: Covers
+    counted: Callable[[bytes], int]
+    """Returns how many messages some records are."""
     are_zeros_skipped: bool = False
     """True if readers pass over zeros. Then they replace what a power cut has left of displaced records."""
 
@@ -439,6 +454,20 @@ class Placed(NamedTuple):
     checksums: bytes = b""
 
 
+class FromLog(NamedTuple):
+    """What a replay has found of one data file in a redo log."""
+
+    path: str
+    records: int
+    """Messages that were in the log alone."""
+    size: int
+    """Their bytes; 0: the file had all of them."""
+    checksummed: int = 0
+    """The byte of the data that the checksums of the log reach."""
+    is_displaced: bool = False
+    """True if another program may have written in their place: they are appended again, at the end."""
+
+
 @dataclass(slots=True)
 class Redone:
     """The result of a replay."""
@@ -450,6 +479,8 @@ class Redone:
     repairs: list[Repair] = field(default_factory=list)
     in_place: list[Placed] = field(default_factory=list)
     """What is in its place now, in the order of the log."""
+    found: list[FromLog] = field(default_factory=list)
+    """What the log had of each data file, by path; displaced records apart, and first."""
     voided: dict[tuple[int, int], int] = field(default_factory=dict)
     """By group and file, the byte from which on checksums of diskq's are of bytes that are gone."""
     is_durable: bool = True
@@ -557,6 +588,7 @@ class _Replay:
         self._files = LogReplay(
             fs, source.stagings, in_place=source.in_place, are_synced=True, on_full=self._can_lack
         )
+        self._found: dict[str, FromLog] = {}  # of what is in its place, by path
 
     def run(self, content: RedoContent) -> None:
         done = self._done
@@ -567,6 +599,10 @@ class _Replay:
         finally:
             self._files.close()
         done.repairs += repairs
+        counted = self._source.counted
+        for path, part in done.displaced:
+            done.found.append(FromLog(path, counted(part.content), len(part.content), is_displaced=True))
+        done.found += (its for _, its in sorted(self._found.items()))
         for _, (group, _, file, start, _) in () if self._source.in_place else done.displaced:
             done.voided[group, file] = start
             void_rows(self._fs, self._source.stagings[group].checksum_file(file), start)
@@ -584,7 +620,8 @@ class _Replay:
             end = part.position + len(part.content)
             if self._is_covered(part.group, part.file, end):
                 continue
-            if not self._files.put(part):
+            missing = self._files.put(part)
+            if missing is None:
                 self._erase_rest(part)
                 continue
             staging = self._source.stagings[part.group]
@@ -603,6 +640,20 @@ class _Replay:
                 rows = last[place]
                 placed = placed._replace(checksums_at=rows.position, checksums=rows.content)
             self._done.in_place.append(placed)
+            self._note_found(placed, missing)
+
+    def _note_found(self, placed: Placed, missing: int) -> None:
+        its = self._found.get(placed.data) or FromLog(placed.data, 0, 0)
+        records = 0
+        if missing:
+            there = placed.content[: len(placed.content) - missing]
+            records = self._source.counted(placed.content) - self._source.counted(there)
+        last = unpack_row(placed.checksums[-ROW.size :])
+        self._found[placed.data] = its._replace(
+            records=its.records + records,
+            size=its.size + missing,
+            checksummed=max(its.checksummed, 0 if last is None else last.end),
+        )
 
     def _is_free(self, path: str, part: Part) -> bool:
         """True if nothing else is in the place of these bytes."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from diskq._native.core.gate import Gate
@@ -13,16 +14,17 @@ from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader_offset import read_journal_offsets
-from diskq.engine.journal.replayed import look_at_journal
 from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.committed_offset import OFFSET_SIZE
 from diskq.engine.log.recovery_points import checksummed_end, checksums_reach, missing_start, read_points
 from diskq.storage.fs import FileSystem, join
+from diskq.storage.log.replay import FromLog
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.redo_view import RedoLook, as_shown
+from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import RepairKind
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.look import Look, look_at
+from diskq.tools.redo_logs import found_in_redo_log
 from diskq.tools.report import (
     Report,
     report_cut_repair,
@@ -35,7 +37,7 @@ from diskq.tools.report import (
     settled,
 )
 from diskq.tools.stores import Store
-from diskq.tools.verify.waiting import checksummed_size, discount_displaced, report_waiting
+from diskq.tools.verify.waiting import checksummed_size, report_waiting
 
 __all__ = ["verify_journal"]
 
@@ -46,10 +48,10 @@ def verify_journal(fs: FileSystem, store: Store, report: Report) -> None:
 
 
 def _look(fs: FileSystem, files: JournalFiles, report: Report) -> None:
-    redo = look_at_journal(fs, files)
-    _report_beside(fs, files, redo, report)
     with look_at(fs, files.lock, lambda there: Journal(files.path, fs=there)) as look:
-        _JournalVerification(fs, look, files, redo, report).run()
+        found = found_in_redo_log(look.engine)
+        _report_beside(fs, files, found, report)
+        _JournalVerification(fs, look, files, found, report).run()
 
 
 def _count(records: bytes) -> int:
@@ -64,11 +66,11 @@ class _JournalVerification:
         fs: FileSystem,
         look: Look[Journal],
         files: JournalFiles,
-        redo: RedoLook | None,
+        logged: Sequence[FromLog],
         report: Report,
     ) -> None:
-        """`fs` and `files` are without what the open has changed."""
-        self._redo = redo
+        """`fs` and `files` are without what the open has changed; it found `logged` in the redo log."""
+        self._logged = logged
         self._below = fs
         self._look = look
         self._fs = look.fs
@@ -93,9 +95,8 @@ class _JournalVerification:
             report.limit_lost(max(0, engine.next_offset - first - report.messages))
             self._read_offsets(engine.next_offset)
             report_repairs(engine.repairs, [found.redo, found.wal], report)
-            discount_displaced(self._redo, _count, report)
         else:
-            report_refusal(self._look.refusal, report)
+            report_refusal(self._look.refusal, found.redo, report)
             point = points.partitions.get(0)
             checksummed = checksummed_end(self._fs, self._files, bases, reach)
             promised = max(checksummed, 0 if point is None else point.next_offset)
@@ -149,7 +150,7 @@ class _JournalVerification:
             self._end = position
             verified, checksum_file = segment.blocks.verified, self._files.checksum_file(base)
             report.checksummed += checksummed_size(
-                verified, self._fs, self._below, self._redo, self._found.staging, base
+                verified, self._fs, self._below, self._logged, self._found.staging, base
             )
             report_rotten_entries(self._fs, checksum_file, size - verified, report)
             if next_base is not None and ahead.next_offset < next_base:
@@ -172,8 +173,12 @@ class _JournalVerification:
             self._report.note(RepairKind.LOST, path, position, what, offset=gap.start)
 
     def _read_offsets(self, next_offset: int | None) -> None:
-        fs = as_shown(self._below, self._redo)
-        for reader in read_journal_offsets(self._found.path, fs=fs, next_offset=next_offset):
+        is_open = self._look.engine is None and self._look.refusal is None
+        with OverlayFS(self._below) as overlay:
+            # The first reader after a crash puts into the files what the redo log has.
+            there = self._below if is_open else overlay
+            readers = read_journal_offsets(self._found.path, fs=there, next_offset=next_offset)
+        for reader in readers:
             if (repair := reader.repair) is not None:
                 size = self._below.size_of(repair.path)
                 is_torn = size is not None and 0 < size < OFFSET_SIZE
@@ -181,7 +186,7 @@ class _JournalVerification:
                 tell(repair.kind, repair.path, 0, repair.reason)
 
 
-def _report_beside(fs: FileSystem, files: JournalFiles, redo: RedoLook | None, report: Report) -> None:
+def _report_beside(fs: FileSystem, files: JournalFiles, logged: Sequence[FromLog], report: Report) -> None:
     """Report what is beside the segments, as the next open finds it."""
     bases = files.bases()
     if fs.size_of(files.private) is None:
@@ -190,7 +195,7 @@ def _report_beside(fs: FileSystem, files: JournalFiles, redo: RedoLook | None, r
     if not read_points(fs, files).is_readable:
         what = "it cannot be read: the next open looks at everything"
         report.note(RepairKind.CORRUPT, files.state, 0, what)
-    report_waiting(fs, files, redo, [files.staging], _count, report)
+    report_waiting(fs, files, logged, [files.staging], _count, report)
     for directory in files.data_places():
         for name in sorted(fs.list_directory(directory)):
             if ".bad" in name:

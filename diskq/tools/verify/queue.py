@@ -17,7 +17,6 @@ from diskq.engine.queue.ack_log import broken_rows, read_ack_logs
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.recovery import Recovered
-from diskq.engine.queue.replayed import look_at_queue
 from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_after
 from diskq.options import QueueOptions
 from diskq.storage.block_reader import BlockReader
@@ -28,6 +27,7 @@ from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.state import read_state
 from diskq.tools.findings import StateKind
 from diskq.tools.look import Look, look_at
+from diskq.tools.redo_logs import found_in_redo_log
 from diskq.tools.report import (
     Report,
     report_cut_repair,
@@ -39,7 +39,7 @@ from diskq.tools.report import (
     settled,
 )
 from diskq.tools.stores import Store
-from diskq.tools.verify.waiting import checksummed_size, discount_displaced, report_waiting
+from diskq.tools.verify.waiting import checksummed_size, report_waiting
 
 __all__ = ["verify_queue"]
 
@@ -76,7 +76,7 @@ class _QueueVerification:
     def __init__(self, fs: FileSystem, look: Look[Queue], files: QueueFiles, report: Report) -> None:
         """`fs` and `files` are without what the open has changed."""
         self._below = fs
-        self._redo = look_at_queue(fs, files)
+        self._logged = found_in_redo_log(look.engine)
         self._found = files
         self._look = look
         self._fs = look.fs
@@ -169,7 +169,7 @@ class _QueueVerification:
             self._report.checksummed += max(
                 0,
                 checksummed_size(
-                    start + reader.verified, self._fs, self._below, self._redo, self._found.staging, number
+                    start + reader.verified, self._fs, self._below, self._logged, self._found.staging, number
                 )
                 - start,
             )
@@ -233,12 +233,11 @@ class _QueueVerification:
         """Report what the open has repaired, and what it found in the logs."""
         files, engine = self._found, self._look.engine
         if engine is None:
-            report_refusal(self._look.refusal, self._report)
+            report_refusal(self._look.refusal, files.redo, self._report)
             return
-        report_waiting(self._below, files, self._redo, [files.staging], _count, self._report)
+        report_waiting(self._below, files, self._logged, [files.staging], _count, self._report)
         repairs = [each for each in engine.repairs if each.path != files.metadata]
         report_repairs(repairs, [files.redo, files.wal], self._report)
-        discount_displaced(self._redo, _count, self._report)
 
     # --- tails, acknowledgements, leftovers -------------------------------------------------------
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from diskq._native.stream.codec import count
@@ -30,12 +30,13 @@ from diskq.options import StreamOptions
 from diskq.storage.barrier import opened
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import may_be_open
-from diskq.storage.log.replay import is_part_of
-from diskq.storage.redo_view import RedoLook, as_shown
+from diskq.storage.log.replay import FromLog, is_part_of
+from diskq.storage.redo_view import as_shown
 from diskq.storage.repairs import RepairKind
 from diskq.tools.findings import StateKind
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
 from diskq.tools.look import Look, look_at
+from diskq.tools.redo_logs import found_in_redo_log
 from diskq.tools.report import (
     Report,
     report_cut_repair,
@@ -48,9 +49,12 @@ from diskq.tools.report import (
     settled,
 )
 from diskq.tools.stores import Store
-from diskq.tools.verify.waiting import checksummed_size, discount_displaced, report_waiting, was_killed
+from diskq.tools.verify.waiting import checksummed_size, report_waiting, was_killed
 
 __all__ = ["verify_stream"]
+
+# Bytes of entries.
+_AT_ONCE = 64 * 1024
 
 
 def verify_stream(fs: FileSystem, store: Store, report: Report) -> None:
@@ -73,18 +77,24 @@ def verify_stream(fs: FileSystem, store: Store, report: Report) -> None:
 
 
 def _look(fs: FileSystem, files: StreamFiles, settings: StreamSettings, report: Report) -> None:
-    redo = look_at_stream(fs, files)
-    _report_beside(fs, files, settings, redo, report)
     options = StreamOptions(encoding=settings.encoding)
     if owner_state(fs, files) in ("peer", "opening"):  # a go-diskq producer has no lock
-        _StreamVerification(fs, Look(fs), files, settings, redo, report).run()
+        _report(fs, Look(fs), files, settings, report)
         return
     with look_at(fs, files.lock, lambda there: Stream(files.path, options=options, fs=there)) as look:
-        _StreamVerification(fs, look, files, settings, redo, report).run()
+        _report(fs, look, files, settings, report)
 
 
-def _count(varuint: bool, records: bytes) -> int:
-    return count(records, varuint).records
+def _report(
+    fs: FileSystem, look: Look[Stream], files: StreamFiles, settings: StreamSettings, report: Report
+) -> None:
+    if look.engine is not None:
+        shown, logged = look.fs, found_in_redo_log(look.engine)
+    else:  # as a reader sees it
+        redo = look_at_stream(fs, files)
+        shown, logged = as_shown(fs, redo), () if redo is None else tuple(redo.redone.found)
+    _report_beside(fs, files, settings, logged, report)
+    _StreamVerification(fs, look, shown, files, settings, logged, report).run()
 
 
 class _StreamVerification:
@@ -94,17 +104,21 @@ class _StreamVerification:
         self,
         fs: FileSystem,
         look: Look[Stream],
+        shown: FileSystem,
         files: StreamFiles,
         settings: StreamSettings,
-        redo: RedoLook | None,
+        logged: Sequence[FromLog],
         report: Report,
     ) -> None:
-        """`fs` and `files` are without what the open has changed."""
-        self._redo = redo
+        """`fs` and `files` are without what the open has changed, `shown` is with it.
+
+        `logged` is what was found in the redo log.
+        """
+        self._logged = logged
         self._below = fs
         self._found = files
         self._look = look
-        self._fs = look.fs if look.engine is not None else as_shown(fs, redo)
+        self._fs = shown
         self._files = StreamFiles(self._fs, files.path)
         self._varuint = settings.encoding == "varuint"
         self._report = report
@@ -117,11 +131,11 @@ class _StreamVerification:
         engine = self._look.engine
         if engine is not None:
             wals = (self._found.partition(index).wal for index in self._found.partitions())
-            notes = [self._found.redo, *wals, *self._unwritten()]
+            unwritten = self._unwritten({repair.path for repair in engine.repairs})
+            notes = [self._found.redo, *wals, *unwritten]
             report_repairs(engine.repairs, notes, self._report)
-            discount_displaced(self._redo, partial(_count, self._varuint), self._report)
             return
-        report_refusal(self._look.refusal, self._report)
+        report_refusal(self._look.refusal, self._found.redo, self._report)
         for partition in self._files.partitions():
             self._report_missing(partition, points)
 
@@ -137,7 +151,7 @@ class _StreamVerification:
         checksum_file = self._files.partition(task.partition).checksum_file(task.base)
         staging = self._found.partition(task.partition).staging
         report.checksummed += checksummed_size(
-            audit.checksummed, self._fs, self._below, self._redo, staging, task.base
+            audit.checksummed, self._fs, self._below, self._logged, staging, task.base
         )
         report_rotten_entries(self._fs, checksum_file, audit.size - audit.checksummed, report)
         known = known_gaps(self._fs, self._files) if any(each.missing for each in troubles) else []
@@ -163,14 +177,26 @@ class _StreamVerification:
                 report.damage(kind, path, at, what, left, size=trouble.size)
                 left = 0
 
-    def _unwritten(self) -> Iterator[str]:
+    def _unwritten(self, repaired: set[str]) -> Iterator[str]:
         """Yield files of entries that a power cut has left unwritten: their messages are in the redo log."""
-        for its in () if self._redo is None else self._redo.restored:
-            if not its.is_data and self._below.size_of(its.path) is not None:
-                with opened(self._below, its.path) as handle:
-                    there = self._below.pread(handle, len(its.content), its.start)
-                if is_part_of(there, its.content):
-                    yield its.path
+        logged = {its.path for its in self._logged if not its.is_displaced}
+        for partition in map(self._found.partition, self._found.partitions()):
+            for data, *entries in map(partition.segment, partition.bases()):
+                for path in repaired.intersection(entries) if data in logged else ():
+                    if self._is_unwritten(path):
+                        yield path
+
+    def _is_unwritten(self, path: str) -> bool:
+        """True if the file has nothing that is not there after the open, but zeros."""
+        size = self._below.size_of(path)
+        if size is None or self._fs.size_of(path) is None:
+            return False
+        with opened(self._below, path) as there, opened(self._fs, path) as now:
+            pieces = (
+                (self._below.pread(there, _AT_ONCE, at), self._fs.pread(now, _AT_ONCE, at))
+                for at in range(0, size, _AT_ONCE)
+            )
+            return all(before == after or is_part_of(before, after) for before, after in pieces)
 
     def _unknown(self, task: AuditTask, missing: range, known: list[Gap]) -> int:
         """Return how many of the missing messages no repair has left out."""
@@ -232,7 +258,7 @@ class _StreamVerification:
 
 
 def _report_beside(
-    fs: FileSystem, files: StreamFiles, settings: StreamSettings, redo: RedoLook | None, report: Report
+    fs: FileSystem, files: StreamFiles, settings: StreamSettings, logged: Sequence[FromLog], report: Report
 ) -> None:
     """Report what is beside the segments, as the next open finds it."""
     report_cut_repair(fs, files.path, files.swap, report)
@@ -246,8 +272,12 @@ def _report_beside(
             what = "a transaction is pending: the next open finishes it"
             report.note(StateKind.PENDING, files.intent, None, what)
     stagings = {index: files.partition(index).staging for index in files.partitions()}
-    counted = partial(_count, settings.encoding == "varuint")
-    report_waiting(fs, files, redo, stagings.values(), counted, report)
+    is_varuint = settings.encoding == "varuint"
+
+    def counted(records: bytes) -> int:
+        return count(records, is_varuint).records
+
+    report_waiting(fs, files, logged, stagings.values(), counted, report)
     for partition in map(files.partition, files.partitions()):
         orphans = partition.orphans(partition.bases())
         report_leftovers(fs, orphans, files.lock, report, "its segment is gone")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from diskq.storage.barrier import opened
 from diskq.storage.checksums import rows_before
@@ -12,27 +11,27 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.lock import may_be_open
 from diskq.storage.log.entries import Staging
 from diskq.storage.log.format import holds_nothing, read_wal, redo_path
-from diskq.storage.log.replay import rows_to_add
+from diskq.storage.log.replay import FromLog, rows_to_add
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
-from diskq.storage.redo_view import LoggedFiles, RedoLook
+from diskq.storage.redo_view import LoggedFiles
 from diskq.storage.repairs import RepairKind
 from diskq.storage.state import StateFiles, read_state
 from diskq.tools.findings import StateKind
 from diskq.tools.report import Report
 
-__all__ = ["checksummed_size", "discount_displaced", "report_waiting", "was_killed"]
+__all__ = ["checksummed_size", "report_waiting", "was_killed"]
 
 
 def report_waiting(
     fs: FileSystem,
     files: LoggedFiles,
-    look: RedoLook | None,
+    found: Iterable[FromLog],
     stagings: Iterable[Staging],
     counted: Callable[[bytes], int],
     report: Report,
 ) -> None:
-    """Report messages in the redo log, of which `look` is what was found, and in write-ahead logs.
+    """Report messages in the redo log, where a replay `found` them, and in write-ahead logs.
 
     `counted` returns how many messages some records are. Raises OSError.
     """
@@ -40,14 +39,13 @@ def report_waiting(
     if fs.size_of(unfinished) is not None and not may_be_open(fs, files.lock):
         what = "a crash left it: the next open removes it"
         report.note(StateKind.LEFTOVER, unfinished, None, what)
-    for displaced in () if look is None else look.redone.displaced:
-        what = f"{counted(displaced.part.content)} messages of {displaced.path} are in the redo log"
-        why = "another program may have written since: the next open appends them at the end"
-        report.note(RepairKind.DISPLACED, files.redo, None, f"{what}, and {why}")
-    for its in () if look is None else look.restored:
-        if its.is_data:
-            count = counted(its.content) - counted(its.content[: len(its.content) - its.missing])
-            what = f"{count} messages ({its.missing} bytes) are in the redo log, not yet in {its.path}"
+    for its in found:
+        if its.is_displaced:
+            what = f"{its.records} messages of {its.path} are in the redo log"
+            why = "another program may have written since: the next open appends them at the end"
+            report.note(RepairKind.DISPLACED, files.redo, None, f"{what}, and {why}")
+        elif its.size:
+            what = f"{its.records} messages ({its.size} bytes) are in the redo log, not yet in {its.path}"
             report.note(StateKind.WAITING, files.redo, None, f"{what}: the next open puts them there")
     for staging in stagings:
         if (waiting := read_wal(fs, staging.path)) is None:
@@ -67,32 +65,22 @@ def report_waiting(
             report.note(StateKind.WAITING, staging.path, None, what)
 
 
-def discount_displaced(redo: RedoLook | None, counted: Callable[[bytes], int], report: Report) -> None:
-    """Do not count messages as lost that the redo log has and the next open appends again.
-
-    For the findings so far; `redo` and `counted` as `report_waiting`.
-    """
-    for number, finding in enumerate(report.findings):
-        lost = finding.lost
-        for displaced in () if redo is None else redo.redone.displaced:
-            lost = displaced.lost_without(finding.path, finding.at or 0, lost, counted)
-        report.findings[number] = replace(finding, lost=lost)
-
-
 def checksummed_size(
-    size: int, look: FileSystem, below: FileSystem, redo: RedoLook | None, staging: Staging, number: int
+    size: int, look: FileSystem, below: FileSystem, found: Iterable[FromLog], staging: Staging, number: int
 ) -> int:
     """Return how many of `size` bytes of a data file were covered by checksums before an open in memory.
 
     Those of the bytes that it believed are added by it. `look` are the files after the open, `below` those
-    before, and `redo` is what was found of the redo log. Raises OSError.
+    before, and `found` is what the redo log had. Raises OSError.
     """
     checksum_file = staging.checksum_file(number)
     if not (isinstance(look, OverlayFS) and look.is_changed(checksum_file)):
         return size
-    _, end = rows_before(below if redo is None else redo.fs, checksum_file, UNBOUNDED)
-    staged = rows_to_add(below, staging).get(number, ())
-    return min(size, max([end, *(row.end for row in staged)]))
+    _, end = rows_before(below, checksum_file, UNBOUNDED)
+    path = staging.data(number)
+    logged = (its.checksummed for its in found if its.path == path)
+    staged = (row.end for row in rows_to_add(below, staging).get(number, ()))
+    return min(size, max([end, *logged, *staged]))
 
 
 def was_killed(fs: FileSystem, files: StateFiles, stagings: Iterable[Staging]) -> bool:
