@@ -6,18 +6,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diskq.engine.journal.files import JournalFiles
-from diskq.engine.journal.replayed import look_at_journal
+from diskq.engine.journal.replayed import journal_replay
 from diskq.engine.layouts import queue_names
 from diskq.engine.log.engine import LogEngine
 from diskq.engine.queue.files import QueueFiles
-from diskq.engine.queue.replayed import look_at_queue
+from diskq.engine.queue.replayed import queue_replay
 from diskq.engine.spool.files import DEAD, SPOOL
 from diskq.engine.stream.files import StreamFiles
-from diskq.engine.stream.replayed import look_at_stream
+from diskq.engine.stream.replayed import stream_replay
 from diskq.errors import DiskFullError
 from diskq.storage.fs import FileSystem
+from diskq.storage.log.reader_replay import LoggedFiles, RedoLook
 from diskq.storage.log.replay import FromLog
-from diskq.storage.redo_view import LoggedFiles, RedoLook
 from diskq.storage.repairs import Repair
 from diskq.storage.state import read_state, redo_named_by
 from diskq.tools.stores import Store
@@ -52,19 +52,17 @@ class RedoLogs:
         self.repairs: list[Repair] = []
         """What the next open reports of them."""
         if store.kind == "stream":
-            stream = StreamFiles(fs, store.path)
-            self._take(stream.redo, look_at_stream(fs, stream))
+            self._take(StreamFiles(fs, store.path).redo, stream_replay(fs, store.path).look())
         elif store.kind == "journal":
-            journal = JournalFiles(fs, store.path)
-            self._take(journal.redo, look_at_journal(fs, journal))
+            self._take(JournalFiles(fs, store.path).redo, journal_replay(fs, store.path).look())
         elif store.kind != "jobs":
             names = [store.name]
             if store.kind == "spool":
                 there = queue_names(fs, store.path)
                 names = [name for name in (SPOOL, DEAD) if name in there]
             for name in names:
-                queue = QueueFiles(self.fs, store.path, name)
-                self._take(queue.redo, look_at_queue(self.fs, queue))
+                replay = queue_replay(self.fs, store.path, name)
+                self._take(QueueFiles(self.fs, store.path, name).redo, replay.look())
 
     def _take(self, path: str, look: RedoLook | None) -> None:
         size = self.fs.size_of(path)

@@ -7,7 +7,7 @@ from datetime import datetime
 from diskq.channels.core.event_loops.seam import running_event_loop
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.stream.files import StreamFiles
-from diskq.engine.stream.replayed import stream_as_replayed
+from diskq.engine.stream.replayed import stream_replay
 from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
 
@@ -42,7 +42,7 @@ async def offset_at_or_after(
 async def _first_from(path: AnyPath, partition: int, bound: int, fs: FileSystem | None) -> int | None:
     event_loop = running_event_loop()
     await event_loop.checkpoint()
-    fs = stream_as_replayed(fs or OsFileSystem(), as_path(path))
+    fs = stream_replay(fs or OsFileSystem(), as_path(path)).files_to_read()
     files = StreamFiles(fs, as_path(path)).partition(partition)
     with TimeLookup(fs, files) as lookup:
         if lookup.is_quick:

@@ -1,6 +1,6 @@
 # Reading a journal, forward and backward. Law: as log/reader.py. A reader makes no file: any number of
 # readers may be active, in any process, with a writer at the same time. Only the first open after a crash
-# puts into the files what the redo log alone has (storage/redo_view.py).
+# puts into the files what the redo log alone has (storage/log/reader_replay.py).
 #
 # Segments are removed by hand, and may come and go at any time. A reader keeps the files that it has open;
 # if the next segment is gone, it reports that.
@@ -16,7 +16,7 @@ from diskq._native.journal import codec as journal_codec
 from diskq._native.journal.codec import JournalColumns, SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
-from diskq.engine.journal.replayed import journal_as_replayed
+from diskq.engine.journal.replayed import journal_replay
 from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.tail import BufferedEnd, LogTail
 from diskq.errors import OffsetOutOfRangeError
@@ -54,7 +54,7 @@ class JournalReader(LogTail[JournalMessage, JournalColumns, JournalSegmentReader
         one in this thread (`Journal.live`); it may be set, and set to None, at any time. `partition` is the
         number that the messages get: that of their shard.
         """
-        fs = journal_as_replayed(fs or OsFileSystem(), as_path(path))
+        fs = journal_replay(fs or OsFileSystem(), as_path(path)).files_to_read()
         if gate is None:
             gate = Gate()
             gate.left = UNBOUNDED

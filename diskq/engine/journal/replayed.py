@@ -1,4 +1,4 @@
-# A journal as the next open will find it once its redo log is replayed, for those who only look.
+# The redo log of a journal, for who opens it without its lock.
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from functools import partial
 from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.recovery import redo_source
 from diskq.storage.fs import FileSystem
-from diskq.storage.redo_view import RedoLook, as_replayed, look_at_redo
+from diskq.storage.log.reader_replay import ReaderReplay
 
-__all__ = ["journal_as_replayed", "look_at_journal"]
-
-
-def look_at_journal(fs: FileSystem, files: JournalFiles) -> RedoLook | None:
-    """Return what the next open will do with the redo log, as `look_at_redo`."""
-    return look_at_redo(fs, files, partial(redo_source, fs, files))
+__all__ = ["journal_replay"]
 
 
-def journal_as_replayed(fs: FileSystem, path: str) -> FileSystem:
-    """Return the files of a journal with what is in its redo log alone, as `as_replayed`."""
+def journal_replay(fs: FileSystem, path: str) -> ReaderReplay:
+    """Return the replay of a journal's redo log."""
     files = JournalFiles(fs, path)
-    return as_replayed(fs, files, partial(redo_source, fs, files))
+    return ReaderReplay(fs, files, partial(redo_source, fs, files))

@@ -14,7 +14,7 @@ from diskq._native.core.gate import Gate
 from diskq._native.journal.codec import SejFraming
 from diskq._native.journal.read_ahead import SejAhead
 from diskq.engine.journal.files import JournalFiles
-from diskq.engine.journal.replayed import journal_as_replayed
+from diskq.engine.journal.replayed import journal_replay
 from diskq.engine.journal.segment_reader import JournalSegmentReader
 from diskq.engine.log.time_lookup import EARLIEST, LATEST, LogTimeLookup, SegmentGone
 from diskq.storage.block_reader import STRETCH
@@ -127,7 +127,7 @@ class JournalTimes(LogTimeLookup[SegmentMoments]):
     def __init__(self, path: AnyPath, *, fs: FileSystem | None = None) -> None:
         """Raises NotFoundError, OSError."""
         super().__init__()
-        self._fs = journal_as_replayed(fs or OsFileSystem(), as_path(path))
+        self._fs = journal_replay(fs or OsFileSystem(), as_path(path)).files_to_read()
         self._files = JournalFiles(self._fs, as_path(path))
         self._segments: dict[int, SegmentMoments] = {}
         self._list()

@@ -1,21 +1,16 @@
-# A queue as the next open will find it once its redo log is replayed, for those who only look.
+# The redo log of a queue, for who opens it without its lock.
 
 from __future__ import annotations
 
 from diskq.engine.queue.files import QueueFiles
 from diskq.engine.queue.recovery import redo_source
 from diskq.storage.fs import FileSystem
-from diskq.storage.redo_view import RedoLook, as_replayed, look_at_redo
+from diskq.storage.log.reader_replay import ReaderReplay
 
-__all__ = ["look_at_queue", "queue_as_replayed"]
-
-
-def look_at_queue(fs: FileSystem, files: QueueFiles) -> RedoLook | None:
-    """Return what the next open will do with the redo log, as `look_at_redo`."""
-    return look_at_redo(fs, files, lambda _: redo_source(files))
+__all__ = ["queue_replay"]
 
 
-def queue_as_replayed(fs: FileSystem, directory: str, name: str) -> FileSystem:
-    """Return the files of a queue with what is in its redo log alone, as `as_replayed`."""
+def queue_replay(fs: FileSystem, directory: str, name: str) -> ReaderReplay:
+    """Return the replay of a queue's redo log."""
     files = QueueFiles(fs, directory, name)
-    return as_replayed(fs, files, lambda _: redo_source(files))
+    return ReaderReplay(fs, files, lambda _: redo_source(files))

@@ -1,6 +1,6 @@
 # A queue as it is now, read by columns. Law: look, and take nothing: no lock is taken, no file is changed,
 # no message leaves the queue, and the process that has it open does not notice. Only the first look after a
-# crash puts into the files what the redo log alone has (storage/redo_view.py).
+# crash puts into the files what the redo log alone has (storage/log/reader_replay.py).
 #
 # A snapshot shows what the next open would deliver: from the read position that was recorded last to the
 # end of the last whole message. Messages are numbered from 0 in that order; lost messages keep their
@@ -22,7 +22,7 @@ from diskq._native.queue.codec import MAX_BODY, NsqFraming, QueueColumns, column
 from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.queue.files import QueueFiles, QueuePosition
 from diskq.engine.queue.recovery import Recovered, survey
-from diskq.engine.queue.replayed import queue_as_replayed
+from diskq.engine.queue.replayed import queue_replay
 from diskq.errors import QueueMovedError
 from diskq.storage.append_file import replace_last_rows
 from diskq.storage.block_reader import BlockReader, Loss
@@ -93,7 +93,7 @@ class QueueSnapshot:
 
         Raises QueueNameError and OSError; QueueMovedError if it is emptied faster than it can be read.
         """
-        self._fs = queue_as_replayed(fs or OsFileSystem(), as_path(directory), name)
+        self._fs = queue_replay(fs or OsFileSystem(), as_path(directory), name).files_to_read()
         self._files = QueueFiles(self._fs, as_path(directory), name)
         self._min_size = min_message_size
         # The write-ahead log first: what is written meanwhile is then seen in the file.
@@ -228,7 +228,7 @@ class SnapshotReader(Closing):
         *,
         fs: FileSystem | None = None,
     ) -> None:
-        self._fs = queue_as_replayed(fs or OsFileSystem(), as_path(directory), name)
+        self._fs = queue_replay(fs or OsFileSystem(), as_path(directory), name).files_to_read()
         self._files = QueueFiles(self._fs, as_path(directory), name)
         self._ranges = list(reversed(list(ranges)))
         self._passage: _Passage | None = None

@@ -30,13 +30,12 @@ from diskq._native.stream.codec import INDEX_ROW_SIZE, TIMEINDEX_ROW_SIZE, Tripl
 from diskq._native.stream.index_entries import compare_rows, rows_of
 from diskq.engine.stream.files import PartitionFiles, StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
-from diskq.engine.stream.replayed import look_at_stream
+from diskq.engine.stream.replayed import stream_replay
 from diskq.engine.stream.settings import read_settings
 from diskq.errors import NotFoundError, OffsetOutOfRangeError
 from diskq.storage.checksums import Row, Rows
 from diskq.storage.fs import FileSystem, OsFileSystem
 from diskq.storage.numbers import UNBOUNDED
-from diskq.storage.redo_view import as_shown
 from diskq.storage.repairs import RepairKind
 
 __all__ = ["AuditTask", "SegmentAudit", "Trouble", "audit_segment", "audit_tasks", "examine_segment"]
@@ -105,7 +104,7 @@ def audit_tasks(path: str, fs: FileSystem | None = None) -> list[AuditTask]:
     A partition that is in the settings, but is missing or has no segment, gets a task with base 0: the audit
     then reports what is missing. Raises NotFoundError, UnsupportedFormatError, OSError.
     """
-    fs = _shown(fs or OsFileSystem(), path)
+    fs = stream_replay(fs or OsFileSystem(), path).shown_files()
     files = StreamFiles(fs, path)
     there = set(files.partitions())
     if (settings := read_settings(fs, files)) is not None:
@@ -138,7 +137,7 @@ def examine_segment(
     With `judges_tail`, bytes after the published end of the segment that is written to are reported as well:
     for a caller that knows that no process is writing it.
     """
-    fs = _shown(fs or OsFileSystem(), path)
+    fs = stream_replay(fs or OsFileSystem(), path).shown_files()
     stream = StreamFiles(fs, path)
     settings = read_settings(fs, stream)
     framing = TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
@@ -149,10 +148,6 @@ def examine_segment(
         except FileNotFoundError:
             return _absent(files, task)
         return audit.run(), audit.troubles
-
-
-def _shown(fs: FileSystem, path: str) -> FileSystem:
-    return as_shown(fs, look_at_stream(fs, StreamFiles(fs, path)))
 
 
 def _absent(files: PartitionFiles, task: AuditTask) -> tuple[SegmentAudit, list[Trouble]] | None:

@@ -1,6 +1,7 @@
 # Reading a stream: its partitions, each with a reader of its own, and where they may begin. Law: reading
 # changes no file, so any number of readers may be active, in any process, with a producer at the same time.
-# Only the first open after a crash puts into the files what the redo log alone has (storage/redo_view.py).
+# Only the first open after a crash puts into the files what the redo log alone has
+# (storage/log/reader_replay.py).
 #
 # Synchronous, for one thread.
 
@@ -18,7 +19,7 @@ from diskq.engine.log.tail import LogTail
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
-from diskq.engine.stream.replayed import stream_as_replayed
+from diskq.engine.stream.replayed import stream_replay
 from diskq.engine.stream.segment_reader import SegmentReader
 from diskq.engine.stream.settings import read_settings
 from diskq.engine.stream.time_lookup import TimeLookup
@@ -86,7 +87,7 @@ class ReadableStream:
         that of the threads that share its readers.
         """
         self.path = as_path(path)
-        self.fs = stream_as_replayed(fs or OsFileSystem(), self.path)
+        self.fs = stream_replay(fs or OsFileSystem(), self.path).files_to_read()
         self.files = StreamFiles(self.fs, self.path)
         self._is_new = not self.files.partitions()
         self._read_framing()

@@ -22,7 +22,7 @@ from diskq.engine.stream.files import StreamFiles, read_first
 from diskq.engine.stream.groups import groups
 from diskq.engine.stream.owner import owner_state
 from diskq.engine.stream.partition_reader import PartitionReader
-from diskq.engine.stream.replayed import look_at_stream
+from diskq.engine.stream.replayed import stream_replay
 from diskq.engine.stream.settings import StreamSettings, read_settings
 from diskq.engine.stream.stream import Stream
 from diskq.errors import NotFoundError, UnsupportedFormatError
@@ -31,7 +31,6 @@ from diskq.storage.barrier import opened
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import may_be_open
 from diskq.storage.log.replay import FromLog, is_part_of
-from diskq.storage.redo_view import as_shown
 from diskq.storage.repairs import RepairKind
 from diskq.tools.findings import StateKind
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
@@ -91,8 +90,8 @@ def _report(
     if look.engine is not None:
         shown, logged = look.fs, found_in_redo_log(look.engine)
     else:  # as a reader sees it
-        redo = look_at_stream(fs, files)
-        shown, logged = as_shown(fs, redo), () if redo is None else tuple(redo.redone.found)
+        redo = stream_replay(fs, files.path).look()
+        shown, logged = (fs, ()) if redo is None else (redo.fs, tuple(redo.redone.found))
     _report_beside(fs, files, settings, logged, report)
     _StreamVerification(fs, look, shown, files, settings, logged, report).run()
 

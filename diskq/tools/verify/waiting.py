@@ -11,10 +11,10 @@ from diskq.storage.fs import FileSystem
 from diskq.storage.lock import may_be_open
 from diskq.storage.log.entries import Staging
 from diskq.storage.log.format import holds_nothing, read_wal, redo_path
+from diskq.storage.log.reader_replay import LoggedFiles
 from diskq.storage.log.replay import FromLog, rows_to_add
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
-from diskq.storage.redo_view import LoggedFiles
 from diskq.storage.repairs import RepairKind
 from diskq.storage.state import StateFiles, read_state
 from diskq.tools.findings import StateKind

@@ -17,14 +17,13 @@ from diskq.engine import layouts
 from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
-from diskq.engine.queue.replayed import look_at_queue
+from diskq.engine.queue.replayed import queue_replay
 from diskq.engine.queue.snapshot import QueueSnapshot, SnapshotReader, values_of
 from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import Holder, holder_of
 from diskq.storage.log.format import read_wal
 from diskq.storage.numbered_files import names_in
-from diskq.storage.redo_view import as_shown
 from diskq.tools.look import look_at
 
 __all__ = ["FirstMessages", "QueueView", "look", "look_at_first", "queue_names"]
@@ -76,7 +75,7 @@ def look(directory: str, name: str, *, fs: FileSystem | None = None, opens: bool
     Without `opens` it is not opened in memory, and shows what was last recorded also after a kill.
     Raises OSError, QueueNameError, and UnsupportedFormatError for its redo log.
     """
-    fs = _shown(fs or OsFileSystem(), directory, name)
+    fs = queue_replay(fs or OsFileSystem(), directory, name).shown_files()
     files = QueueFiles(fs, directory, name)
     content = files.read_metadata()
     metadata = QueueMetadata.parse(content) if content is not None else None
@@ -130,7 +129,7 @@ def look_at_first(directory: str, name: str, count: int, *, fs: FileSystem | Non
     If a process has the queue open, those that it has received since its last sync come, too. Raises as
     `QueueSnapshot`.
     """
-    disk = _shown(fs or OsFileSystem(), directory, name)
+    disk = queue_replay(fs or OsFileSystem(), directory, name).shown_files()
     snapshot = QueueSnapshot(directory, name, fs=disk)
     found = FirstMessages([], [])
     for part in snapshot.ranges(_AT_ONCE):
@@ -141,10 +140,6 @@ def look_at_first(directory: str, name: str, count: int, *, fs: FileSystem | Non
         if len(found.bodies) >= count:
             break
     return found
-
-
-def _shown(fs: FileSystem, directory: str, name: str) -> FileSystem:
-    return as_shown(fs, look_at_queue(fs, QueueFiles(fs, directory, name)))
 
 
 def _as_opened(fs: FileSystem, directory: str, view: QueueView) -> QueueView:

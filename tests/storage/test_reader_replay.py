@@ -11,8 +11,8 @@ from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offset import JournalCommittedOffset
 from diskq.engine.log.reader import LogReader
 from diskq.engine.stream.reader import ReadableStream
+from diskq.storage.log.reader_replay import Restored, with_restored
 from diskq.storage.overlay import OverlayFS
-from diskq.storage.redo_view import Restored, as_written
 from diskq.testing import CrashFS
 from tests.contract.test_read_only import ReadOnlyFS
 from tests.tools.power_cuts import PATH, Lost, lost
@@ -34,9 +34,9 @@ def write(disk: CrashFS, path: str, data: bytes, at: int = 0) -> None:
 
 def view_of(disk: CrashFS) -> OverlayFS:
     """The replay would add `defg` to the data, and make the file beside it."""
-    sums = Restored("/d/sums", 0, b"12345678", 8)
+    sums = Restored("/d/sums", 0, b"12345678")
     files = JournalFiles(disk, "/d")
-    return as_written(disk, files, [Restored("/d/data", 2, b"cdefg", 4, is_data=True), sums])
+    return with_restored(disk, files, [Restored("/d/data", 2, b"cdefg", is_data=True), sums])
 
 
 def read(fs: OverlayFS | CrashFS, path: str = "/d/data") -> bytes:
