@@ -171,11 +171,15 @@ def _append(stream: TransactionTarget, fs: FileSystem, intent: Intent, varuint: 
         if whole is not None and not left[whole.partition] and stream.may_adopt(whole):
             adopted[whole.partition] = file
             continue
+        due: list[tuple[Extent, int]] = []
         for extent in file.extents:
             skip = min(left[extent.partition], extent.records)
             left[extent.partition] -= skip
             if skip < extent.records:
-                with _opened(fs, stream.files, intent, file, before, varuint) as reader:
+                due.append((extent, skip))
+        if due:
+            with _opened(fs, stream.files, intent, file, before, varuint) as reader:
+                for extent, skip in due:
                     for data in reader.records(extent, skip):
                         stream.accept_encoded(extent.partition, data)
     adopt()
@@ -289,13 +293,17 @@ def _staged(
 ) -> Iterator[memoryview]:
     """Yield the encoded records staged for a partition, without the first `skip`, many at a time."""
     for file, before in _files(intent):
+        due: list[tuple[Extent, int]] = []
         for extent in file.extents:
             if extent.partition != partition:
                 continue
             if skip < extent.records:
-                with _opened(fs, files, intent, file, before, varuint) as reader:
-                    yield from reader.records(extent, skip)
+                due.append((extent, skip))
             skip = max(0, skip - extent.records)
+        if due:
+            with _opened(fs, files, intent, file, before, varuint) as reader:
+                for extent, passed in due:
+                    yield from reader.records(extent, passed)
 
 
 def _files(intent: Intent) -> Iterator[tuple[StagedFile, dict[int, int]]]:
