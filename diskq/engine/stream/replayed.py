@@ -27,7 +27,8 @@ def stream_replay(fs: FileSystem, path: str) -> ReaderReplay:
         return TripletFraming(varuint=settings is not None and settings.encoding == "varuint")
 
     def source(_: object) -> RedoSource:
-        return redo_source(fs, files, lambda records: count(records, framing().varuint).records)
+        varuint = framing().varuint
+        return redo_source(fs, files, lambda records: count(records, varuint).records)
 
     def indexed(after: FileSystem, redone: Redone) -> Iterator[str]:
         return _rebuilt_indexes(after, StreamFiles(after, path), framing(), redone)
