@@ -222,11 +222,11 @@ def _report(
     elif scanned.is_alien:
         trouble = "no segment's head"
     has_more = has_stale_bytes = False
-    with opened(fs, files.segment(base)) as handle:
-        if trouble is not None and not scanned.is_blank:
-            has_more = has_records_after(fs, handle, scanned.end)
-        if is_last:
-            has_stale_bytes = last_byte(fs, handle, scanned.end) is not None
+    is_broken = trouble is not None and not scanned.is_blank
+    if is_broken or is_last:
+        with opened(fs, files.segment(base)) as handle:
+            has_more = is_broken and has_records_after(fs, handle, scanned.end)
+            has_stale_bytes = is_last and last_byte(fs, handle, scanned.end) is not None
     return SegmentReport(
         path=files.segment(base),
         lsn=base,
