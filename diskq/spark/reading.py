@@ -242,12 +242,11 @@ def _stored(spark: SparkSession, table: Table, schema: StructType, files: Sequen
 
 def _uri(table: Table, path: str) -> str:
     """Return the path of a table's file for Spark, whatever its default file system is."""
-    remote = table.state.remote
-    uri = f"file://{os.path.abspath(path)}" if remote is None else remote.uri(path)
+    uri = table.state.uri(os.path.abspath(path) if table.state.remote is None else path)
     if uri is None:
         reason = "Spark's name for its file system is not known: read its files with spark.read.parquet"
         raise DiskqSparkError("DISKQ_OPTION", f"table is {table.directory}: {reason}")
-    return uri
+    return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri
 
 
 # --- how many -------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ __all__ = ["ArrowFiles", "located"]
 
 # By `type_name`: what shows an object when all of it is there.
 _OBJECT_STORES = ("s3", "gcs", "abfs")
-# How Spark names them.
-_SPARK = {"s3": "s3a", "gcs": "gs"}
+# The schemes of their URIs.
+_SCHEMES = {"s3": "s3", "gcs": "gs", "local": "file"}
 _STAGED = ".tmp"
 _CHUNK = 8 * 1024 * 1024
 
@@ -48,11 +48,9 @@ class ArrowFiles:
         self._lock: ArrowLock | None = None
 
     def uri(self, path: str) -> str | None:
-        """Return the path as Spark names it; None if that is unknown."""
-        scheme = _SPARK.get(self.arrow.type_name)
-        if scheme is not None:
-            return f"{scheme}://{path}"
-        return f"file://{path}" if self.arrow.type_name == "local" else None
+        """Return the path as a URI; None if the scheme is unknown."""
+        scheme = _SCHEMES.get(self.arrow.type_name)
+        return None if scheme is None else f"{scheme}://{path}"
 
     @contextmanager
     def locked(self, directory: str, guarded: str) -> Iterator[None]:

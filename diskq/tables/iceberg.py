@@ -152,13 +152,9 @@ def _entry(listed: Any, uri: str, file: TableFile) -> Any:
 
 
 def _uri(table: Table, file: TableFile) -> str:
-    remote = table.state.remote
-    if remote is None:
-        return f"file://{file.path}"
-    if (uri := remote.uri(file.path)) is None:
+    if (uri := table.state.uri(file.path)) is None:
         raise ValueError(f"{table.directory} is in a file system that has no URI")
-    # Spark's name of the scheme; every reader of Iceberg knows the other one.
-    return f"s3://{uri.removeprefix('s3a://')}" if uri.startswith("s3a://") else uri
+    return uri
 
 
 @contextlib.contextmanager

@@ -34,6 +34,10 @@ class TableState:
     remote: ArrowFiles | None = None
     """`fs`, if it is of pyarrow's: it has locks of another kind, and directories are made by a put."""
 
+    def uri(self, path: str) -> str | None:
+        """Return the whole path of a file of the table as a URI; None if its file system has no scheme."""
+        return f"file://{path}" if self.remote is None else self.remote.uri(path)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableUpdate:
