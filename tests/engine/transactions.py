@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pytest
+
 from diskq._native.stream.codec import encode
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.stream import Stream
 from diskq.engine.stream.transactions.staging import StagedFile, StagingWriter
 from diskq.engine.stream.transactions.transaction import Transaction
+from diskq.errors import CorruptionError
 from diskq.options import Encoding
 from diskq.storage.fs import FileSystem
-from tests.engine.streams import ROOT, Triple, listed, parted
+from diskq.testing import CrashFS
+from tests.engine.streams import ROOT, Triple, flip, listed, opened, parted
 
 INTENT = f"{ROOT}/.diskq/intent"
 STAGING = f"{ROOT}/.diskq/staging"
@@ -89,3 +93,15 @@ def staged_files(fs: FileSystem) -> list[str]:
 
 def files_of(fs: FileSystem) -> StreamFiles:
     return StreamFiles(fs, ROOT)
+
+
+def refused_while_rotten(fs: CrashFS, path: str, at: int) -> None:
+    """Assert that opens are refused while a byte of a file is another one, and are not once it is right."""
+    flip(fs, path, at)
+    for _ in range(2):
+        with pytest.raises(CorruptionError) as refused:
+            opened(fs)
+        assert refused.value.path == path
+    flip(fs, path, at)
+    with opened(fs):
+        pass
