@@ -257,7 +257,7 @@ class StagingWriter(Closing, Dropped):
         self._handle = -1
         self._at = 0
         self.segments: tuple[StagedFile, ...] = ()
-        """The files besides the first one, after `finish`: to be committed with it, in order, behind it."""
+        """The files besides the first one, after `finish`: to be committed after it, in this order."""
         # A file of whole extents ends near a segment's size, unless that is small.
         is_large = segment_size is not None and least_size(segment_size) >= _EXTENT
         self._segment_size = segment_size if is_large else None
@@ -508,7 +508,7 @@ class StagedReader(Closing, Dropped):
     def _whole(self, extent: Extent) -> tuple[memoryview, int]:
         """Return all records of the extent, and their number. Raises CorruptionError, OSError.
 
-        With this checksum they are the bytes whose records were counted, and whoever takes them counts again.
+        With this checksum they are the bytes whose records were counted, and the buffer that takes them counts again.
         """
         data = self._fs.pread(self._handle, extent.size, extent.start)
         if len(data) < extent.size:
