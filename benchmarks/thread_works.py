@@ -1,8 +1,8 @@
 # Threads that put synced messages into one engine, with one lock around each call and without, in turn. Law:
 # both sides of a ratio are of one process, seconds apart.
 #
-# `delay` is a disk whose syncs take that many seconds longer. `bare` is what Python and the disk allow: threads
-# that append to a list, and wait for the sync of a page.
+# `delay` is a disk whose syncs take that many seconds longer. `bare` is what Python and the disk allow:
+# threads that append to a list, and wait for the sync of a page.
 
 from __future__ import annotations
 

@@ -508,7 +508,8 @@ class StagedReader(Closing, Dropped):
     def _whole(self, extent: Extent) -> tuple[memoryview, int]:
         """Return all records of the extent, and their number. Raises CorruptionError, OSError.
 
-        With this checksum they are the bytes whose records were counted, and the buffer that takes them counts again.
+        With this checksum they are the bytes whose records were counted, and the buffer that takes them
+        counts again.
         """
         data = self._fs.pread(self._handle, extent.size, extent.start)
         if len(data) < extent.size:
