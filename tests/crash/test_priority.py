@@ -382,8 +382,8 @@ MUTATIONS = [
     Mutation(STORE, "if following <= lsn + 1]", "if base <= lsn + 1]"),
     Mutation(STORE, "return lsn <= self._synced_lsn", "return True", by=6),
     # Recovery goes on behind what it should have cut, or begins in the wrong place.
-    Mutation(RECOVERY, "self._cut(handle, path, base, scanned.end, RepairKind.STALE, reason)", "pass"),
-    Mutation(RECOVERY, "self._cut(handle, path, base, scanned.end, RepairKind.TORN, reason)", "pass"),
+    Mutation(RECOVERY, "self._cut(handle, base, end, *self._after_the_end(handle, base, scanned))", "pass"),
+    Mutation(RECOVERY, "self._cut(handle, base, end, *fault)", "pass"),
     Mutation(RECOVERY, "max(0, found.snapshot_lsn + 1 - base)", "max(0, found.snapshot_lsn - base)"),
     Mutation(ACTS, "pending_syncs.asides.append((path, aside))", "pass"),
     Mutation(RECOVERY, "if not is_ended(self.fs, handle, scanned):", "if False:"),

@@ -16,7 +16,6 @@ from diskq.engine.priority.snapshot import BadSnapshot, load_snapshot
 from diskq.engine.priority.state import State, UnknownImplementation
 from diskq.storage.barrier import opened, read_small
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem
-from diskq.storage.repairs import last_byte
 
 __all__ = [
     "LoggedCommand",
@@ -44,8 +43,6 @@ class SegmentReport:
     size: int
     end: int
     """The byte after its last whole record."""
-    ending: int
-    """The byte of its end marker."""
     layout: str
     """"document" or "aligned" (terms have 8 bytes; also if nothing is padded)."""
     is_covered: bool
@@ -58,8 +55,6 @@ class SegmentReport:
     """True if the trouble is that its head was not written."""
     is_refused: bool = False
     """True if no crash leaves that, and an open refuses it: another version's head, an invalid command."""
-    has_stale_bytes: bool = False
-    """True if it is the last segment, and bytes other than zeros follow the last whole record."""
 
     @property
     def records(self) -> int:
@@ -146,7 +141,7 @@ def _inspected(disk: FileSystem, files: StoreFiles, on_bytes: Callable[[int], ob
             gaps.append(next_lsn)
         if not is_covered and (following != next_lsn or scanned.trouble is not None):
             is_unbroken = False
-        reports.append(_report(disk, files, base, scanned, is_covered, is_last=following is None))
+        reports.append(_report(disk, files, base, scanned, is_covered))
     return StoreReport(
         root=files.root,
         metadata_trouble=trouble,
@@ -212,7 +207,7 @@ def _segment(
 
 
 def _report(
-    fs: FileSystem, files: StoreFiles, base: int, scanned: SegmentScan, is_covered: bool, *, is_last: bool
+    fs: FileSystem, files: StoreFiles, base: int, scanned: SegmentScan, is_covered: bool
 ) -> SegmentReport:
     trouble = scanned.trouble
     if scanned.is_blank and scanned.size:
@@ -221,19 +216,16 @@ def _report(
         trouble = f"version {scanned.version}"
     elif scanned.is_alien:
         trouble = "no segment's head"
-    has_more = has_stale_bytes = False
-    is_broken = trouble is not None and not scanned.is_blank
-    if is_broken or is_last:
+    has_more = False
+    if trouble is not None and not scanned.is_blank:
         with opened(fs, files.segment(base)) as handle:
-            has_more = is_broken and has_records_after(fs, handle, scanned.end)
-            has_stale_bytes = is_last and last_byte(fs, handle, scanned.end) is not None
+            has_more = has_records_after(fs, handle, scanned.end)
     return SegmentReport(
         path=files.segment(base),
         lsn=base,
         next_lsn=base + scanned.records,
         size=scanned.size,
         end=scanned.end,
-        ending=scanned.ending,
         layout=_layout(scanned.is_narrow),
         is_covered=is_covered,
         trouble=trouble,
@@ -242,7 +234,6 @@ def _report(
         is_refused=scanned.is_bad
         or scanned.version is not None
         or (scanned.is_alien and not scanned.is_torn),
-        has_stale_bytes=has_stale_bytes,
     )
 
 

@@ -91,7 +91,7 @@ class MetadataFile:
         self.repairs.append(
             Repair(
                 path=path,
-                kind=RepairKind.REBUILT,
+                kind=RepairKind.CORRUPT,
                 kept=0,
                 dropped=size,
                 reason="no metadata that a writer wrote",

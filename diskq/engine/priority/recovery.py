@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, NoReturn
 
 from diskq._native.priority.codec import END_MARKER, FILE_HEAD, scan
 from diskq.engine.log.recovery import OpenRepairs, Trust
@@ -104,6 +104,14 @@ def recover_store(
         raise
 
 
+class _Fault(NamedTuple):
+    """What is wrong where the log ends, and how many messages are lost with it; None: unknown."""
+
+    kind: RepairKind
+    reason: str
+    lost: int | None
+
+
 @dataclass(slots=True, kw_only=True)
 class _StoreRecovery:
     fs: FileSystem
@@ -137,7 +145,7 @@ class _StoreRecovery:
                 break
             found.bases.append(base)
             if not self._read(base, needed[number + 1] if number + 1 < len(needed) else None):
-                self._drop(needed[number + 1 :])
+                self._drop(needed[number + 1 :], self.next_lsn)
                 break
         self._report_missing_last(needed, bases)
         self._report_missing_newest()
@@ -148,6 +156,8 @@ class _StoreRecovery:
         elif not found.bases:
             found.bases = [self.next_lsn]
         found.queues = self.state.finish()
+        if self.until is None:
+            self._count_lost()
         return found
 
     def let_go(self) -> None:
@@ -205,7 +215,7 @@ class _StoreRecovery:
         first = self.found.snapshot_lsn + 1
         before = [number for number, base in enumerate(bases) if base <= first]
         if bases and not before and self._may_be_unsynced(first):
-            self._drop(bases)
+            self._drop(bases, first)
             bases.clear()
         elif bases and not before:
             kind = "missing_records" if self.found.snapshot_lsn >= 0 else "missing_snapshot"
@@ -219,6 +229,11 @@ class _StoreRecovery:
             return True
         return self.point is not None and lsn >= self.point.base
 
+    @property
+    def _is_unsynced(self) -> bool:
+        """True if what ends the log at or after the recovery point is missing because it was not synced."""
+        return not self.repairs_damage and self.trust is not Trust.KILLED
+
     def _judge_gap(self, needed: list[int], number: int) -> None:
         """Decide on a segment that does not continue where the one before it ends."""
         # What the snapshot covers may be missing: a removed segment's name can come back without the next.
@@ -226,7 +241,7 @@ class _StoreRecovery:
         if not self._may_be_unsynced(missing):
             reason = f"record {self.next_lsn} should be the first, after the segment before it"
             self._refuse(self.files.segment(needed[number]), 0, reason, "missing_records", self.next_lsn)
-        self._drop(needed[number:])
+        self._drop(needed[number:], missing)
         self._open_again(self.found.bases[-1])
 
     def _read(self, base: int, following: int | None) -> bool:
@@ -262,7 +277,7 @@ class _StoreRecovery:
                     reason = scanned.trouble or "the segment is blank, and not the last one"
                     self._refuse(path, scanned.end, reason, "corrupt_log", self.next_lsn)
                 stack.pop_all()
-                self._become_last(base, handle, scanned)
+                self._become_last(base, handle, scanned, is_last=is_last)
                 return False
             if is_ours:
                 self._sync_again(handle, scanned)
@@ -310,7 +325,7 @@ class _StoreRecovery:
         aside = self._keep_aside(base)
         if scanned.is_headless:
             at = len(FILE_HEAD)
-            if data[:at] != FILE_HEAD:
+            if data and data[:at] != FILE_HEAD:
                 self.found.repairs.append(
                     Repair.of_bytes(
                         path, RepairKind.CORRUPT, 0, min(at, len(data)), "no segment's head", 0, aside
@@ -358,17 +373,18 @@ class _StoreRecovery:
             if at >= end or (scanned.stop == "END" and not data[at:end].strip(b"\0")):
                 break
             stretch = pass_over(data, at, end)
+            is_known = all(not isinstance(each, DamagedStretch) or each.records == 1 for each in read)
+            which = f"command {self.next_lsn + len(read)}" if is_known else "a command"
+            lost: int | None
             if stretch.record:
                 read += scan(stretch.record).commands
-                self.found.repairs.append(
-                    Repair.of_bytes(path, RepairKind.CORRUPT, at, stretch.end, "a record's head", 0, aside)
-                )
+                reason, lost = "its record's head", 0
             else:
                 read.append(stretch)
-                lost = None if stretch.has_added else 0
-                self.found.repairs.append(
-                    Repair.of_bytes(path, RepairKind.CORRUPT, at, stretch.end, scanned.stop, lost, aside)
-                )
+                reason, lost = scanned.stop, None if stretch.has_added else 0
+            self.found.repairs.append(
+                Repair.of_bytes(path, RepairKind.CORRUPT, at, stretch.end, f"{which}: {reason}", lost, aside)
+            )
             at = stretch.end
         return read, at
 
@@ -447,6 +463,16 @@ class _StoreRecovery:
             reason = "the log continued in this segment, which is gone"
             self.found.repairs.append(Repair.of_bytes(path, RepairKind.LOST, 0, 0, reason, None))
 
+    def _count_lost(self) -> None:
+        """Report how many messages are fewer than at the close, in the first repair with an unknown loss."""
+        point, repairs = self.point, self.found.repairs
+        if point is None or point.stored is None or point.next_lsn is None or self.next_lsn > point.next_lsn:
+            return  # it was not closed, or another program has written since
+        lost = point.stored - sum(queue.table.stored for queue in self.found.queues.values())
+        number = next((at for at, repair in enumerate(repairs) if repair.records is None), None)
+        if lost > 0 and number is not None:
+            repairs[number] = replace(repairs[number], records=lost)
+
     def _begin_anew(self, needed: list[int]) -> None:
         """Begin a new log after the damaged one: the state becomes a snapshot."""
         found = self.found
@@ -498,52 +524,67 @@ class _StoreRecovery:
         self._warn("document_layout", scanned.is_document)
         self.found.warnings["delta_trailing_bytes"] += scanned.trailing
 
-    def _become_last(self, base: int, handle: int, scanned: SegmentScan) -> None:
+    def _become_last(self, base: int, handle: int, scanned: SegmentScan, *, is_last: bool) -> None:
         """Continue in this segment, after its last whole record. The handle is the store's now."""
-        found, fs, path = self.found, self.fs, self.files.segment(base)
+        found, fs, path, end = self.found, self.fs, self.files.segment(base), scanned.end
         found.handle = handle
         if scanned.is_blank or scanned.is_torn:
             if scanned.size:
                 self._warn("segment_reinitialised")
-                self._empty(handle, path, base, scanned)
+                self._empty(handle, base, scanned, is_last=is_last)
             self.let_go()
             return
         found.end, found.records = scanned.ending, scanned.records
         if scanned.trouble is not None:
             self._warn("tail_truncated")
-            self._warn("valid_records_dropped", has_records_after(fs, handle, scanned.end))
-            self.acts.check(path, scanned.end, scanned.trouble)
-            reason = f"torn at the end: {scanned.trouble}"
-            self._cut(handle, path, base, scanned.end, RepairKind.TORN, reason)
-        elif last_byte(fs, handle, scanned.end) is not None:
-            reason = "stale bytes after the end marker"
-            self._cut(handle, path, base, scanned.end, RepairKind.STALE, reason)
+            self._warn("valid_records_dropped", has_records_after(fs, handle, end))
+            self.acts.check(path, end, scanned.trouble)
+            fault = self._fault(handle, end, f"command {self.next_lsn}: {scanned.trouble}", is_last=is_last)
+            self._cut(handle, base, end, *fault)
+        elif last_byte(fs, handle, end) is not None:
+            self._cut(handle, base, end, *self._after_the_end(handle, base, scanned))
         if self._may_be_unsynced(base) and not self._is_closed(base, scanned):
             self._sync_again(handle, scanned)
         else:
             self._end(handle, scanned)
             self.pending_syncs.files.append(handle)
 
-    def _empty(self, handle: int, path: str, base: int, scanned: SegmentScan) -> None:
-        """Empty a segment whose head was not written: it will be begun again."""
-        reason = "its head was not written"
-        self.acts.check(path, 0, reason)
-        if scanned.is_torn:
-            self._cut(handle, path, base, 0, RepairKind.TORN, reason)
-        else:
-            self.acts.report(
-                Repair(path=path, kind=RepairKind.TORN, kept=0, dropped=scanned.size, reason=reason)
-            )
+    def _fault(self, handle: int, start: int, reason: str, *, is_last: bool) -> _Fault:
+        """Return the fault of the segment, from byte `start` on, with which the log ends."""
+        if has_records_after(self.fs, handle, start):
+            return _Fault(RepairKind.CORRUPT, f"{reason}, and whole commands follow it", None)
+        if not is_last:
+            return _Fault(RepairKind.UNSYNCED if self._is_unsynced else RepairKind.CORRUPT, reason, None)
+        # What a process wrote before it was killed is whole, as the machine ran on.
+        return _Fault(RepairKind.TORN, reason, None if self.trust is Trust.KILLED else 0)
 
-    def _cut(self, handle: int, path: str, base: int, end: int, kind: RepairKind, reason: str) -> None:
+    def _after_the_end(self, handle: int, base: int, scanned: SegmentScan) -> _Fault:
+        """Return what the bytes are that follow the end marker of the last segment."""
+        if not has_records_after(self.fs, handle, scanned.end):
+            return _Fault(RepairKind.STALE, "stale bytes after the end marker", 0)
+        if self.point is None or self.point.closed is not None or base < self.point.base:
+            return _Fault(RepairKind.STALE, "stale commands after the end marker", None)
+        # diskq wrote last, and leaves nothing after its end marker: they are commands of the log.
+        kind = RepairKind.UNSYNCED if self._is_unsynced else RepairKind.CORRUPT
+        return _Fault(kind, f"command {self.next_lsn}: zeros, and whole commands follow them", None)
+
+    def _empty(self, handle: int, base: int, scanned: SegmentScan, *, is_last: bool) -> None:
+        """Empty a segment whose head was not written: it will be begun again."""
+        path, reason = self.files.segment(base), "its head was not written"
+        self.acts.check(path, 0, reason)
+        kind, reason, lost = self._fault(handle, 0, reason, is_last=is_last)
+        if scanned.is_torn:
+            self._cut(handle, base, 0, kind, reason, lost)
+        else:
+            self.found.repairs.append(Repair.of_bytes(path, kind, 0, scanned.size, reason, lost))
+
+    def _cut(self, handle: int, base: int, end: int, kind: RepairKind, reason: str, lost: int | None) -> None:
         """Shorten the file, keep the cut bytes aside, and write the end marker."""
-        fs = self.fs
+        fs, path = self.fs, self.files.segment(base)
         last = last_byte(fs, handle, end)
         if last is None:
             return  # in a view: the process that has the store has just cut it itself
         fs.truncate(handle, last + 1)  # zeros that were written ahead are not kept
-        # The end marker was written over older bytes: no command of the log is there.
-        lost = 0 if kind is RepairKind.STALE and not has_records_after(fs, handle, end) else None
         try:
             self.acts.cut(path, end, kind, reason, lost, aside_base=self.files.aside(base), handle=handle)
         except OSError as failure:
@@ -558,14 +599,15 @@ class _StoreRecovery:
     def _open_again(self, base: int) -> None:
         """Continue in the segment that was read last, which is whole."""
         handle = self.fs.open(self.files.segment(base), write=True)
-        self._become_last(base, handle, read_segment(self.fs, handle))
+        self._become_last(base, handle, read_segment(self.fs, handle), is_last=False)
 
-    def _drop(self, bases: list[int]) -> None:
-        """Set aside segments after the end of the log: those before them are missing."""
+    def _drop(self, bases: list[int], missing: int) -> None:
+        """Set aside segments after the end of the log: command `missing` should be before them."""
+        kind = RepairKind.UNSYNCED if self._is_unsynced else RepairKind.LOST
         for base in bases:
             self._warn("segments_dropped")
-            aside_base = self.files.aside(base)
-            self._set_aside(self.files.segment(base), aside_base, RepairKind.LOST, "after the end of the log")
+            reason = f"command {missing}, which should be before it, is missing"
+            self._set_aside(self.files.segment(base), self.files.aside(base), kind, reason)
 
     def _set_aside(self, path: str, aside_base: str, kind: RepairKind, reason: str) -> None:
         """Keep the whole file under another name."""

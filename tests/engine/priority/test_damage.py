@@ -14,7 +14,9 @@ import pytest
 from diskq.engine.priority.files import StorePoint
 from diskq.engine.priority.store import PriorityStore
 from diskq.errors import CorruptionError, DamagedStoreError, DiskFullError, FullError, UnsupportedFormatError
+from diskq.storage.repairs import RepairKind
 from diskq.testing import CrashFS, FaultFS, PowerCut
+from diskq.tools.findings import Verification
 from diskq.tools.stores import Store
 from diskq.tools.verify.verification import verify
 from tests.engine.stores import (
@@ -351,7 +353,8 @@ def test_a_missing_last_segment_that_a_snapshot_covers_in_part_is_reported(close
     fs.unlink(segment(last))
     with opened(fs) as store:
         assert len(store.peek(store.queue(), 100)) == 3
-        assert [(repair.path, repair.records) for repair in store.repairs] == [(segment(last), None)]
+        lost = 3 if closes else None  # at the close it was noted how many there were
+        assert [(repair.path, repair.records) for repair in store.repairs] == [(segment(last), lost)]
 
 
 @pytest.mark.parametrize("damage", ["gone", "emptied"])
@@ -367,12 +370,88 @@ def test_after_a_kill_a_segment_that_was_begun_since_the_last_barrier_is_missed(
         fs.unlink(segment(last))
     else:
         fs.write_durably(segment(last), b"")
-    found = verify(Store("jobs", ROOT, ""), fs=fs)
+    found = verified(fs)
     assert (found.verdict, segment(last) in [each.path for each in found.findings]) == ("damaged", True)
     with opened(fs) as store:
         assert (segment(last), None) in [(repair.path, repair.records) for repair in store.repairs]
     with opened(fs) as store:
         assert store.repairs == ()
+
+
+def unsynced(*, is_restarted: bool) -> CrashFS:
+    """A store with segments after the recovery point, all of which reached the disk before the crash."""
+    fs, _ = ours()
+    store = opened(fs, soft_limit=150, snapshot_segments=99, sync_timeout=1000.0)
+    for _ in range(12):
+        store.put(store.queue(), b"." * 100)
+    after = fs.crash() if is_restarted else fs.kill()
+    for base in segments(fs):
+        after.write_durably(segment(base), fs.read(segment(base)))
+    return after
+
+
+def verified(fs: CrashFS) -> Verification:
+    return verify(Store("jobs", ROOT, ""), fs=fs)
+
+
+of_both_crashes = pytest.mark.parametrize(
+    "is_restarted, kind",
+    [(True, RepairKind.UNSYNCED), (False, RepairKind.LOST)],
+    ids=["power cut", "killed"],
+)
+
+
+@of_both_crashes
+def test_segments_after_a_gap_were_not_synced_or_are_a_loss(is_restarted, kind):
+    fs = unsynced(is_restarted=is_restarted)
+    *_, gone, before_last, last = segments(fs)
+    fs.unlink(segment(gone))
+    found = verified(fs)
+    with opened(fs) as store:
+        kinds = [(repair.path, repair.kind) for repair in store.repairs]
+    assert kinds == [(segment(before_last), kind), (segment(last), kind)]
+    assert found.verdict == ("torn" if is_restarted else "damaged")
+
+
+@of_both_crashes
+def test_commands_after_zeros_were_not_synced_or_are_damage(is_restarted, kind):
+    fs = unsynced(is_restarted=is_restarted)
+    last = max(segments(fs))
+    content = fs.read(segment(last))
+    record = content[8:]
+    fs.write_durably(segment(last), content[:8] + bytes(len(record)) + record)
+    found = verified(fs)
+    with opened(fs) as store:
+        (repair,) = store.repairs
+    assert (repair.path, repair.kept, repair.records) == (segment(last), 8, None)
+    assert repair.kind is (kind if is_restarted else RepairKind.CORRUPT)
+    assert found.verdict == ("torn" if is_restarted else "damaged")
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "killed"])
+def test_an_open_counts_what_is_lost_since_the_close_and_verify_says_the_same(closes):
+    whole, _ = ours(closes=closes)
+    for base in segments(whole):
+        fs = whole.copy()
+        fs.rot(segment(base), rotten(fs.read(segment(base)), 40))
+        found = verified(fs)
+        with opened(fs) as store:
+            repairs, count = store.repairs, sum(info.stored for info in store.queues())
+        assert [(each.path, each.kind) for each in found.findings] == [
+            (repair.path, repair.kind) for repair in repairs
+        ]
+        assert (found.messages, found.lost) == (count, sum(repair.records or 0 for repair in repairs))
+
+
+def test_verify_misses_the_segment_that_an_open_store_writes_to():
+    fs, _ = ours()
+    with opened(fs, soft_limit=150, snapshot_segments=99) as store:
+        store.put(store.queue(), b"new")
+        store.sync()
+        last = max(segments(fs))
+        fs.unlink(segment(last))
+        found = verified(fs)
+    assert [(each.kind, each.path) for each in found.findings] == [(RepairKind.LOST, segment(last))]
 
 
 def test_what_was_passed_over_may_be_cut_anywhere():
