@@ -1,20 +1,15 @@
 # A file system over another one, which keeps all changes in memory. Law: the file system below is only read;
-# nothing of it is changed, created or removed, but by a user of an overlay that passes through.
+# nothing of it is changed, created or removed.
 #
 # So an open can be tried out on a directory, by the code that would do it. Only the bytes of a file after its
 # first changed byte are held in memory: repairs mostly change the end of a file.
-#
-# An overlay may be made to pass through (`pass_through`), for a reader that reads on for days while others
-# write. It then shows the bytes that were written in it in their places, in files that may grow below, and
-# everything else as it is below at that moment. It keeps no file open but for its user, and changes are made
-# below. In the end all is as it is below, and nothing is held in memory.
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from diskq.errors import CorruptionError
@@ -32,10 +27,6 @@ _MOST_IN_MEMORY = 8 * 1024 * 1024 * 1024
 _handles = itertools.count(1 << 30)
 
 
-def _has_nothing_to_show() -> bool:
-    return True
-
-
 @dataclass(slots=True, eq=False)
 class _OverlaidFile:
     """The first `kept` bytes of a file below, followed by `tail`."""
@@ -49,8 +40,6 @@ class _OverlaidFile:
     is_changed: bool = False
     handles: int = 0
     """The number of handles that are open on it."""
-    written: int = 0
-    """The byte after the last one that was written here."""
 
     @property
     def size(self) -> int:
@@ -64,16 +53,13 @@ class OverlayFS:
 
     def __init__(self, below: FileSystem, *, locks: bool = False) -> None:
         """With `locks`, locks on existing files are taken below, too; else every lock succeeds."""
-        self._below = self.below = below
+        self._below = below
         self._locks = locks
         self._files: dict[str, _OverlaidFile | None] = {}  # by path, once used; None: it does not exist
         self._directories: set[str] = set()
         self._removed: set[str] = set()  # directories that exist below
         self._used: dict[str, set[str]] = {}  # the paths of all these, by the directory that they are in
         self._handles: dict[int, _OverlaidFile] = {}
-        self._is_passing = False
-        self._passed: dict[int, int] = {}  # handles below, by the handle here of a file that is shown changed
-        self._is_over: Callable[[], bool] = _has_nothing_to_show
 
     def __enter__(self) -> OverlayFS:
         return self
@@ -88,28 +74,6 @@ class OverlayFS:
             self._let_go(file)
         self._handles.clear()
 
-    def pass_through(self, is_over: Callable[[], bool]) -> None:
-        """From now on show the bytes written so far, and nothing else that differs from the files below.
-
-        `is_over` is called before each use of a file that was written to; once it returns True, nothing is
-        shown any more. No handle may be open. The overlay need not be closed.
-        """
-        assert not self._handles
-        changed = [file for file in self._files.values() if file is not None and file.is_changed]
-        self._forget_all()
-        self._is_passing, self._is_over = True, is_over
-        for file in changed:
-            self._let_go(file)
-            del file.tail[max(0, file.written - file.kept) :]
-            self._files[file.path] = file
-            self._note(file.path)
-
-    def _forget_all(self) -> None:
-        self._files.clear()
-        self._used.clear()
-        self._directories.clear()
-        self._removed.clear()
-
     def is_changed(self, path: str) -> bool:
         """True if the file exists, and differs from the one below."""
         file = self._files.get(path)
@@ -123,61 +87,6 @@ class OverlayFS:
     def _note(self, path: str) -> None:
         """Note that the path is used: a listing of its directory asks for those paths, and no others."""
         self._used.setdefault(directory_of(path), set()).add(path)
-
-    # --- passing through --------------------------------------------------------------------------
-
-    def _shown(self, path: str) -> _OverlaidFile | None:
-        """Return the file of which bytes are shown that the one below does not have."""
-        file = self._files.get(path)
-        return None if file is None or self._has_ended() else file
-
-    def _has_ended(self) -> bool:
-        """True if all files are shown as they are below: from now on, or already."""
-        if self._files and self._is_over():
-            self._is_over = _has_nothing_to_show
-            self._forget_all()
-            for handle, file in list(self._handles.items()):
-                self._handles[handle] = _OverlaidFile(file.path, -1, 0)
-        return not self._files
-
-    def _open_over(self, path: str, *, write: bool, create: bool, exclusive: bool) -> int:
-        shown = None if write or create else self._shown(path)
-        if shown is None:
-            return self._below.open(path, write=write, create=create, exclusive=exclusive)
-        handle = next(_handles)
-        if self._below.size_of(path) is not None:
-            self._passed[handle] = self._below.open(path)
-        self._handles[handle] = shown
-        return handle
-
-    def _real(self, handle: int) -> int:
-        """Return the handle below, for an overlay that passes through; -1 if there is no file yet.
-
-        Each handle has its own: another file may be at the path by now.
-        """
-        if handle not in self._handles:
-            return handle
-        below = self._passed.get(handle, -1)
-        if below < 0 and self._below.size_of(path := self._handles[handle].path) is not None:
-            below = self._passed[handle] = self._below.open(path)
-        return below
-
-    def _on(self, handle: int) -> _OverlaidFile | None:
-        """Return the file of a handle, if bytes of it are shown that the one below does not have."""
-        file = self._handles.get(handle)
-        return None if file is None or self._has_ended() else file
-
-    def _read_over(self, handle: int, size: int, offset: int) -> bytes:
-        """Read from the file below, with the bytes that were written here in their place."""
-        file = self._on(handle)
-        below = self._real(handle)
-        data = b"" if below < 0 else self._below.pread(below, size, offset)
-        if file is None:
-            return data
-        start, end = max(offset, file.kept), min(offset + size, file.size)
-        if start >= end or len(data) < start - offset:
-            return data
-        return data[: start - offset] + file.tail[start - file.kept : end - file.kept] + data[end - offset :]
 
     # --- files ------------------------------------------------------------------------------------
 
@@ -195,8 +104,6 @@ class OverlayFS:
         return self._files[path]
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
-        if self._is_passing:
-            return self._open_over(path, write=write, create=create, exclusive=exclusive)
         file = self._found(path)
         if file is not None and create and exclusive:
             raise FileExistsError(errno.EEXIST, "it exists already", path)
@@ -210,12 +117,6 @@ class OverlayFS:
         return handle
 
     def close(self, handle: int) -> None:
-        if self._is_passing:
-            is_shown = self._handles.pop(handle, None) is not None
-            below = self._passed.pop(handle, -1) if is_shown else handle
-            if below >= 0:
-                self._below.close(below)
-            return
         file = self._handles.pop(handle)
         file.handles -= 1
         if file.handles:
@@ -228,8 +129,6 @@ class OverlayFS:
             self._used[directory_of(file.path)].discard(file.path)
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
-        if self._is_passing:
-            return self._read_over(handle, size, offset)
         file = self._handles[handle]
         data = b""
         if offset < file.kept:
@@ -240,8 +139,6 @@ class OverlayFS:
         return data + bytes(file.tail[start : start + size - len(data)])
 
     def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
-        if self._is_passing:
-            return self._below.pwrite(self._real(handle), data, offset)
         file, count = self._handles[handle], len(data)
         # Bytes written over themselves, to make sure that they are synced, change nothing.
         if self.pread(handle, count, offset) != data:
@@ -249,13 +146,9 @@ class OverlayFS:
             start = offset - file.kept
             file.tail += bytes(max(0, start - len(file.tail)))
             file.tail[start : start + count] = data
-            file.written = max(file.written, offset + count)
         return count
 
     def truncate(self, handle: int, size: int) -> None:
-        if self._is_passing:
-            self._below.truncate(self._real(handle), size)
-            return
         file = self._handles[handle]
         file.is_changed = True
         if size < file.kept:
@@ -277,44 +170,29 @@ class OverlayFS:
             file.kept = offset
 
     def share_memory(self, handle: int, size: int) -> memoryview:
-        if self._is_passing:
-            return self._below.share_memory(self._real(handle), size)
         file = self._handles[handle]
         self._keep(file, 0)
         file.tail += bytes(max(0, size - len(file.tail)))
         return memoryview(file.tail)[:size]
 
     def size(self, handle: int) -> int:
-        if not self._is_passing:
-            return self._handles[handle].size
-        shown, below = self._on(handle), self._real(handle)
-        size = 0 if below < 0 else self._below.size(below)
-        return size if shown is None else max(size, shown.size)
+        return self._handles[handle].size
 
     def has_name(self, handle: int) -> bool:
-        if self._is_passing:
-            below = self._real(handle)
-            return below < 0 or self._below.has_name(below)
         return bool(self._handles[handle].path)
 
     def sync_files(self, handles: Sequence[int]) -> None:
-        if self._is_passing:
-            self._below.sync_files([self._real(handle) for handle in handles])
+        """Do nothing: what is in memory cannot be synced."""
 
     # --- names ------------------------------------------------------------------------------------
 
     def sync_directory(self, path: str) -> None:
-        if self._is_passing:
-            self._below.sync_directory(path)
+        """Do nothing, as `sync_files`."""
 
     def sync_file_system(self, handle: int) -> None:
-        if self._is_passing:
-            self._below.sync_file_system(self._real(handle))
+        """Do nothing, as `sync_files`."""
 
     def rename(self, source: str, target: str) -> None:
-        if self._is_passing:
-            self._below.rename(source, target)
-            return
         file = self._found(source)
         if file is None:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", source)
@@ -324,8 +202,6 @@ class OverlayFS:
 
     def link(self, source: str, target: str) -> bool:
         """Copy the file: the second name is a separate file here. For files that are never written again."""
-        if self._is_passing:
-            return self._below.link(source, target)
         handle = self.open(source)
         try:
             content = self.pread(handle, self.size(handle), 0)
@@ -337,9 +213,6 @@ class OverlayFS:
         return True
 
     def unlink(self, path: str) -> None:
-        if self._is_passing:
-            self._below.unlink(path)
-            return
         file = self._found(path)
         if file is None:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
@@ -353,8 +226,6 @@ class OverlayFS:
                 self._let_go(file)
 
     def make_directory(self, path: str) -> bool:
-        if self._is_passing:
-            return self._below.make_directory(path)
         if self._is_directory(path):
             return False
         if not self._is_directory(directory_of(path)):
@@ -364,9 +235,6 @@ class OverlayFS:
         return True
 
     def remove_directory(self, path: str) -> None:
-        if self._is_passing:
-            self._below.remove_directory(path)
-            return
         if self.list_directory(path):
             raise OSError(errno.ENOTEMPTY, "the directory is not empty", path)
         if path in self._directories:
@@ -405,8 +273,6 @@ class OverlayFS:
 
     def _apply(self, directory: str, names: set[str]) -> None:
         """Add names made in the overlay to the `names` of a directory, and take out names removed in it."""
-        if self._is_passing and directory in self._used and self._has_ended():
-            return
         for used in tuple(self._used.get(directory, ())):
             is_there = used in self._directories or self._files.get(used) is not None
             is_gone = used in self._removed or used in self._files
@@ -416,10 +282,6 @@ class OverlayFS:
                 names.discard(base_name(used))
 
     def size_of(self, path: str) -> int | None:
-        if self._is_passing:
-            shown = self._shown(path)
-            size = self._below.size_of(path)
-            return size if shown is None else max(size or 0, shown.size)
         if path in self._files:
             file = self._files[path]
             return None if file is None else file.size
@@ -444,17 +306,13 @@ class OverlayFS:
     # --- everything else --------------------------------------------------------------------------
 
     def open_watch(self) -> FileWatch | None:
-        return self._below.open_watch() if self._is_passing else None
+        return None
 
     def try_lock(self, handle: int) -> bool:
-        if self._is_passing:
-            return self._below.try_lock(self._real(handle))
         file = self._handles[handle]
         return not self._locks or file.below < 0 or self._below.try_lock(file.below)
 
     def is_locked(self, handle: int, owner: Identity) -> bool | None:
-        if self._is_passing:
-            return self._below.is_locked(self._real(handle), owner)
         file = self._handles[handle]
         return file.below >= 0 and self._below.is_locked(file.below, owner)
 

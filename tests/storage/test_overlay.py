@@ -91,6 +91,27 @@ def test_every_operation_seems_done_and_changes_nothing_below(seed):
     assert both.below.files() == before
 
 
+def test_no_operation_is_one_below_that_changes_anything():
+    fs = FaultFS(filled())
+    with OverlayFS(fs) as overlay:
+        handle = overlay.open(NAMES[0], write=True)
+        overlay.pwrite(handle, b"new", 0)
+        overlay.truncate(handle, 2)
+        overlay.share_memory(handle, 100)[:3] = b"new"
+        overlay.sync_files([handle])
+        overlay.sync_file_system(handle)
+        overlay.link(NAMES[0], f"{NAMES[0]}.copy")
+        overlay.rename(NAMES[1], NAMES[4])
+        overlay.unlink(NAMES[2])
+        overlay.sync_directory("/d")
+        overlay.make_directory("/d/inner")
+        overlay.remove_directory("/d/inner")
+        assert overlay.try_lock(handle)
+        assert overlay.list_directory("/d") == ["a", "a.copy", "e"]
+    assert {call.verb for call in fs.calls} <= {"open", "close", "pread", "size", "list_directory", "size_of"}
+    assert fs.inner.files() == filled().files()
+
+
 def test_a_closed_overlay_keeps_no_file_open_below():
     fs = FaultFS(filled())
     overlay = OverlayFS(fs)
@@ -139,77 +160,3 @@ def test_a_lock_is_taken_below_only_where_that_is_asked_for(tmp_path, locks):
         assert overlay.try_lock(overlay.open(path, write=True)) != locks
         assert overlay.try_lock(overlay.open(f"{path}2", write=True, create=True))
     fs.close(first)
-
-
-# --- passing through --------------------------------------------------------------------------------------
-
-
-class Passing:
-    """An overlay that shows `new` in three files, one of which is not there below."""
-
-    def __init__(self) -> None:
-        self.is_over = False
-        self.below = filled()
-        self.overlay = OverlayFS(self.below)
-        for path in (NAMES[1], NAMES[2], NAMES[3]):
-            handle = self.overlay.open(path, write=True, create=True)
-            self.overlay.pwrite(handle, b"new", 3)
-            self.overlay.close(handle)
-        self.overlay.pass_through(lambda: self.is_over)
-
-
-def test_passing_through_keeps_no_file_open_but_those_of_its_user():
-    passing = Passing()
-    assert passing.below.open_files() == []
-    held = [passing.overlay.open(path) for path in NAMES[:4]]
-    assert sorted(passing.below.open_files()) == NAMES[:3]
-    for handle in held:
-        passing.overlay.pread(handle, 100, 0)
-        passing.overlay.close(handle)
-    assert passing.below.open_files() == []
-
-
-def test_passing_through_other_files_are_those_of_this_moment():
-    passing = Passing()
-    assert passing.overlay.size_of("/d/later") is None
-    handle = passing.below.open("/d/later", write=True, create=True)
-    passing.below.pwrite(handle, b"abc", 0)
-    assert passing.overlay.size_of("/d/later") == 3
-    seen = passing.overlay.open("/d/later")
-    passing.below.pwrite(handle, b"def", 3)
-    assert passing.overlay.pread(seen, 100, 0) == b"abcdef"
-    passing.below.unlink("/d/later")
-    assert passing.overlay.size_of("/d/later") is None
-    assert not passing.overlay.has_name(seen)
-
-
-def test_passing_through_a_file_grows_after_the_bytes_that_were_written():
-    passing = Passing()
-    seen = passing.overlay.open(NAMES[1])
-    before = passing.overlay.pread(seen, 100, 0)
-    handle = passing.below.open(NAMES[1], write=True)
-    passing.below.pwrite(handle, b"more", passing.below.size(handle))
-    assert passing.overlay.pread(seen, 100, 0) == before + b"more"
-    assert passing.overlay.size(seen) == len(before) + 4
-
-
-def test_passing_through_each_handle_is_of_the_file_that_it_was_opened_on():
-    passing = Passing()
-    first = passing.overlay.open(NAMES[1])
-    passing.below.rename(NAMES[0], NAMES[1])
-    second = passing.overlay.open(NAMES[1])
-    assert (passing.overlay.has_name(first), passing.overlay.has_name(second)) == (False, True)
-
-
-def test_passing_through_is_over_for_open_files_too_and_nothing_is_held_in_memory():
-    passing = Passing()
-    held = [passing.overlay.open(path) for path in NAMES[1:4]]
-    assert all(b"new" in passing.overlay.pread(handle, 100, 0) for handle in held)
-    passing.is_over = True
-    assert not any(b"new" in passing.overlay.pread(handle, 100, 0) for handle in held)
-    assert passing.overlay.list_directory("/d") == passing.below.list_directory("/d")
-    overlay = passing.overlay
-    assert overlay._files == {}
-    assert not any(file.tail for file in overlay._handles.values())
-    passing.is_over = False
-    assert passing.overlay.size_of(NAMES[3]) is None

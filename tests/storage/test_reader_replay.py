@@ -11,8 +11,9 @@ from diskq.engine.journal.reader import JournalReader
 from diskq.engine.journal.reader_offset import JournalCommittedOffset
 from diskq.engine.log.reader import LogReader
 from diskq.engine.stream.reader import ReadableStream
-from diskq.storage.log.reader_replay import Restored, with_restored
-from diskq.storage.overlay import OverlayFS
+from diskq.storage.fs import FileSystem
+from diskq.storage.log.reader_replay import with_restored
+from diskq.storage.log.restored import Restored
 from diskq.testing import CrashFS
 from tests.contract.test_read_only import ReadOnlyFS
 from tests.tools.power_cuts import PATH, Lost, lost
@@ -32,14 +33,14 @@ def write(disk: CrashFS, path: str, data: bytes, at: int = 0) -> None:
     disk.close(handle)
 
 
-def view_of(disk: CrashFS) -> OverlayFS:
+def view_of(disk: CrashFS) -> FileSystem:
     """The replay would add `defg` to the data, and make the file beside it."""
     sums = Restored("/d/sums", 0, b"12345678")
     files = JournalFiles(disk, "/d")
     return with_restored(disk, files, [Restored("/d/data", 2, b"cdefg", is_data=True), sums])
 
 
-def read(fs: OverlayFS | CrashFS, path: str = "/d/data") -> bytes:
+def read(fs: FileSystem, path: str = "/d/data") -> bytes:
     handle = fs.open(path)
     data = fs.pread(handle, 100, 0)
     assert len(data) == fs.size(handle) == fs.size_of(path)

@@ -8,26 +8,26 @@
 # log. That is why the reader syncs nothing, and may be killed at any step.
 #
 # Tools, which change nothing, and a reader that may not write (the disk is mounted read-only, or is full, or
-# the user has no right to) put the same into an overlay of the files. A writer may come at any time, and a
-# reader may read on for days. So the overlay passes through (storage/overlay.py). It ends, for all files at
-# once, when a writer has signed the lock file, which it does after its recovery, or when a data file has
-# other bytes than the log, or is gone. From then on all files are shown as they are.
+# the user has no right to) see the files with the same (restored.py). A writer may come at any time, and a
+# reader may read on for days. So that ends, for all files at once, when a writer has signed the lock file,
+# which it does after its recovery, or when a data file has other bytes than the log, or is gone. From then on
+# all files are shown as they are.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from diskq.errors import LockedError
 from diskq.storage.barrier import let_go, opened, write_all
 from diskq.storage.fs import FileSystem, Stamp
 from diskq.storage.lock import Holder, is_held_briefly, locked_briefly, may_be_open, read_holder
 from diskq.storage.log.replay import Redone, RedoSource, is_part_of, missing_size, replay_redo
+from diskq.storage.log.restored import Restored, RestoredFiles
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.state import LastWriter, StateFiles, read_state, redo_named_by
 
-__all__ = ["LoggedFiles", "ReaderReplay", "RedoLook", "Restored", "with_restored"]
+__all__ = ["LoggedFiles", "ReaderReplay", "RedoLook", "with_restored"]
 
 
 class LoggedFiles(StateFiles, Protocol):
@@ -43,16 +43,6 @@ SourceOf = Callable[[Holder | None], RedoSource]
 Complete = Callable[[FileSystem, Redone], Iterable[str]]
 """Called with the files after the replay, in which it makes what an open makes of restored messages. Returns
 the paths of the files that it has changed."""
-
-
-class Restored(NamedTuple):
-    """Bytes of a file that the redo log has, and the file has not, or not all of them."""
-
-    path: str
-    start: int
-    content: bytes
-    is_data: bool = False
-    """True if it is a data file, and not one beside it."""
 
 
 class RedoLook(NamedTuple):
@@ -169,7 +159,8 @@ def _restored(fs: FileSystem, after: FileSystem, redone: Redone) -> Iterator[Res
             end = its.checksums_at + len(its.checksums)
             parts.setdefault(its.checksum_file, []).append((its.checksums_at, end))
     for path, places in sorted(parts.items()):
-        start, end = min(start for start, _ in places), max(end for _, end in places)
+        end = max(end for _, end in places)
+        start = min(fs.size_of(path) or 0, *(start for start, _ in places))  # without a hole
         content = _content(after, path, end - start, start)
         if content != _content(fs, path, end - start, start):
             yield Restored(path, start, content, is_data=path in data)
@@ -183,15 +174,13 @@ def _lacking(fs: FileSystem, after: FileSystem, path: str) -> Restored | None:
     return Restored(path, size - missing, content[size - missing :]) if missing else None
 
 
-def with_restored(fs: FileSystem, files: LoggedFiles, restored: Iterable[Restored]) -> OverlayFS:
+def with_restored(fs: FileSystem, files: LoggedFiles, restored: Iterable[Restored]) -> FileSystem:
     """Return the files with these bytes, until a writer has come. Nothing is changed. Raises OSError."""
     restored = tuple(restored)
     unchanged = _Unchanged(fs, files.lock, restored)
-    overlay = OverlayFS(fs)
-    with contextlib.suppress(FileNotFoundError):  # a writer has just come
-        _put(overlay, restored)
-    overlay.pass_through(unchanged.is_over)
-    return overlay
+    if any(its.is_data and fs.size_of(its.path) is None for its in restored):
+        restored = ()  # a writer has just come
+    return cast(FileSystem, RestoredFiles(fs, restored, unchanged.is_over))
 
 
 def _put(fs: FileSystem, restored: Iterable[Restored]) -> None:

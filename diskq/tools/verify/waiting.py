@@ -13,6 +13,7 @@ from diskq.storage.log.entries import Staging
 from diskq.storage.log.format import holds_nothing, read_wal, redo_path
 from diskq.storage.log.reader_replay import LoggedFiles
 from diskq.storage.log.replay import FromLog, rows_to_add
+from diskq.storage.log.restored import RestoredFiles
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import RepairKind
@@ -74,7 +75,7 @@ def checksummed_size(
     before, and `found` is what the redo log had. Raises OSError.
     """
     checksum_file = staging.checksum_file(number)
-    if not (isinstance(look, OverlayFS) and look.is_changed(checksum_file)):
+    if not (isinstance(look, OverlayFS | RestoredFiles) and look.is_changed(checksum_file)):
         return size
     _, end = rows_before(below, checksum_file, UNBOUNDED)
     path = staging.data(number)
