@@ -21,7 +21,8 @@ async def offset_after(
 
     `timestamp` is an aware datetime or nanoseconds since the Unix epoch. Returns None if no message is later.
     The result is exact, also if timestamps repeat or step back. It takes tens of microseconds on a stream
-    that diskq wrote; another program's stream is read once for it, in a thread. `Cancelled` changes nothing.
+    that diskq wrote. Another program's stream is read once for it, in a thread, as the redo log is after a
+    crash. `Cancelled` changes nothing.
 
     Raises ValueError for a naive datetime, NotFoundError if there is no such partition,
     UnsupportedFormatError and OSError.
@@ -42,9 +43,11 @@ async def offset_at_or_after(
 async def _first_from(path: AnyPath, partition: int, bound: int, fs: FileSystem | None) -> int | None:
     event_loop = running_event_loop()
     await event_loop.checkpoint()
-    fs = stream_replay(fs or OsFileSystem(), as_path(path)).files_to_read()
-    files = StreamFiles(fs, as_path(path)).partition(partition)
-    with TimeLookup(fs, files) as lookup:
+    shown = fs or OsFileSystem()
+    replay = stream_replay(shown, as_path(path))
+    if replay.is_due:  # after a crash, until a writer has come
+        shown = await event_loop.run_in_thread(replay.files_to_read)
+    with TimeLookup(shown, StreamFiles(shown, as_path(path)).partition(partition)) as lookup:
         if lookup.is_quick:
             return lookup.offset_at_or_after(bound)
         return await event_loop.run_in_thread(lookup.offset_at_or_after, bound)

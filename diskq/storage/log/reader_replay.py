@@ -75,9 +75,7 @@ class ReaderReplay:
         Where that cannot be done, the files are shown as they are after it.
         """
         fs, files = self._fs, self._files
-        if not fs.size_of(files.redo):
-            return fs
-        found = self._found()
+        found = self._replayed() if self.is_due else None
         if found is None or not found[1]:
             return fs
         restored = found[1]
@@ -106,19 +104,23 @@ class ReaderReplay:
 
     def look(self) -> RedoLook | None:
         """Return what the next open will do; None if it does nothing, or the store is open."""
-        found = self._found()
+        found = self._replayed() if self._is_left() else None
         if found is None:
             return None
         redone, restored = found
         return RedoLook(with_restored(self._fs, self._files, restored), redone)
 
-    def _found(self) -> tuple[Redone, tuple[Restored, ...]] | None:
+    @property
+    def is_due(self) -> bool:
+        """True if a reader replays the log: it may have messages alone, and no process has the store open."""
+        return bool(self._fs.size_of(self._files.redo)) and self._is_left()
+
+    def _is_left(self) -> bool:
+        """True if the last writer's log is needed, and no process has the store open."""
         fs, files = self._fs, self._files
         if not _is_needed(fs, files, read_state(fs, files)):
-            return None
-        if may_be_open(fs, files.lock) and not is_held_briefly(fs, files.redo):
-            return None
-        return self._replayed()
+            return False
+        return not may_be_open(fs, files.lock) or is_held_briefly(fs, files.redo)
 
     def _replayed(self) -> tuple[Redone, tuple[Restored, ...]] | None:
         """Replay the log in memory; None if it is not needed, or is no longer: a writer may just have gone.
