@@ -598,12 +598,17 @@ def _defaults(kind: type[Options]) -> Options:
 
 
 def chosen_options(
-    called: Callable[..., Any], options: Options | None, kind: type[Options], changes: Mapping[str, Any]
+    called: Callable[..., Any],
+    options: Options | None,
+    kind: type[Options],
+    changes: Mapping[str, Any],
+    *,
+    refused: str | None = None,
 ) -> Options:
     """Return the options that a call was given, or the defaults of its kind, with the changes to them.
 
     `called` is the opener or engine that takes them. Raises TypeError; if there is no such option, it says
-    which one may be meant.
+    which one may be meant. `refused` is an option of that kind that the caller refuses: it is never meant.
     """
     if options is None:
         options = _defaults(kind)
@@ -614,7 +619,7 @@ def chosen_options(
     names = [each.name for each in fields(kind)]
     for name in changes:
         if name not in names:
-            raise TypeError(_no_option(called, name, names))
+            raise TypeError(_no_option(called, name, [each for each in names if each != refused]))
     return replace(options, **changes)
 
 

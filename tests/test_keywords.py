@@ -178,6 +178,13 @@ def test_what_resembles_no_option_is_refused_with_those_that_there_are() -> None
     )
 
 
+@pytest.mark.parametrize("given", ["deliver_timout", "colour"])
+def test_what_an_engine_refuses_is_never_the_option_that_was_meant(given: str, tmp_path: Path) -> None:
+    with pytest.raises(TypeError) as refused:
+        diskq.Spool(tmp_path / "s", print, **dict[str, Any]({given: 1.0}))
+    assert "deliver_timeout" not in str(refused.value)
+
+
 def test_an_option_of_another_kind_is_refused() -> None:
     with pytest.raises(TypeError, match=r"^open_queue\(\) has no option 'partition_count'"):
         diskq.open_queue("d", "n", partition_count=1)  # type: ignore[call-arg]

@@ -122,7 +122,7 @@ class Spool(Closing):
           it is full.
         """
         check_plain("deliver", deliver)
-        chosen = chosen_options(Spool, options, SpoolOptions, changes)
+        chosen = chosen_options(Spool, options, SpoolOptions, changes, refused="deliver_timeout")
         if chosen.deliver_timeout is not None:
             raise ValueError(
                 "deliver_timeout is for open_spool: a plain function cannot be interrupted, give it a timeout"
