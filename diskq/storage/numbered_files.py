@@ -22,6 +22,7 @@ __all__ = [
     "listed_as",
     "names_in",
     "private_path",
+    "set_aside_from",
     "told_apart",
 ]
 
@@ -29,6 +30,7 @@ __all__ = [
 PRIVATE = ".diskq"
 
 _MOST_DIGITS = 20  # no more fit into 64 bits
+_SET_ASIDE = re.compile(r"(.+)\.bad(?:-[0-9]+)?", re.DOTALL)
 
 
 _SWAPPED = {code: chr(code ^ 0x20) for code in (*range(65, 91), *range(97, 123))}
@@ -105,6 +107,12 @@ def free_aside(fs: FileSystem, path: str, taken: Container[str] = ()) -> str:
         middle = (used + free) // 2
         used, free = (middle, free) if is_used(middle) else (used, middle)
     return name(free)
+
+
+def set_aside_from(name: str) -> str | None:
+    """Return the name of the file whose bytes are in the file of this name: see `free_aside`; else None."""
+    found = _SET_ASIDE.fullmatch(name)
+    return None if found is None else found[1]
 
 
 def checksum_file_path(root: str, path: str) -> str:

@@ -41,6 +41,7 @@ from diskq.storage.log.format import (
     wal_place,
 )
 from diskq.storage.log.replay import replay_wal
+from diskq.storage.numbered_files import set_aside_from
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.state import LastWriter, StoreState
 
@@ -204,11 +205,11 @@ def kept_aside_since(fs: FileSystem, since: int, stagings: Iterable[Staging]) ->
         with contextlib.suppress(FileNotFoundError):
             names = fs.list_directory(directory)
         for name in names:
-            original, mark, _ = name.rpartition(".bad")
+            original = set_aside_from(name)
             path = join(directory, name)
-            stamp = fs.stamp_of(path) if mark else None
+            stamp = None if original is None else fs.stamp_of(path)
             # The clock of file times ticks more slowly, so a file may seem older.
-            if stamp is None or stamp.modified_ns // 1_000_000_000 < since - 1:
+            if original is None or stamp is None or stamp.modified_ns // 1_000_000_000 < since - 1:
                 continue
             found.append(
                 Repair(

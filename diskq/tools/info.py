@@ -25,8 +25,9 @@ from diskq.engine.stream.settings import StreamSettings, read_settings
 from diskq.engine.stream.statistics import stream_statistics
 from diskq.engine.stream.stream import Stream
 from diskq.errors import NotFoundError
-from diskq.storage.fs import FileSystem, OsFileSystem, join
+from diskq.storage.fs import FileSystem, OsFileSystem, base_name, join
 from diskq.storage.lock import holder_of
+from diskq.storage.numbered_files import set_aside_from
 from diskq.tools.holders import owner_of, writer_of
 from diskq.tools.look import look_at
 from diskq.tools.redo_logs import RedoLogInfo, RedoLogs
@@ -326,7 +327,7 @@ def _take_ages(fs: FileSystem, paths: list[str], found: Info) -> None:
 
 def _kept(fs: FileSystem, path: str) -> list[str]:
     """Return the names of the files that repairs set aside."""
-    return sorted(each for each in _below(fs, path) if ".bad" in each.rpartition("/")[2])
+    return sorted(each for each in _below(fs, path) if set_aside_from(base_name(each)) is not None)
 
 
 _LOOKS: Mapping[Kind, Callable[[FileSystem, Store, Info], None]] = MappingProxyType(

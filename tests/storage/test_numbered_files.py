@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskq.storage.numbered_files import Naming, checksum_file_path, free_aside, private_path
+from diskq.storage.numbered_files import (
+    Naming,
+    checksum_file_path,
+    free_aside,
+    private_path,
+    set_aside_from,
+)
 from diskq.storage.numbers import NO_NUMBER
 from diskq.testing import CrashFS
 
@@ -83,6 +89,22 @@ def test_a_free_name_is_found_for_what_is_set_aside():
     fs.write_durably("/d/f.bad", b"")
     fs.write_durably("/d/f.bad-1", b"")
     assert free_aside(fs, "/d/f") == "/d/f.bad-2"
+
+
+@pytest.mark.parametrize(
+    "name, original",
+    [
+        ("f.dat.bad", "f.dat"),
+        ("f.dat.bad-12", "f.dat"),
+        ("f.bad.bad-1", "f.bad"),
+        ("jobs.bad.diskqueue.000000.dat", None),
+        ("f.bad-", None),
+        ("f.badger", None),
+        (".bad", None),
+    ],
+)
+def test_a_name_shows_from_which_file_its_bytes_were_set_aside(name, original):
+    assert set_aside_from(name) == original
 
 
 def test_private_files_are_where_no_peer_looks():

@@ -22,8 +22,8 @@ from diskq.engine.stream.settings import read_settings
 from diskq.storage.barrier import Barrier, write_all
 from diskq.storage.callbacks import check_plain
 from diskq.storage.checksums import checksum
-from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of, join
-from diskq.storage.numbered_files import names_in, private_path
+from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, directory_of, join
+from diskq.storage.numbered_files import names_in, private_path, set_aside_from
 from diskq.storage.overlay import OverlayFS
 from diskq.tools.convert.sources import open_reading
 from diskq.tools.entries import Entry, EntryBatch
@@ -41,7 +41,6 @@ from diskq.tools.stores import Store
 __all__ = ["Salvaged", "Unread", "new_file", "salvage"]
 
 _LARGEST = 4 * 1024 * 1024 * 1024
-_QUARANTINED = re.compile(r"(.+)\.bad(?:-[0-9]+)?", re.DOTALL)
 _OF_A_QUEUE = re.compile(r"(.+)\.diskqueue\.[0-9]{6,19}\.dat", re.DOTALL)
 _AT_ONCE = 1000
 
@@ -229,8 +228,8 @@ def _quarantined(fs: FileSystem, directory: str, prefix: str = "") -> list[tuple
 
     if fs.size_of(directory) is None:
         return []
-    matches = (_QUARANTINED.fullmatch(name) for name in sorted(names_in(fs, directory, prefix)))
-    return [(join(directory, match[0]), base_name(match[1])) for match in matches if match]
+    names = {name: set_aside_from(name) for name in sorted(names_in(fs, directory, prefix))}
+    return [(join(directory, name), original) for name, original in names.items() if original is not None]
 
 
 def _content(fs: FileSystem, path: str) -> bytes:

@@ -19,6 +19,7 @@ from diskq.engine.log.committed_offset import OFFSET_SIZE
 from diskq.engine.log.recovery_points import checksummed_end, checksums_reach, missing_start, read_points
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.log.replay import FromLog
+from diskq.storage.numbered_files import set_aside_from
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import RepairKind
@@ -198,7 +199,7 @@ def _report_beside(fs: FileSystem, files: JournalFiles, logged: Sequence[FromLog
     report_waiting(fs, files, logged, [files.staging], _count, report)
     for directory in files.data_places():
         for name in sorted(fs.list_directory(directory)):
-            if ".bad" in name:
+            if set_aside_from(name) is not None:
                 report_kept_aside(fs, join(directory, name), report)
     left = [*files.leftovers(), *files.orphans(bases)]
     report_leftovers(fs, left, files.lock, report)

@@ -22,7 +22,7 @@ from diskq.options import QueueOptions
 from diskq.storage.block_reader import BlockReader
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import may_be_open
-from diskq.storage.numbered_files import names_in
+from diskq.storage.numbered_files import names_in, set_aside_from
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.state import read_state
 from diskq.tools.findings import StateKind
@@ -297,6 +297,6 @@ class _QueueVerification:
             missing = range(found.read.file, found.write.file)
             report_leftovers(fs, files.leftovers(files.numbers(), missing), files.lock, report)
         for name in sorted(names_in(fs, files.directory, files.naming.prefix)):
-            if ".bad" in name:
+            if set_aside_from(name) is not None:
                 path = join(files.directory, name)
                 report_kept_aside(fs, path, report)

@@ -31,6 +31,7 @@ from diskq.storage.barrier import opened
 from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import may_be_open
 from diskq.storage.log.replay import FromLog, is_part_of
+from diskq.storage.numbered_files import set_aside_from
 from diskq.storage.repairs import RepairKind
 from diskq.tools.findings import StateKind
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
@@ -282,7 +283,7 @@ def _report_beside(
         report_leftovers(fs, orphans, files.lock, report, "its segment is gone")
         if fs.size_of(partition.private) is not None:
             for name in sorted(fs.list_directory(partition.private)):
-                if ".bad" in name:
+                if set_aside_from(name) is not None:
                     report_kept_aside(fs, join(partition.private, name), report)
     state = owner_state(fs, files)
     if state == "garbage" and fs.size_of(files.owner):

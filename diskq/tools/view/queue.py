@@ -23,7 +23,7 @@ from diskq.options import QueueOptions
 from diskq.storage.fs import FileSystem, OsFileSystem, join
 from diskq.storage.lock import Holder, holder_of
 from diskq.storage.log.format import read_wal
-from diskq.storage.numbered_files import names_in
+from diskq.storage.numbered_files import names_in, set_aside_from
 from diskq.tools.look import look_at
 
 __all__ = ["FirstMessages", "QueueView", "look", "look_at_first", "queue_names"]
@@ -88,7 +88,8 @@ def look(directory: str, name: str, *, fs: FileSystem | None = None, opens: bool
     end = QueuePosition(max(sizes), sizes[max(sizes)]) if sizes else QueuePosition(0, 0)
     recorded = metadata.write if metadata else QueuePosition(0, 0)
     unrecorded = _bytes_between(sizes, recorded, end)
-    aside = [entry for entry in names_in(fs, directory, files.naming.prefix) if ".bad" in entry]
+    names = names_in(fs, directory, files.naming.prefix)
+    aside = [entry for entry in names if set_aside_from(entry) is not None]
     shorter = [] if metadata is None else list(_shorter(metadata, sizes))
     problems = _problems(content, metadata, sizes, shorter, unrecorded) if is_open is False else []
     view = QueueView(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from diskq.storage.fs import FileSystem
 from diskq.storage.lock import Holder
+from diskq.storage.numbered_files import set_aside_from
 from diskq.storage.status_file import StatusNote, read_status
 from diskq.tools.stores import Store
 
@@ -92,6 +93,6 @@ class Aside:
         if self._samples % _SELDOM == 0:
             there = [path for path in directories if self._fs.size_of(path) is not None]
             names = [name for path in there for name in self._fs.list_directory(path)]
-            self._found = tuple(sorted(name for name in names if ".bad" in name))
+            self._found = tuple(sorted(name for name in names if set_aside_from(name) is not None))
         self._samples += 1
         return self._found

@@ -736,3 +736,19 @@ def test_a_file_between_others_that_a_disk_took_with_it_is_reported() -> None:
         assert [found[0], found[-1]] == [body(0), body(24)]
         assert len(found) < 25
         assert [(its.path, its.kind) for its in queue.repairs] == [(data(1), RepairKind.LOST)]
+
+
+def test_an_open_that_was_killed_set_nothing_aside_by_the_name_of_the_queue():
+    fs = disk()
+    Queue(ROOT, "jobs.bad", fs=fs).put_many(bodies(5))
+    killed = fs.kill()
+    for cut in range(1, 100):
+        broken = killed.copy()
+        broken.cut_at = broken.operations + cut
+        with suppress(PowerCut):
+            Queue(ROOT, "jobs.bad", fs=broken)
+        with Queue(ROOT, "jobs.bad", fs=broken.kill()) as queue:
+            assert (queue.repairs, queue.depth) == ((), 5), cut
+        if not broken.is_cut:
+            return
+    raise AssertionError("it never came to its end")

@@ -212,6 +212,13 @@ def test_a_log_whose_last_segment_is_gone_is_damage(tmp_path):
     assert looked_at(tmp_path).verdict == "damaged"
 
 
+def test_a_queue_whose_name_resembles_that_of_set_aside_bytes_is_clean(tmp_path):
+    with Queue(tmp_path, "jobs.bad") as queue:
+        queue.put_many(BODIES)
+    (store,) = stores_at(tmp_path)
+    assert (verify(store).findings, info(store).leftovers) == ((), [])
+
+
 # --- ends -----------------------------------------------------------------------------------------
 
 
