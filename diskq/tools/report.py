@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from diskq.engine.log.recovery_points import RecoveryPoints
 from diskq.errors import DiskqError, NotAFileError, UnsupportedFormatError
 from diskq.storage.checksums import corrupt_rows
-from diskq.storage.fs import FileSystem
+from diskq.storage.fs import FileSystem, join
 from diskq.storage.lock import holder_of
-from diskq.storage.numbered_files import private_path
+from diskq.storage.numbered_files import names_in, private_path, set_aside_from
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.swap import plan_path
 from diskq.tools.findings import Finding, FindingKind, Progress, Severity, StateKind
@@ -22,10 +23,13 @@ __all__ = [
     "report_cut_repair",
     "report_kept_aside",
     "report_leftovers",
+    "report_missing_end",
     "report_missing_start",
+    "report_offset",
     "report_refusal",
     "report_repairs",
     "report_rotten_entries",
+    "report_unreadable_points",
     "settled",
 ]
 
@@ -161,11 +165,28 @@ def report_cut_repair(fs: FileSystem, root: str, name: str, report: Report) -> N
         report.note(StateKind.PENDING, plan, None, what)
 
 
-def report_kept_aside(fs: FileSystem, path: str, report: Report) -> None:
-    """Report a file of bytes that an earlier open or repair could not read."""
-    size = fs.size_of(path) or 0
-    what = f"{size} bytes that an earlier open or repair kept aside"
-    report.note(RepairKind.KEPT_ASIDE, path, None, what, size=size)
+def report_kept_aside(fs: FileSystem, directory: str, report: Report, prefix: str = "") -> None:
+    """Report the files of bytes that earlier opens or repairs could not read, by names with this prefix."""
+    if fs.size_of(directory) is None:
+        return
+    for name in sorted(names_in(fs, directory, prefix)):
+        if set_aside_from(name) is not None:
+            path = join(directory, name)
+            size = fs.size_of(path) or 0
+            what = f"{size} bytes that an earlier open or repair kept aside"
+            report.note(RepairKind.KEPT_ASIDE, path, None, what, size=size)
+
+
+def report_unreadable_points(points: RecoveryPoints, path: str, report: Report) -> None:
+    """Report the file of the recovery points, at `path`, if it cannot be read."""
+    if not points.is_readable:
+        report.note(RepairKind.CORRUPT, path, 0, "it cannot be read: the next open looks at everything")
+
+
+def report_offset(repair: Repair, report: Report) -> None:
+    """Report what was wrong with a committed offset."""
+    tell = report.torn if repair.kind is RepairKind.TORN else report.damage
+    tell(repair.kind, repair.path, 0, repair.reason)
 
 
 def report_leftovers(
@@ -234,6 +255,20 @@ def report_missing_start(missing: Repair | None, report: Report) -> None:
     """Report messages that are missing before the first segment."""
     if missing is not None:
         report.damage(missing.kind, missing.path, None, missing.reason, missing.records or 0)
+
+
+def report_missing_end(
+    end: int, promised: int, path: str, at: int | None, read: Collection[str], report: Report
+) -> None:
+    """Report messages `end` to `promised` - 1, which were there, without those lost in the files `read`.
+
+    `path` is the last file, and `at` the byte in it.
+    """
+    counted = sum(each.lost for each in report.findings if each.path in read)
+    if lost := max(0, promised - end - counted):
+        start = promised - lost
+        what = f"messages {start} to {promised - 1} were there, and are gone"
+        report.damage(RepairKind.LOST, path, at, what, lost, offset=start)
 
 
 def settled(look: Callable[[Report], None], progress: Progress | None) -> Report:

@@ -181,7 +181,7 @@ def read_committed_offset(fs: FileSystem, place: OffsetFile) -> FoundOffset | No
     offset = shadow.value if shadow is not None else None
     repair = Repair(
         path=path,
-        kind=RepairKind.REBUILT,
+        kind=RepairKind.TORN if value is None else RepairKind.REBUILT,
         kept=0,
         dropped=len(content),
         reason=f"{reason}; the last offset that is known is {'none' if offset is None else offset}",

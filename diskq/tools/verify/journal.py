@@ -15,11 +15,9 @@ from diskq.engine.journal.files import JournalFiles
 from diskq.engine.journal.journal import Journal
 from diskq.engine.journal.reader_offset import read_journal_offsets
 from diskq.engine.journal.segment_reader import JournalSegmentReader
-from diskq.engine.log.committed_offset import OFFSET_SIZE
 from diskq.engine.log.recovery_points import checksummed_end, checksums_reach, missing_start, read_points
-from diskq.storage.fs import FileSystem, join
+from diskq.storage.fs import FileSystem
 from diskq.storage.log.replay import FromLog
-from diskq.storage.numbered_files import set_aside_from
 from diskq.storage.numbers import UNBOUNDED
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import RepairKind
@@ -31,10 +29,13 @@ from diskq.tools.report import (
     report_cut_repair,
     report_kept_aside,
     report_leftovers,
+    report_missing_end,
     report_missing_start,
+    report_offset,
     report_refusal,
     report_repairs,
     report_rotten_entries,
+    report_unreadable_points,
     settled,
 )
 from diskq.tools.stores import Store
@@ -111,14 +112,9 @@ class _JournalVerification:
 
     def _report_missing_end(self, bases: list[int], next_offset: int, promised: int) -> None:
         """Report messages up to `promised` that were there, and are in no segment."""
-        start = next_offset if bases else min(self._files.checksum_files(), default=0)
-        path = self._files.data(bases[-1] if bases else start)
-        counted = sum(each.lost for each in self._report.findings if each.path == path)
-        if lost := max(0, promised - start - counted):
-            start = promised - lost
-            what = f"messages {start} to {promised - 1} were there, and are gone"
-            at = self._end if bases else None
-            self._report.damage(RepairKind.LOST, path, at, what, lost, offset=start)
+        end = next_offset if bases else min(self._files.checksum_files(), default=0)
+        path = self._files.data(bases[-1] if bases else end)
+        report_missing_end(end, promised, path, self._end if bases else None, [path], self._report)
 
     def _read(self, base: int, next_base: int | None) -> int:
         """Read one segment. `next_base`: the offset with which the next one begins; None: it is the last.
@@ -180,11 +176,8 @@ class _JournalVerification:
             there = self._below if is_open else overlay
             readers = read_journal_offsets(self._found.path, fs=there, next_offset=next_offset)
         for reader in readers:
-            if (repair := reader.repair) is not None:
-                size = self._below.size_of(repair.path)
-                is_torn = size is not None and 0 < size < OFFSET_SIZE
-                tell = self._report.torn if is_torn else self._report.damage
-                tell(repair.kind, repair.path, 0, repair.reason)
+            if reader.repair is not None:
+                report_offset(reader.repair, self._report)
 
 
 def _report_beside(fs: FileSystem, files: JournalFiles, logged: Sequence[FromLog], report: Report) -> None:
@@ -193,13 +186,9 @@ def _report_beside(fs: FileSystem, files: JournalFiles, logged: Sequence[FromLog
     if fs.size_of(files.private) is None:
         return
     report_cut_repair(fs, files.path, files.swap, report)
-    if not read_points(fs, files).is_readable:
-        what = "it cannot be read: the next open looks at everything"
-        report.note(RepairKind.CORRUPT, files.state, 0, what)
+    report_unreadable_points(read_points(fs, files), files.state, report)
     report_waiting(fs, files, logged, [files.staging], _count, report)
     for directory in files.data_places():
-        for name in sorted(fs.list_directory(directory)):
-            if set_aside_from(name) is not None:
-                report_kept_aside(fs, join(directory, name), report)
+        report_kept_aside(fs, directory, report)
     left = [*files.leftovers(), *files.orphans(bases)]
     report_leftovers(fs, left, files.lock, report)

@@ -20,9 +20,8 @@ from diskq.engine.queue.recovery import Recovered
 from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_after
 from diskq.options import QueueOptions
 from diskq.storage.block_reader import BlockReader
-from diskq.storage.fs import FileSystem, join
+from diskq.storage.fs import FileSystem
 from diskq.storage.lock import may_be_open
-from diskq.storage.numbered_files import names_in, set_aside_from
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.state import read_state
 from diskq.tools.findings import StateKind
@@ -296,7 +295,4 @@ class _QueueVerification:
         if fs.size_of(files.private) is not None:
             missing = range(found.read.file, found.write.file)
             report_leftovers(fs, files.leftovers(files.numbers(), missing), files.lock, report)
-        for name in sorted(names_in(fs, files.directory, files.naming.prefix)):
-            if set_aside_from(name) is not None:
-                path = join(files.directory, name)
-                report_kept_aside(fs, path, report)
+        report_kept_aside(fs, files.directory, report, files.naming.prefix)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from diskq._native.stream.codec import count
-from diskq.engine.log.committed_offset import OFFSET_SIZE
 from diskq.engine.log.recovery_points import (
     RecoveryPoints,
     checksummed_end,
@@ -28,10 +27,9 @@ from diskq.engine.stream.stream import Stream
 from diskq.errors import NotFoundError, UnsupportedFormatError
 from diskq.options import StreamOptions
 from diskq.storage.barrier import opened
-from diskq.storage.fs import FileSystem, join
+from diskq.storage.fs import FileSystem
 from diskq.storage.lock import may_be_open
 from diskq.storage.log.replay import FromLog, is_part_of
-from diskq.storage.numbered_files import set_aside_from
 from diskq.storage.repairs import RepairKind
 from diskq.tools.findings import StateKind
 from diskq.tools.gaps import Gap, known_gaps, unknown_parts
@@ -42,10 +40,13 @@ from diskq.tools.report import (
     report_cut_repair,
     report_kept_aside,
     report_leftovers,
+    report_missing_end,
     report_missing_start,
+    report_offset,
     report_refusal,
     report_repairs,
     report_rotten_entries,
+    report_unreadable_points,
     settled,
 )
 from diskq.tools.stores import Store
@@ -221,10 +222,7 @@ class _StreamVerification:
         end = self._next_offset(partition) or 0
         path = files.data(bases[-1] if bases else max(last, 0))
         read = files.segment(bases[-1]) if bases else ()
-        counted = sum(each.lost for each in report.findings if each.path in read)
-        if lost := max(0, promised - end - counted):
-            what = f"messages {promised - lost} to {promised - 1} were there, and are gone"
-            report.damage(RepairKind.LOST, path, None, what, lost, offset=promised - lost)
+        report_missing_end(end, promised, path, None, read, report)
 
     # --- beside the segments ----------------------------------------------------------------------
 
@@ -232,9 +230,7 @@ class _StreamVerification:
         report = self._report
         for group in groups(self._fs, self._files):
             for repair in group.repairs:
-                size = self._fs.size_of(repair.path) or 0
-                tell = report.torn if 0 < size < OFFSET_SIZE else report.damage
-                tell(repair.kind, repair.path, 0, repair.reason)
+                report_offset(repair, report)
             wrong = {repair.path for repair in group.repairs}
             for partition, offset in group.offsets.items():
                 path = self._files.committed_offset(group.name, partition)
@@ -262,10 +258,7 @@ def _report_beside(
 ) -> None:
     """Report what is beside the segments, as the next open finds it."""
     report_cut_repair(fs, files.path, files.swap, report)
-    points = read_points(fs, files)
-    if not points.is_readable:
-        what = "it cannot be read: the next open looks at everything"
-        report.note(RepairKind.CORRUPT, files.state, 0, what)
+    report_unreadable_points(read_points(fs, files), files.state, report)
     if fs.size_of(files.private) is not None:
         report_leftovers(fs, files.leftovers(), files.lock, report)
         if fs.size_of(files.intent) is not None:
@@ -281,10 +274,7 @@ def _report_beside(
     for partition in map(files.partition, files.partitions()):
         orphans = partition.orphans(partition.bases())
         report_leftovers(fs, orphans, files.lock, report, "its segment is gone")
-        if fs.size_of(partition.private) is not None:
-            for name in sorted(fs.list_directory(partition.private)):
-                if set_aside_from(name) is not None:
-                    report_kept_aside(fs, join(partition.private, name), report)
+        report_kept_aside(fs, partition.private, report)
     state = owner_state(fs, files)
     if state == "garbage" and fs.size_of(files.owner):
         what = "it holds no owner's id: the next open removes it, and keeps a copy"

@@ -17,6 +17,7 @@ from diskq.engine.stream.groups import ConsumerGroup
 from diskq.errors import DiskFullError, StorageFailedError
 from diskq.storage.fs import OsFileSystem
 from diskq.storage.numbers import NO_NUMBER
+from diskq.storage.repairs import RepairKind
 from diskq.testing import CrashFS, FaultFS
 from tests.engine.offsets import (
     GROUP,
@@ -519,6 +520,7 @@ def test_without_a_shadow_copy_rot_cannot_be_noticed_but_a_short_file_can(fs):
     mark = found(fs)
     assert mark.offset is None
     assert mark.repair is not None
+    assert mark.repair.kind is RepairKind.TORN
     assert "3 bytes instead of 8; the last offset that is known is none" in str(mark.repair)
     open_offset(fs).close()
     assert fs.read(MARKER) == b""
