@@ -26,6 +26,9 @@ __all__ = ["NO_ROOM", "Barrier", "PendingSyncs", "Replacement", "keep_path", "wr
 write_all = file_calls.write_all
 """Write all bytes at an offset. A full disk then raises OSError, instead of taking fewer."""
 
+start_writeback = file_calls.start_writeback
+"""Let the kernel begin to write a file's bytes: its sync has less to wait for then. Makes nothing durable."""
+
 NO_ROOM = "the disk is full, or no file descriptor is left"
 """The reason why `Barrier.execute` returned False."""
 

@@ -6,7 +6,8 @@ import errno
 
 import pytest
 
-from diskq.storage.barrier import Barrier, PendingSyncs, Replacement, write_all
+from diskq.storage.barrier import Barrier, PendingSyncs, Replacement, start_writeback, write_all
+from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS, FaultFS
 
 POINTER = "/q/pointer"
@@ -172,3 +173,20 @@ def test_pending_syncs_are_frozen_into_one_barrier_and_cleared():
     assert not pending_syncs
     pending_syncs.removals.append("later")
     assert barrier.removals == ("c",)
+
+
+def test_an_early_start_of_the_writing_changes_no_byte_and_never_raises(tmp_path):
+    fs = OsFileSystem()
+    handle = fs.open(str(tmp_path / "data"), write=True, create=True)
+    write_all(fs, handle, b"early", 0)
+    start_writeback(fs, handle)
+    assert fs.pread(handle, 10, 0) == b"early"
+    fs.close(handle)
+    start_writeback(fs, handle)
+
+
+def test_an_early_start_of_the_writing_is_no_call_of_another_file_system(fs):
+    handle = fs.open("/q/data", write=True)
+    before = list(fs.calls)
+    start_writeback(fs, handle)
+    assert fs.calls == before

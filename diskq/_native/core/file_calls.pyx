@@ -108,6 +108,17 @@ def write_all(fs, int handle, data, int64_t offset):
         PyBuffer_Release(&buffer)
 
 
+def start_writeback(fs, int handle):
+    """Let the kernel begin to write the file's bytes to the disk, and return at once. It makes nothing durable.
+
+    A sync that comes later then has less to wait for, and reports what went wrong. Nothing is done where the
+    system has no such call, or handles are not descriptors. Never raises.
+    """
+    if fs.native:
+        with nogil:
+            diskq_start_writeback(handle)
+
+
 def full_sync(int fd):
     """Return when the file's bytes are on stable storage, not only in the disk's cache. Raises OSError."""
     cdef int failed

@@ -20,7 +20,7 @@ from diskq._native.stream.index_entries import checksum_rows, rows_of
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.transactions.staging import Extent, StagedReader
 from diskq.storage.append_file import ChecksumFile
-from diskq.storage.barrier import Barrier, PendingSyncs, close_all, write_all
+from diskq.storage.barrier import Barrier, PendingSyncs, close_all, start_writeback, write_all
 from diskq.storage.fs import FileSystem
 
 __all__ = ["Adoption", "describe"]
@@ -71,6 +71,8 @@ def describe(
             records += made.records
             position += made.valid_end
             checksum_bytes += len(checksums)
+            for handle in handles:
+                start_writeback(fs, handle)
     except BaseException:
         with contextlib.suppress(OSError):
             close_all(fs, handles)

@@ -41,7 +41,7 @@ from diskq.errors import (
     StorageFailedError,
 )
 from diskq.options import MIB, Encoding, StreamOptions
-from diskq.storage.barrier import Barrier, close_all, let_go, write_all
+from diskq.storage.barrier import Barrier, close_all, let_go, start_writeback, write_all
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing, Dropped
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name, directory_of
@@ -372,15 +372,21 @@ class StagingWriter(Closing, Dropped):
             if self._handle < 0:
                 self._make()
             if (file := self._whole_file(partition, len(data))) is not None:
-                write_all(self._fs, file.handle, data, file.size)
+                self._write_early(file.handle, data, file.size)
                 file.size += len(data)
                 file.records += records
                 file.crc = checksum(data, file.crc)
                 return
-            write_all(self._fs, self._handle, data, self._at)
+            self._write_early(self._handle, data, self._at)
         self._begun.add(partition)
         self._extents.append(Extent(partition, self._at, len(data), records, checksum(data)))
         self._at += len(data)
+
+    def _write_early(self, handle: int, data: bytes, at: int) -> None:
+        """Write these bytes; much of them is on its way to the disk while the next rows are encoded."""
+        write_all(self._fs, handle, data, at)
+        if len(data) >= _EXTENT:
+            start_writeback(self._fs, handle)
 
     def _whole_file(self, partition: int, size: int) -> _WholeFile | None:
         """Return the partition's own file for the next `size` bytes, made if it is time; None: it has none.

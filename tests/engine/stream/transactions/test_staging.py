@@ -48,6 +48,20 @@ def content(fs: CrashFS, name: str) -> bytes:
     return fs.read(f"{STAGING}/{name}")
 
 
+def test_what_fills_an_extent_is_on_its_way_to_the_disk_before_the_task_ends(monkeypatch):
+    monkeypatch.setattr(module, "_EXTENT", 1000)
+    begun = []
+    monkeypatch.setattr(module, "start_writeback", lambda fs, handle: begun.append(handle))
+    with staging(disk(), partition_count=1, segment_size=8000) as writer:
+        writer.add_columns(columns(triples(10)))
+        assert begun == []
+        writer.add_columns(columns(triples(30, start=10)))
+        writer.add_columns(columns(triples(30, start=40)))
+        assert len(set(begun)) == 2  # the common file, and one that can become a segment
+        writer.finish()
+    assert len(begun) == 2  # the last rows are few, and synced at once
+
+
 @pytest.mark.parametrize("encoding", ["fixed", "varuint"])
 def test_columns_are_staged_by_partition_and_committed(encoding):
     fs = disk()
