@@ -68,6 +68,7 @@ TABLE = """
   diskq.engine.log.shared_sync      threading
   diskq.engine.log.thread_line      threading time
   diskq.engine.spool.spool          threading
+  diskq.engine.stream.transactions.side_by_side  concurrent.futures
   diskq.hub.client                  diskq._native.hub.wire diskq._native.journal.codec
   diskq.hub.replication             diskq._native.journal.codec
   diskq.hub.service                 diskq._native.hub.wire
