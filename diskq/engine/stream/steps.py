@@ -40,6 +40,7 @@ from diskq.engine.stream.segment_ages import SegmentAges
 from diskq.engine.stream.settings import StreamSettings, read_settings, settings_as, settings_of
 from diskq.engine.stream.time_summary import forget_from, forget_removed
 from diskq.engine.stream.transactions import roll_forward as rollforward
+from diskq.engine.stream.transactions import side_by_side
 from diskq.engine.stream.transactions.adoption import Adoption, describe
 from diskq.engine.stream.transactions.staging import Extent, StagedFile, StagedReader, least_size
 from diskq.engine.stream.transactions.transaction import Intent, Transaction, forget_finished, pending
@@ -569,18 +570,24 @@ class StreamSteps(DirectorySteps):
         CorruptionError.
         """
         fs, pending = self._fs, self.log.pending
-        adoptions: list[Adoption] = []
+        varuint = self._framing.varuint
+
+        def described(due: tuple[StagedFile, Extent, int]) -> Adoption:
+            file, extent, base = due
+            with StagedReader(fs, self.files, file.name, varuint=varuint) as reader:
+                return describe(fs, self.files, reader, extent, base, pending, varuint=varuint)
+
         try:
+            due = []
             for file in staged:
-                assert file.whole is not None
-                its = self._partitions[file.whole.partition]
+                extent = file.whole
+                assert extent is not None
+                its = self._partitions[extent.partition]
                 its.segment.finish(pending)
                 if self._ages is not None:
-                    self._ages.forget(file.whole.partition)
-                varuint, base = self._framing.varuint, its.buffer.next_offset
-                with StagedReader(fs, self.files, file.name, varuint=varuint) as reader:
-                    adoption = describe(fs, self.files, reader, file.whole, base, pending, varuint=varuint)
-                adoptions.append(adoption)
+                    self._ages.forget(extent.partition)
+                due.append((file, extent, its.buffer.next_offset))
+            adoptions = side_by_side.each(fs, described, due)
         except OSError as failure:
             self.log.append_failed(failure)
         self.log.sync()

@@ -30,6 +30,7 @@ from diskq.engine.log.recovery_points import RecoveryPoint
 from diskq.engine.log.writer import LogWriter
 from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.partition_reader import PartitionReader
+from diskq.engine.stream.transactions import side_by_side
 from diskq.engine.stream.transactions.staging import Extent, StagedFile, StagedName, StagedReader
 from diskq.engine.stream.transactions.transaction import (
     Committed,
@@ -107,15 +108,18 @@ def verified(
         if file.name in seen:
             raise StagedError(path, "the staged file is given twice")
         seen.add(file.name)
-        if not file.extents:
-            continue  # nothing was staged, and there is no file
+
+    def verify(file: StagedFile) -> None:
         with StagedReader(fs, files, file.name, varuint=varuint) as reader:
             end = 0 if file.whole is not None else reader.check_head(partition_count)
             for extent in file.extents:
                 if not 0 <= extent.partition < partition_count or extent.start < end or extent.records < 1:
-                    raise StagedError(path, f"{extent} does not belong to it")
+                    raise StagedError(reader.path, f"{extent} does not belong to it")
                 reader.verify(extent)
                 end = extent.start + extent.size
+
+    # A task that had no rows has staged no file.
+    side_by_side.each(fs, verify, [file for file in transaction.staged if file.extents])
     return shares_of(transaction.staged)
 
 

@@ -65,8 +65,10 @@ __all__ = [
 _EXTENT = MIB
 # Bytes of waiting records of all partitions together at which all are written.
 _MOST_WAITING = 64 * MIB
-# Bytes that are read at once.
-_STRETCH = 4 * MIB
+# Bytes that are read at once: few enough that malloc(3) keeps the memory of one for the next.
+_STRETCH = MIB
+# An extent of up to so many stretches is copied from one read.
+_AT_ONCE = 4
 # A file becomes a segment if it has this part of a segment's size.
 _PART_OF_A_SEGMENT = 8
 # How many such files a task writes to at a time.
@@ -500,7 +502,7 @@ class StagedReader(Closing, Dropped):
         before the first.
         """
         stretches: Iterable[tuple[memoryview, int]]
-        if extent.size <= _STRETCH:
+        if extent.size <= _AT_ONCE * _STRETCH:
             stretches = (self._whole(extent),)
         else:
             self.verify(extent)
@@ -535,15 +537,20 @@ class StagedReader(Closing, Dropped):
             if not piece:
                 raise self._corrupt(at, "the file ends there")
             at += len(piece)
-            crc = checksum(piece, crc)
             data = rest + piece if rest else piece
             found = count(data, self._varuint)
+            start = at - len(data)
             if found.stop == "CORRUPT":
-                raise self._corrupt(at - len(data) + found.valid_end, "no record begins there")
-            records += found.records
-            rest = data[found.valid_end :]
+                raise self._corrupt(start + found.valid_end, "no record begins there")
+            rest = data
             if found.records:
-                yield memoryview(data)[: found.valid_end], found.records
+                whole = memoryview(data)[: found.valid_end]
+                crc = checksum(whole, crc)
+                records += found.records
+                yield whole, found.records
+                # What is left is part of a record: it is read again, as joining it would copy a stretch.
+                rest, at = b"", start + found.valid_end
+        crc = checksum(rest, crc)
         if crc != extent.crc:
             raise self._other_bytes(extent)
         if rest or records != extent.records:
