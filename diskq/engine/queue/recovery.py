@@ -273,7 +273,8 @@ class QueueRecovery:
         metadata = QueueMetadata.parse(content)
         if metadata is None:
             reason = "metadata is unreadable: positions taken from the data"
-            self._report(self.files.metadata, RepairKind.REBUILT, 0, len(content), reason)
+            kind = RepairKind.CORRUPT if content.strip(b"\0") else RepairKind.TORN
+            self._report(self.files.metadata, kind, 0, len(content), reason)
         return metadata
 
     def _placed(self, metadata: QueueMetadata) -> tuple[QueuePosition, QueuePosition, int | None]:

@@ -87,7 +87,9 @@ class _QueueVerification:
         content = self._found.read_metadata()
         metadata = None if content is None else QueueMetadata.parse(content)
         found = steady_survey(self._fs, self._files)
-        self._report_metadata(content, metadata, found)
+        if self._look.engine is None:
+            for repair in found.repairs:
+                self._report_repair(repair, found)
         recorded = QueuePosition(2**63, 0) if metadata is None else metadata.write
         known = behind = uncounted = 0
         for number, size in found.sizes.items():
@@ -186,29 +188,13 @@ class _QueueVerification:
 
     # --- the metadata -----------------------------------------------------------------------------
 
-    def _report_metadata(
-        self, content: bytes | None, metadata: QueueMetadata | None, found: Recovered
-    ) -> None:
-        path = self._found.metadata
-        if content is None and found.sizes:
-            what = "it is missing: the next open takes the positions from the data: all is delivered again"
-            self._report.torn(RepairKind.REBUILT, path, None, what)
-        elif content is not None and metadata is None:
-            what = "no writer wrote this metadata: the next open takes the positions from the data"
-            if content.strip(b"\0"):
-                self._report.damage(RepairKind.REBUILT, path, 0, what)
-            else:
-                self._report.torn(RepairKind.REBUILT, path, 0, what)
-        if self._look.engine is None:
-            for repair in found.repairs:
-                if repair.path != path:
-                    self._report_repair(repair, found)
-
     def _report_repair(self, repair: Repair, found: Recovered) -> None:
         numbers = {self._files.data(number): number for number in self._files.numbers()}
         number = numbers.get(repair.path)
         if number is not None and number < found.read.file and repair.records == 0:
             self._report.note(repair.kind, repair.path, None, repair.reason)
+        elif number is None and repair.kind in (RepairKind.TORN, RepairKind.REBUILT):  # the metadata
+            self._report.torn(repair.kind, repair.path, repair.kept, repair.reason)
         else:
             self._report.damage(repair.kind, repair.path, repair.kept, repair.reason, repair.records or 0)
 
@@ -235,8 +221,7 @@ class _QueueVerification:
             report_refusal(self._look.refusal, files.redo, self._report)
             return
         report_waiting(self._below, files, self._logged, [files.staging], _count, self._report)
-        repairs = [each for each in engine.repairs if each.path != files.metadata]
-        report_repairs(repairs, [files.redo, files.wal], self._report)
+        report_repairs(engine.repairs, [files.redo, files.wal], self._report)
 
     # --- tails, acknowledgements, leftovers -------------------------------------------------------
 

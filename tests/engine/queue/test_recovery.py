@@ -738,6 +738,28 @@ def test_a_file_between_others_that_a_disk_took_with_it_is_reported() -> None:
         assert [(its.path, its.kind) for its in queue.repairs] == [(data(1), RepairKind.LOST)]
 
 
+@pytest.mark.parametrize(
+    "content, kind, verdict",
+    [
+        (None, RepairKind.REBUILT, "torn"),
+        (bytes(20), RepairKind.TORN, "torn"),
+        (b"no metadata", RepairKind.CORRUPT, "damaged"),
+    ],
+)
+def test_metadata_that_is_missing_not_written_or_damaged_is_told_apart(content, kind, verdict):
+    fs = disk()
+    with opened(fs) as queue:
+        queue.put_many(bodies(3))
+    if content is None:
+        fs.unlink(meta())
+    else:
+        fs.write_durably(meta(), content)
+    found = verify(Store("queue", ROOT, "q"), fs=fs)
+    with opened(fs) as queue:
+        assert [(repair.path, repair.kind) for repair in queue.repairs] == [(meta(), kind)]
+    assert ([(each.path, each.kind) for each in found.findings], found.verdict) == ([(meta(), kind)], verdict)
+
+
 def test_an_open_that_was_killed_set_nothing_aside_by_the_name_of_the_queue():
     fs = disk()
     Queue(ROOT, "jobs.bad", fs=fs).put_many(bodies(5))
