@@ -227,9 +227,14 @@ class LogOpening:
 
     # --- the report ---------------------------------------------------------------------------------
 
-    def note_found(self, repairs: Iterable[Repair], counted: Callable[[bytes], int]) -> None:
-        """Note repairs of the kind, without the messages that are appended again. See `not_displaced`."""
-        self._kind.log.repairs += not_displaced(repairs, self.displaced, counted)
+    def note_found(
+        self, repairs: Iterable[Repair], counted: Callable[[bytes], int], *, reported: Sequence[Repair] = ()
+    ) -> None:
+        """Note repairs of the kind, without the messages that are appended again. See `not_displaced`.
+
+        Those that are `reported` already count none of them.
+        """
+        self._kind.log.repairs += not_displaced(repairs, self.displaced, counted, reported=reported)
 
     def _report(self, reported: Sequence[Repair] = ()) -> None:
         """Log the repairs that are not logged yet, but for those that the kind has `reported` itself."""

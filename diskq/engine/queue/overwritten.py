@@ -35,6 +35,8 @@ class Overwritten(NamedTuple):
     """The records in the blocks that are left of diskq's."""
     lost: int
     """The number of diskq's messages in the blocks that are not as they were written."""
+    lost_end: int
+    """The byte after the last of these blocks."""
 
 
 def find_overwritten(fs: FileSystem, data: str, checksum_file: str, end: int | None) -> Overwritten | None:
@@ -65,7 +67,8 @@ def find_overwritten(fs: FileSystem, data: str, checksum_file: str, end: int | N
         is_theirs = whole == end and whole > 0 and end <= first
     if whole <= covered and scan(rest).valid_end == len(rest):
         ours += rest
-    return Overwritten(whole, ours, sum(row.records for row in bad)) if is_theirs else None
+    lost = sum(row.records for row in bad)
+    return Overwritten(whole, ours, lost, bad[-1].end) if is_theirs else None
 
 
 def is_of_another_program(fs: FileSystem, files: QueueFiles, displaced: Displaced) -> bool:

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -45,11 +45,12 @@ from diskq.storage.checksums import (
     zeros_in,
 )
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
+from diskq.storage.log.entries import Displaced, lost_without
 from diskq.storage.log.replay import RedoSource, rows_to_add, view_with_rows
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.repairs import Repair, RepairKind
 
-__all__ = ["QueueRecovery", "Recovered", "redo_source", "survey"]
+__all__ = ["QueueRecovery", "Recovered", "count_records", "redo_source", "survey"]
 
 # A peer's count is believed for a longer backlog than this: counting it would delay the open.
 _COUNT_UP_TO = 256 * 1024 * 1024
@@ -129,11 +130,13 @@ class QueueRecovery:
         acts: OpenRepairs,
         *,
         log_repair: Callable[[Repair], None] = lambda _: None,
+        displaced: Sequence[Displaced] = (),
         count_up_to: int = _COUNT_UP_TO,
     ) -> None:
         """`any_size` is the framing for what diskq certainly wrote, under whatever limits.
 
-        `log_repair` logs a repair whose traces the next open will not find. A peer's count is believed for a
+        `log_repair` logs a repair whose traces the next open will not find: it has no messages that are
+        `displaced`, which the open appends again. A peer's count is believed for a
         backlog of more than `count_up_to` bytes.
         """
         self.fs = fs
@@ -142,6 +145,7 @@ class QueueRecovery:
         self.use = use
         self.acts = acts
         self.log_repair = log_repair
+        self.displaced = displaced
         self.count_up_to = count_up_to
         self.repairs = acts.made
         self.has_torn_tail = False
@@ -470,11 +474,12 @@ class QueueRecovery:
                 continue
             if found.ours:
                 self._move(found.ours)
-            reason = f"another program began this file anew, and overwrote {found.lost} messages"
+            lost = lost_without(self.displaced, path, 0, found.lost, count_records, found.lost_end)
+            reason = f"another program began this file anew, and overwrote {lost} messages"
             if found.end < self.sizes[number]:
-                self._cut(number, found.end, RepairKind.DISPLACED, reason, found.lost)
+                self._cut(number, found.end, RepairKind.DISPLACED, reason, lost)
             else:
-                self._report(path, RepairKind.DISPLACED, 0, found.end, reason, found.lost)
+                self._report(path, RepairKind.DISPLACED, 0, found.end, reason, lost)
             self.reported.append(self.repairs[-1])
             self.log_repair(self.repairs[-1])
             # At once: if the metadata is diskq's, checksums are believed.
@@ -820,5 +825,10 @@ def redo_source(files: QueueFiles) -> RedoSource:
         {0: files.staging},
         in_place=metadata is None or metadata.is_ours,
         is_covered=lambda _, file, end: metadata is not None and (file, end) <= metadata.write,
-        counted=lambda records: count(records).records,
+        counted=count_records,
     )
+
+
+def count_records(records: bytes) -> int:
+    """Return how many messages these bytes of a data file are."""
+    return count(records).records

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from diskq._native.queue.codec import count, scan
+from diskq._native.queue.codec import scan
 from diskq.engine.log.engine import LogSteps
 from diskq.engine.log.opening import LeftBehind, LogOpening, NewLogs
 from diskq.engine.log.recovery import OpenRepairs, QueueUse
@@ -24,7 +24,7 @@ from diskq.engine.queue.files import QueueFiles, QueueMetadata
 from diskq.engine.queue.head import FifoHead
 from diskq.engine.queue.overwritten import is_of_another_program
 from diskq.engine.queue.quota import QueueParts
-from diskq.engine.queue.recovery import QueueRecovery, Recovered, redo_source
+from diskq.engine.queue.recovery import QueueRecovery, Recovered, count_records, redo_source
 from diskq.engine.queue.tail import FifoTail
 from diskq.errors import FullError, NotFoundError
 from diskq.options import QueueOptions
@@ -180,7 +180,16 @@ class QueueSteps(LogSteps):
         use = QueueUse.before(state.previous, opening.wals, never_empty=self._never_empty)
         acts = OpenRepairs(fs, writer.pending, strict=self.options.strict)
         framing, any_size = self._parts.framing, self._parts.any_size
-        recovery = QueueRecovery(fs, files, framing, any_size, use, acts, log_repair=log.report_repair)
+        recovery = QueueRecovery(
+            fs,
+            files,
+            framing,
+            any_size,
+            use,
+            acts,
+            log_repair=log.report_repair,
+            displaced=opening.displaced,
+        )
         found = recovery.run()
         self._recovered = recovery, found
         if self._has_voided or (found.sizes and not found.is_ours):
@@ -188,7 +197,7 @@ class QueueSteps(LogSteps):
         if files.ack_logs():
             repair_ack_logs(fs, files, found.read, found.write, writer.pending, is_ours=found.is_ours)
         self._sealed.find(found.sizes, found.write.file)
-        opening.note_found(found.repairs, _count)
+        opening.note_found(found.repairs, count_records, reported=found.reported)
         lost = [repair for repair in writer.repairs if repair.kind is not RepairKind.UNSYNCED]
         self.head.lost = sum(repair.records or 0 for repair in lost)
         self.head.begin(found.read, found.depth, counted=(found.counted_from, found.write))
@@ -490,7 +499,3 @@ class QueueSteps(LogSteps):
             with contextlib.suppress(OSError):
                 writer.state.note_closed()
                 writer.lock.note_closed()
-
-
-def _count(records: bytes) -> int:
-    return count(records).records

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from diskq.storage.checksums import Row
@@ -22,6 +22,7 @@ __all__ = [
     "Part",
     "Staging",
     "WalContent",
+    "lost_without",
 ]
 
 DATA, CHECKSUMS = 0, 1
@@ -73,17 +74,26 @@ class Displaced(NamedTuple):
     """The file to which they belonged."""
     part: Part
 
-    def lost_without(
-        self, path: str, start: int, lost: int, counted: Callable[[bytes], int], size: int = 0
-    ) -> int:
-        """Return how many of `lost` messages, from byte `start` of a file on, are not among these.
 
-        `counted` returns how many messages some records are. `size`: how many bytes were dropped with the
-        messages; 0: they were gone before.
-        """
-        if path != self.path or not lost or (size and start + size <= self.part.position):
-            return lost
-        return max(0, lost - counted(self.part.content[max(0, start - self.part.position) :]))
+def lost_without(
+    displaced: Iterable[Displaced],
+    path: str,
+    start: int,
+    lost: int,
+    counted: Callable[[bytes], int],
+    size: int = 0,
+) -> int:
+    """Return how many of `lost` messages, from byte `start` of a file on, are not among the displaced ones.
+
+    `counted` returns how many messages some records are. `size`: of how many bytes they are; 0: of all.
+    """
+    for each in displaced:
+        begin, end = start - each.part.position, len(each.part.content)
+        if size:
+            end = min(end, begin + size)
+        if path == each.path and end > 0:
+            lost -= counted(each.part.content[max(0, begin) : end])
+    return max(0, lost)
 
 
 # --- what is read of a log --------------------------------------------------------------------------

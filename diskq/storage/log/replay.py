@@ -44,7 +44,16 @@ from diskq.storage.append_file import ChecksumFile, void_rows
 from diskq.storage.barrier import Barrier, opened, write_all
 from diskq.storage.checksums import ROW, Row, Rows, unpack_row
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, full_disk_ignored
-from diskq.storage.log.entries import CHECKSUMS, DATA, Displaced, LogEntry, Part, Staging, WalContent
+from diskq.storage.log.entries import (
+    CHECKSUMS,
+    DATA,
+    Displaced,
+    LogEntry,
+    Part,
+    Staging,
+    WalContent,
+    lost_without,
+)
 from diskq.storage.log.format import WAL_SIZE, RedoContent, load_wal, read_redo, shown_rows, wal_place
 from diskq.storage.overlay import OverlayFS
 from diskq.storage.repairs import Repair, RepairKind, keep_content, keep_copy
@@ -206,14 +215,22 @@ def missing_size(there: bytes, content: bytes) -> int:
 
 
 def not_displaced(
-    repairs: Iterable[Repair], displaced: Iterable[Displaced], counted: Callable[[bytes], int]
+    repairs: Iterable[Repair],
+    displaced: Sequence[Displaced],
+    counted: Callable[[bytes], int],
+    *,
+    reported: Sequence[Repair] = (),
 ) -> Iterator[Repair]:
-    """Return the repairs without the lost messages that are appended again. `counted` as `lost_without`."""
+    """Return the repairs without the lost messages that are appended again. `counted` as `lost_without`.
+
+    Those that are `reported` already are without them.
+    """
     for repair in repairs:
-        lost = repair.records or 0
-        for each in displaced:
-            lost = each.lost_without(repair.path, repair.kept, lost, counted, repair.dropped)
-        yield replace(repair, records=lost) if repair.records else repair
+        if not repair.records or repair in reported:
+            yield repair
+            continue
+        lost = lost_without(displaced, repair.path, repair.kept, repair.records, counted, repair.dropped)
+        yield replace(repair, records=lost)
 
 
 # --- the write-ahead log ------------------------------------------------------------------------------
