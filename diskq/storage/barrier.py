@@ -16,6 +16,7 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from diskq._native.core import file_calls
@@ -56,7 +57,8 @@ class Barrier:
     installs: tuple[tuple[str, str], ...] = ()
     """(path, new path): files that are durable under a temporary name, and get their final one."""
     replacements: tuple[Replacement, ...] = ()
-    """Small files that point at the data, which is durable by then."""
+    """Small files that point at the data, which is durable by then. Those in one directory are durable before
+    those in the next are there."""
     asides: tuple[tuple[str, str], ...] = ()
     """(path, new path): unreferenced files with unreadable bytes, which are renamed."""
     removals: tuple[str, ...] = ()
@@ -119,15 +121,16 @@ class Barrier:
             self._sync_directory(fs, path)
 
     def _replace(self, fs: FileSystem) -> bool:
-        try:
-            for replacement in self.replacements:
-                _replace_file(fs, replacement)
-        except OSError as failure:
-            if failure.errno not in FULL_DISK_ERRNOS | NO_DESCRIPTOR_ERRNOS:
-                raise
-            return False
-        for path in dict.fromkeys(directory_of(r.path) for r in self.replacements):
-            self._sync_directory(fs, path)
+        """Replace them in order: those in the next directory only when those in this one are durable."""
+        for directory, replacements in groupby(self.replacements, lambda its: directory_of(its.path)):
+            try:
+                for replacement in replacements:
+                    _replace_file(fs, replacement)
+            except OSError as failure:
+                if failure.errno not in FULL_DISK_ERRNOS | NO_DESCRIPTOR_ERRNOS:
+                    raise
+                return False
+            self._sync_directory(fs, directory)
         return True
 
     def _remove(self, fs: FileSystem) -> None:

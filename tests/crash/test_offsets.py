@@ -193,11 +193,7 @@ MUTATIONS = [
     # A directory's fsync left out.
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[1:]:"),
     Mutation(BARRIER, "for path in self.directories:", "for path in self.directories[:-1]:"),
-    Mutation(
-        BARRIER,
-        "for path in dict.fromkeys(directory_of(r.path) for r in self.replacements):",
-        "for path in ():",
-    ),
+    Mutation(BARRIER, "self._sync_directory(fs, directory)", "pass"),
     Mutation(OFFSETS, "directories=dict.fromkeys(above)", "directories={}"),
     # The rename left out, or the bytes.
     Mutation(BARRIER, "fs.rename(temporary, replacement.path)", "pass"),

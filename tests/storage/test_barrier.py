@@ -76,6 +76,18 @@ def test_a_barrier_is_executed_in_order(fs):
     assert fs.inner.read(POINTER) == b"new pointer"
 
 
+def test_a_small_file_is_durable_before_one_in_another_directory_is_replaced(fs):
+    state, pointer = pointing(b"new state", "/q/.diskq/state"), pointing(b"new pointer")
+    assert Barrier(replacements=(state, pointer)).execute(fs)
+    names = [(call.verb, call.path) for call in fs.calls if call.verb in ("rename", "sync_directory")]
+    assert names == [
+        ("rename", "/q/.diskq/state.1.tmp"),
+        ("sync_directory", "/q/.diskq"),
+        ("rename", "/q/pointer.2.tmp"),
+        ("sync_directory", "/q"),
+    ]
+
+
 def test_what_a_barrier_made_durable_survives_a_power_cut(fs):
     everything(fs).execute(fs)
     after = fs.inner.crash()

@@ -52,7 +52,7 @@ from diskq.storage.barrier import NO_ROOM, Barrier, PendingSyncs, Replacement, r
 from diskq.storage.checksums import checksum
 from diskq.storage.closing import Closing, Dropped
 from diskq.storage.forks import notify_on_fork
-from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp
+from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem, Stamp, directory_of
 from diskq.storage.log_events import Log
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.repairs import Repair, RepairKind
@@ -211,10 +211,11 @@ def joint_barrier(syncs: Iterable[Sync]) -> Barrier:
     Each sync is then completed with the result of the one barrier.
     """
     barriers = [sync.barrier for sync in syncs]
+    replacements = [each for barrier in barriers for each in barrier.replacements]
     return Barrier(
         files=tuple(handle for barrier in barriers for handle in barrier.files),
         directories=tuple(dict.fromkeys(path for barrier in barriers for path in barrier.directories)),
-        replacements=tuple(each for barrier in barriers for each in barrier.replacements),
+        replacements=tuple(sorted(replacements, key=lambda its: directory_of(its.path))),
         removals=tuple(path for barrier in barriers for path in barrier.removals),
     )
 

@@ -111,11 +111,7 @@ def test_a_name_is_part_of_a_file_name(name):
             "pass",
         ),
         Mutation("diskq.storage.barrier", "            fs.sync_files((handle,))\n", "            pass\n"),
-        Mutation(
-            "diskq.storage.barrier",
-            "            self._sync_directory(fs, path)\n        return True",
-            "            pass\n        return True",
-        ),
+        Mutation("diskq.storage.barrier", "self._sync_directory(fs, directory)", "pass"),
     ],
     ids=str,
 )

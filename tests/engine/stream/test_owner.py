@@ -355,11 +355,7 @@ OWNERS = "diskq.engine.stream.owner"
     "mutation",
     [
         Mutation(BARRIER, "fs.sync_files((handle,))\n        finally", "pass\n        finally"),
-        Mutation(
-            BARRIER,
-            "for path in dict.fromkeys(directory_of(r.path) for r in self.replacements):",
-            "for path in ():",
-        ),
+        Mutation(BARRIER, "self._sync_directory(fs, directory)", "pass"),
     ],
     ids=str,
 )
