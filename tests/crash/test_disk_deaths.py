@@ -356,6 +356,19 @@ def test_nothing_is_lost_altered_refused_or_silent(name: str, seed: int, boot: s
         ("spool", 2, "the same", 209),
         # Zeros in a file after the peer's were empty messages, as no checksum of that file was left.
         ("spool", 2, "another", 376),
+        # A message that the redo log appends again was taken off those that a peer had overwritten.
+        ("queue", 0, "the same", 422),
+        ("queue", 2, "another", 604),
+        # What diskq had not synced, before a peer's first file, was delivered where its frames were whole.
+        ("queue", 2, "another", 25),
+        ("queue", 1, "another", 500),
+        ("queue", 1, "the same", 677),
+        ("queue", 1, "none", 738),
+        ("queue", 2, "the same", 146),
+        ("queue", 2, "none", 482),
+        ("spool", 2, "none", 345),
+        # The metadata was diskq's again before the state said that messages are to be appended again.
+        ("queue", 2, "the same", 159),
     ],
 )
 def test_the_states_that_have_failed(name: str, seed: int, boot: str, cut: int) -> None:

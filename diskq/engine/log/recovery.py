@@ -183,6 +183,18 @@ class QueueUse:
             was_unlogged=not is_free or (left is not None and left.is_unlogged),
         )
 
+    @property
+    def are_all_covered(self) -> bool:
+        """True if checksums and logs cover what diskq wrote, but for what a disk has lost.
+
+        After a kill the page cache has more than the checksum files, and the write-ahead log has the rest of
+        the checksums. If it was in use and is unreadable, they may be missing. If it was not in use, either
+        nothing was written, or the disk has lost that it was.
+        """
+        if not self.was_ours or self.was_restarted:
+            return self.was_ours
+        return not self.was_unlogged and (self.has_all_checksums or not self.was_killed)
+
     def trust(self, *, is_foreign: bool) -> Trust:
         """Return the trust. `is_foreign`: the metadata is another program's.
 

@@ -30,7 +30,7 @@ from diskq.engine.log.recovery import UNSYNCED, UNWRITTEN, OpenRepairs, QueueUse
 from diskq.engine.queue.files import DamagedFiles, QueueFiles, QueueMetadata, QueuePosition
 from diskq.engine.queue.overwritten import find_overwritten
 from diskq.storage.append_file import ChecksumFile
-from diskq.storage.barrier import Barrier, PendingSyncs, let_go, write_all
+from diskq.storage.barrier import Barrier, PendingSyncs, let_go, opened, write_all
 from diskq.storage.block_reader import BlockReader, Loss
 from diskq.storage.checksums import (
     LEAST_ZEROS,
@@ -45,8 +45,9 @@ from diskq.storage.checksums import (
     zeros_in,
 )
 from diskq.storage.fs import FULL_DISK_ERRNOS, FileSystem
-from diskq.storage.log.entries import Displaced, lost_without
-from diskq.storage.log.replay import RedoSource, rows_to_add, view_with_rows
+from diskq.storage.log.entries import DATA, Displaced, lost_without
+from diskq.storage.log.format import read_redo
+from diskq.storage.log.replay import RedoSource, missing_size, rows_to_add, view_with_rows
 from diskq.storage.numbers import NO_NUMBER
 from diskq.storage.repairs import Repair, RepairKind
 
@@ -56,6 +57,7 @@ __all__ = ["QueueRecovery", "Recovered", "count_records", "redo_source", "survey
 _COUNT_UP_TO = 256 * 1024 * 1024
 _CHUNK = 256 * 1024
 _MANY = 2**31
+_ZEROS_AFTER = "zeros after the last message that was written"
 
 
 @dataclass(slots=True)
@@ -182,6 +184,8 @@ class QueueRecovery:
         if trust is not Trust.POWER_CUT:  # which takes files, and all that comes after them is set aside
             self._report_missing_later(metadata)
         later = sum(repair.records or 0 for repair in self.repairs[count:])
+        if is_foreign and depth is not None:
+            self._cut_uncounted(read, known, depth)
         tail = self._cut_tail(trust, read, known, has_metadata=metadata is not None)
         self._report_short(short)
         write = self._write_position(known)
@@ -517,6 +521,56 @@ class QueueRecovery:
 
     # --- the tail ---------------------------------------------------------------------------------
 
+    def _cut_uncounted(self, read: QueuePosition, known: QueuePosition, depth: int) -> None:
+        """Cut what diskq wrote after the last full barrier, and did not sync, before a peer's first file.
+
+        A peer that finds a file longer than the metadata says goes on in the next one, and does not count
+        the messages in the rest. So the messages up to the end of what checksums and the log verify, and
+        those in the later files, are all `depth` messages; if they are fewer, the rest is the peer's.
+
+        A file of which no checksum is left may be a peer's, who does not count what is verified in the one
+        before: so there must be zeros where a message should begin, too.
+        """
+        use = self.use
+        if use.was_closed or not use.are_all_covered:
+            return
+        ours = set(self._checksum_files) - self.unchecked
+        last = max((number for number in self.sizes if number < known.file and number in ours), default=-1)
+        if last >= 0 and self._checksummed_between(last, 0, self.sizes[last]) is None:
+            number, end = last, self._verified_prefix(last, 0, prefix=True).end
+        else:
+            number, end = min((its for its in self.sizes if its > last), default=known.file), 0
+        if not read.file <= number < known.file:
+            return
+        end = max(end, logged_end(self.fs, self.files, number))
+        if use.staged is not None and use.staged.file == number:
+            end = max(end, use.staged.end)
+        path, size = self.files.data(number), self.sizes[number]
+        if end == size or self._counts(read, number, end, known) < depth:
+            return
+        with opened(self.fs, path) as handle:
+            rest = self.fs.pread(handle, min(_CHUNK, size - end), end)
+        if number not in ours and _zeros_for_messages(rest, False) is None:
+            return
+        if not use.was_restarted and zeros_in(rest) is None and count(rest).valid_end == size - end:
+            return  # a kill came between the messages and their checksums
+        if len(rest) == size - end and not rest.strip(b"\0"):
+            self._cut(number, end, RepairKind.UNWRITTEN, _ZEROS_AFTER, 0)
+        else:
+            lost = self._checksummed_between(number, end, size)
+            self._cut(number, end, RepairKind.UNSYNCED, UNSYNCED, lost)
+        self._drop_checksums_after(number, end)
+
+    def _counts(self, read: QueuePosition, number: int, end: int, known: QueuePosition) -> int:
+        """Return the number of messages from `read` to byte `end` of a file, and from the next to `known`."""
+        counted = 0
+        for each, size in self.sizes.items():
+            if read.file <= each <= known.file:
+                start = read.byte if each == read.file else 0
+                limit = end if each == number else known.byte if each == known.file else size
+                counted += self._scan(each, start, min(limit, size))[1]
+        return counted
+
     def _cut_zeros(self, first: int, known: QueuePosition, *, is_ours: bool) -> None:
         """Cut zeros after what the checksums cover: they are not empty messages.
 
@@ -566,8 +620,7 @@ class QueueRecovery:
             is_theirs = number < known.file and number not in self._checksum_files
             may_be_theirs = not is_ours and (number == known.file or is_theirs)
             if not tail.strip(b"\0") and not (may_be_theirs and number < known.file):
-                reason = "zeros after the last message that was written"
-                self._cut(number, end, RepairKind.UNWRITTEN, reason, 0)
+                self._cut(number, end, RepairKind.UNWRITTEN, _ZEROS_AFTER, 0)
             elif not is_ours and (zeros := _zeros_for_messages(tail, may_be_theirs)) is not None:
                 reason = "zeros among messages that were not synced"
                 self._cut(number, end + zeros, RepairKind.UNWRITTEN, reason, None)
@@ -815,7 +868,7 @@ def _zeros_for_messages(tail: bytes, may_be_messages: bool) -> int | None:
     return None
 
 
-# --- before recovery: a replay of the redo log --------------------------------------------------------
+# --- the redo log -------------------------------------------------------------------------------------
 
 
 def redo_source(files: QueueFiles) -> RedoSource:
@@ -827,6 +880,25 @@ def redo_source(files: QueueFiles) -> RedoSource:
         is_covered=lambda _, file, end: metadata is not None and (file, end) <= metadata.write,
         counted=count_records,
     )
+
+
+def logged_end(fs: FileSystem, files: QueueFiles, number: int) -> int:
+    """Return the byte of a data file up to which the redo log has its records, too. Raises OSError.
+
+    0: it has none. After records that are not there, it appends all others again.
+    """
+    content = read_redo(fs, files.redo)
+    parts = [part for entry in content.entries for part in entry.parts] if content is not None else []
+    end = 0
+    with opened(fs, files.data(number)) as handle:
+        for part in parts:
+            if part.kind == DATA and part.file == number:
+                there = fs.pread(handle, len(part.content), part.position)
+                same = len(part.content) - missing_size(there, part.content)
+                end = part.position + count(there[:same]).valid_end
+                if end < part.end:
+                    break
+    return end
 
 
 def count_records(records: bytes) -> int:
