@@ -198,18 +198,20 @@ def kept_aside_since(fs: FileSystem, since: int, stagings: Iterable[Staging]) ->
 
     An open that was killed kept it aside; the next open does not find what was cut. Raises OSError.
     """
-    directories = {directory_of(path) for its in stagings for path in (its.data(0), its.path)}
+    places = {(directory_of(path), its.has_file) for its in stagings for path in (its.data(0), its.path)}
     found = []
-    for directory in sorted(directories):
+    for directory, has_file in sorted(places, key=lambda place: place[0]):
         names: list[str] = []
         with contextlib.suppress(FileNotFoundError):
             names = fs.list_directory(directory)
         for name in names:
             original = set_aside_from(name)
             path = join(directory, name)
-            stamp = None if original is None else fs.stamp_of(path)
+            if original is None or not has_file(original):
+                continue
+            stamp = fs.stamp_of(path)
             # The clock of file times ticks more slowly, so a file may seem older.
-            if original is None or stamp is None or stamp.modified_ns // 1_000_000_000 < since - 1:
+            if stamp is None or stamp.modified_ns // 1_000_000_000 < since - 1:
                 continue
             found.append(
                 Repair(

@@ -22,7 +22,7 @@ from diskq.errors import QueueNameError
 from diskq.storage.barrier import PendingSyncs, Replacement, opened
 from diskq.storage.block_reader import Loss
 from diskq.storage.checksums import checked, is_checked
-from diskq.storage.fs import AnyPath, FileSystem, as_path, join
+from diskq.storage.fs import AnyPath, FileSystem, as_path, base_name, join
 from diskq.storage.log.entries import Staging
 from diskq.storage.numbered_files import (
     Naming,
@@ -185,7 +185,13 @@ class QueueFiles:
 
         Records may follow in a file that is not the last one, too.
         """
-        return Staging(self.wal, self.data, self.checksum_file)
+        return Staging(self.wal, self.data, self.checksum_file, has_file=self.has_file)
+
+    def has_file(self, name: str) -> bool:
+        """True if a file with this name is the queue's: the directory may have several queues."""
+        namings = (self.naming, self._checksum_files, self._ack_logs)
+        others = map(base_name, (self.metadata, self.wal, self.redo))
+        return name in others or any(naming.parse(name) is not None for naming in namings)
 
     def data(self, number: int) -> str:
         return join(self.directory, self.naming.name(number))

@@ -65,6 +65,8 @@ class Staging(NamedTuple):
     """Returns the path of its checksum file."""
     is_last: Callable[[int], bool] = lambda _: True
     """True if the file with this number is the last one. Appending to another would break the order."""
+    has_file: Callable[[str], bool] = lambda _: True
+    """True if the file with this name, in the directory of one of these, is the same store's."""
 
 
 class Displaced(NamedTuple):

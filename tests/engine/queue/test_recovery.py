@@ -774,3 +774,32 @@ def test_an_open_that_was_killed_set_nothing_aside_by_the_name_of_the_queue():
         if not broken.is_cut:
             return
     raise AssertionError("it never came to its end")
+
+
+def test_what_another_queue_of_the_directory_kept_aside_is_not_reported_after_a_killed_open() -> None:
+    fs = CrashFS()
+    fs.make_directory_durably("/q")
+    for name in ("one", "another"):
+        queue = Queue("/q", name, fs=fs)
+        queue.put(b"whole")
+        queue.flush()
+    fs = fs.kill()
+    torn = "/q/another.diskqueue.000000.dat"
+    fs.write_durably(torn, fs.files()[torn] + b"\0\0\1")
+    state = "/q/.diskq/one.queue.state"
+    cut = fs.operations
+    while b"recovering_since" not in fs.files()[state]:  # the open is killed at each operation in turn
+        cut += 1
+        killed = fs.copy()
+        killed.cut_at = cut
+        with suppress(PowerCut):
+            Queue("/q", "one", fs=killed)
+        assert killed.is_cut
+        if b"recovering_since" in (after := killed.kill()).files()[state]:
+            fs = after
+    with Queue("/q", "another", fs=fs) as queue:
+        assert [repair.kind for repair in queue.repairs] == [RepairKind.TORN]
+    assert f"{torn}.bad" in fs.files()
+    with Queue("/q", "one", fs=fs) as queue:
+        assert queue.repairs == ()
+        assert queue.get_many(10) == [b"whole"]
