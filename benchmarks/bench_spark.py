@@ -47,6 +47,7 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         "parquet three": work("read_parquet", rows=small, columns=three),
         "parquet count": work("count_parquet", rows=small),
         "write": work("write", rows=small),
+        "write by rows": work("write_by_rows", rows=small),
         "write parquet": work("write_parquet", rows=small),
         "write 1 KiB": work("write", rows=large),
         "write parquet 1 KiB": work("write_parquet", rows=large),

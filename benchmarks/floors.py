@@ -917,10 +917,11 @@ SPARK = (
                 "write parquet",
                 at_least=1.0,
                 reason=(
-                    "Each record has 40 bytes of index and timeindex, which one process makes at the commit, "
-                    "and data, checksums and index are synced; Parquet syncs nothing."
+                    "After each row Spark computes the size of the batch for Python, a third of the JVM's "
+                    "time; and data, checksums and index are synced. Parquet syncs nothing."
                 ),
             ),
+            Row("1,000,000 x 100 B, batches bounded by rows alone", "write by rows", "write parquet"),
             Row("200,000 x 1 KiB", "write 1 KiB", "write parquet 1 KiB", at_least=0.75),
         ),
     ),

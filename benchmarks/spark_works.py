@@ -287,6 +287,23 @@ def write(work: SparkWork, spark: SparkSession, directory: Path) -> None:
     messages.write.format("diskq").mode("append").option("partitionCount", PARTITIONS).save(str(directory))
 
 
+def write_by_rows(work: SparkWork, spark: SparkSession, directory: Path) -> None:
+    """As `write`, with batches that are bounded by their rows alone: docs/spark.md."""
+    prefix = "spark.sql.execution.arrow"
+    settings = {
+        f"{prefix}.maxBytesPerBatch": str(2**31 - 1),
+        f"{prefix}.maxRecordsPerBatch": str(2**20 // (work.rows.size + 28)),
+    }
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        write(work, spark, directory)
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
 def write_parquet(work: SparkWork, spark: SparkSession, directory: Path) -> None:
     messages = spark.read.parquet(str(work.parquet(spark))).select("key", "value", "timestamp")
     messages.write.option("compression", "none").parquet(str(directory))
@@ -344,6 +361,7 @@ WORKS: dict[str, Callable[[SparkWork, Any, Path], Any]] = {
         copy_parquet,
         read_tuples,
         write,
+        write_by_rows,
         write_parquet,
         stream,
         stream_parquet,

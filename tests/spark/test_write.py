@@ -53,6 +53,19 @@ def test_a_batch_is_appended(spark, path):
     assert found(path).values == values(4000)
 
 
+def test_batches_may_be_bounded_by_their_rows_alone(spark, path):
+    prefix = "spark.sql.execution.arrow"
+    own = {name: spark.conf.get(f"{prefix}.{name}") for name in ("maxBytesPerBatch", "maxRecordsPerBatch")}
+    try:
+        spark.conf.set(f"{prefix}.maxBytesPerBatch", "2147483647")
+        spark.conf.set(f"{prefix}.maxRecordsPerBatch", "700")
+        messages(spark, 3000).write.format("diskq").mode("append").save(str(path))
+    finally:
+        for name, value in own.items():
+            spark.conf.set(f"{prefix}.{name}", value)
+    assert found(path).values == values(3000)
+
+
 def test_a_large_part_of_a_batch_becomes_a_segment(spark, path):
     Stream(str(path), options=StreamOptions(partition_count=1, segment_size=8 * MIB)).close()
     rows = spark.range(0, 50_000, numPartitions=1).selectExpr(
