@@ -43,6 +43,9 @@ _BUFFER = 1024 * 1024
 
 _NUMBERS = ("offset", "timestamp", NANOS)
 
+# The first rows of a file, from which the encoding of its columns is chosen.
+_SAMPLE = 32 * 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
@@ -180,8 +183,8 @@ class ParquetTarget:
         self._fs = fs
         self.path = path
         self.footer = footer
-        schema = schema_of(footer.kind)
-        self._schema = schema
+        self._schema = schema_of(footer.kind)
+        self._compression = compression
         self._next = footer.first  # the next offset, if nothing is missing
         self._missing: list[tuple[int, int]] = []
         self._waiting: list[Any] = []
@@ -189,12 +192,7 @@ class ParquetTarget:
         self.rows = 0
         self.handle = fs.open(path, write=True, create=True, exclusive=True)
         self._file = _WrittenFile(fs, self.handle)
-        try:
-            with self._giving_up():
-                self._writer = _writer(self._file, schema, compression)
-        except BaseException:
-            let_go(fs, self.handle)
-            raise
+        self._begun: Any = None
 
     def add(self, batch: Any) -> None:
         """Add the messages of a batch. Raises OSError; then `abandon`."""
@@ -231,16 +229,18 @@ class ParquetTarget:
             self._write_group()
         self.footer = replace(self.footer, missing=tuple(self._missing))
         with self._giving_up():
-            self._writer.add_key_value_metadata(self.footer.render())
-            self._writer.close()
+            writer = self._writer(self._schema.empty_table())
+            writer.add_key_value_metadata(self.footer.render())
+            writer.close()
         return self.footer
 
     def abandon(self) -> None:
         """Close the file, which is of no use. Raises nothing."""
         self._file.is_given_up = True
         self._waiting.clear()
-        with contextlib.suppress(Exception):
-            self._writer.close()
+        if self._begun is not None:
+            with contextlib.suppress(Exception):
+                self._begun.close()
         handle, self.handle = self.handle, -1
         let_go(self._fs, handle)
 
@@ -255,7 +255,13 @@ class ParquetTarget:
         self._waiting.clear()
         self._waiting_rows = self._waiting_bytes = 0
         with self._giving_up():
-            self._writer.write_table(table, row_group_size=table.num_rows)
+            self._writer(table).write_table(table, row_group_size=table.num_rows)
+
+    def _writer(self, group: Any) -> Any:
+        """Return the writer, which is made for the rows of the first group."""
+        if self._begun is None:
+            self._begun = _writer(self._file, group, self._compression)
+        return self._begun
 
     @contextlib.contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -267,20 +273,37 @@ class ParquetTarget:
             raise
 
 
-def _writer(file: _WrittenFile, schema: Any, compression: str) -> Any:
+def _writer(file: _WrittenFile, group: Any, compression: Compression) -> Any:
+    """Return a `pyarrow.parquet.ParquetWriter` for rows like those of the group.
+
+    What repeats is read fastest as numbers of a dictionary; a dictionary of what does not is only in the way.
+    Numbers that rise by little take almost no space as differences. Without compression offsets are written
+    as they are in memory, so that readers need not compute them.
+    """
+    schema = group.schema
+    sample = group.slice(0, _SAMPLE)
+    # Times repeat if messages come in bursts. A dictionary of single ones is larger than their differences.
+    least = {"key": 2, "timestamp": 16, NANOS: 16}
+    repeated = [name for name, times in least.items() if _repeats(sample.column(name), times)]
+    plain = ["offset"] if compression == "none" else []
     return pq.ParquetWriter(
         pa.PythonFile(file, mode="w"),
         schema,
         version="2.6",
         compression=compression,
-        # Keys repeat. Numbers that rise by little take almost no space as differences.
-        use_dictionary=["key", *(["type"] if "type" in schema.names else [])],
-        column_encoding=dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
+        use_dictionary=[*repeated, *(["type"] if "type" in schema.names else [])],
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in _NUMBERS if name not in (*repeated, *plain)},
         write_statistics=[name for name in schema.names if name not in ("key", "value")],
         write_page_index=True,
         write_page_checksum=True,
         store_schema=False,
     )
+
+
+def _repeats(column: Any, times: int) -> bool:
+    """True if each value is in the column so many times, on average."""
+    distinct: int = pc.count_distinct(column, mode="all").as_py()
+    return distinct * times <= len(column) > 0
 
 
 # --- reading --------------------------------------------------------------------------------------

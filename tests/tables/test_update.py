@@ -124,6 +124,43 @@ def test_numbers_have_statistics_and_a_page_index_so_that_readers_skip():
     assert columns["offset"].statistics.min == 0
 
 
+def encodings(fs, rows, **options):
+    """The encodings of each column of a file that has these messages."""
+    with stream(fs, partition_count=1, segment_size=10_000) as its:
+        its.append_many(rows)
+        its.append_many([(b"", b"of the next segment")] * 400)
+    made = table(fs, **options).update().made
+    with open_file(fs, made[0].path) as opened:
+        group = opened.metadata.row_group(0)
+        return {
+            group.column(number).path_in_schema: set(group.column(number).encodings)
+            for number in range(group.num_columns)
+        }
+
+
+def test_keys_and_times_that_repeat_have_dictionaries():
+    found = encodings(CrashFS(), [(b"key %d" % (n % 3), b"value", 1000 * (n // 50)) for n in range(200)])
+    for name in ("key", "timestamp", "timestampNanos"):
+        assert "RLE_DICTIONARY" in found[name]
+    assert "DELTA_BINARY_PACKED" in found["offset"]
+
+
+def test_keys_and_times_that_do_not_repeat_have_none():
+    found = encodings(CrashFS(), [(b"key %d" % n, b"value", 1_000_000 * n) for n in range(300)])
+    assert "PLAIN" in found["key"]
+    assert not any("RLE_DICTIONARY" in each for each in found.values())
+    for name in ("offset", "timestamp", "timestampNanos"):
+        assert "DELTA_BINARY_PACKED" in found[name]
+
+
+def test_offsets_are_as_in_memory_without_compression():
+    found = encodings(
+        CrashFS(), [(b"key %d" % n, b"value", 1_000_000 * n) for n in range(300)], compression="none"
+    )
+    assert "PLAIN" in found["offset"]
+    assert "DELTA_BINARY_PACKED" in found["timestamp"]
+
+
 @pytest.mark.parametrize("path", FILLED)
 def test_the_schema_is_that_of_the_files_with_topic_and_partition(path):
     fs = CrashFS()
