@@ -6,16 +6,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from diskq.distribution import install_command
 from diskq.errors import TableMismatchError
 from diskq.tables.arrow import schema_of
+from diskq.tables.extras import needs
 from diskq.tables.locking import locked
 from diskq.tables.names import TableFile
 from diskq.tables.parquet import read_footer
@@ -71,7 +69,7 @@ def publish(table: Table, catalog: Any, identifier: str) -> IcebergUpdate:
         raise ValueError(f"identifier is {identifier!r}: it needs a namespace, as in 'web.clicks'")
     if table.state.remote is None and not table.directory.startswith("/"):
         raise ValueError(f"into is in {table.directory}: a catalog needs the whole path, from / on")
-    with _needs_pyiceberg():
+    with needs("pyiceberg", "Iceberg's catalogs", "iceberg"):
         from pyiceberg.exceptions import NoSuchTableError
     try:
         listed = catalog.load_table(identifier)
@@ -155,14 +153,3 @@ def _uri(table: Table, file: TableFile) -> str:
     if (uri := table.state.uri(file.path)) is None:
         raise ValueError(f"{table.directory} is in a file system that has no URI")
     return uri
-
-
-@contextlib.contextmanager
-def _needs_pyiceberg() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "pyiceberg":
-            raise
-        sentence = f"Iceberg's catalogs need pyiceberg: `{install_command('iceberg')}`"
-        raise ModuleNotFoundError(sentence, name="pyiceberg") from None

@@ -10,7 +10,8 @@ from typing import Any
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.storage.arguments import check_is, whole_number
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path
-from diskq.tables.table import Table, needs_pyarrow, open_table
+from diskq.tables.extras import needs_pyarrow
+from diskq.tables.table import Table, open_table
 
 __all__ = ["read_arrow"]
 

@@ -5,19 +5,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
-from diskq.distribution import install_command
 from diskq.engine.log.timestamps import as_timestamp
 from diskq.errors import NotFoundError
 from diskq.keywords import TableKeywords
 from diskq.options import TableOptions, chosen_options
 from diskq.storage.arguments import check_is, whole_number
 from diskq.storage.fs import AnyPath, FileSystem, OsFileSystem, as_path, base_name
+from diskq.tables.extras import needs_pyarrow
 from diskq.tables.names import TableFile, TableFiles
 from diskq.tables.state import TableState, TableUpdate
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from diskq.tables.arrow_files import ArrowFiles
     from diskq.tables.sources import Kind
 
-__all__ = ["ListsNames", "Table", "TableStatistics", "files_at", "needs_pyarrow", "open_table"]
+__all__ = ["ListsNames", "Table", "TableStatistics", "files_at", "open_table"]
 
 TARGET_SIZE = 256 * 1024 * 1024
 
@@ -303,15 +302,3 @@ def _checked_topic(path: str, topic: str | None) -> str:
     if topic in ("", ".", ".."):
         raise ValueError(f"{path} has no name that a table could have: give one as topic")
     return topic
-
-
-@contextlib.contextmanager
-def needs_pyarrow() -> Iterator[None]:
-    """Say what to install if an import in the block finds no pyarrow."""
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        if missing.name != "pyarrow":
-            raise
-        sentence = f"tables need pyarrow: `{install_command('arrow')}`"
-        raise ModuleNotFoundError(sentence, name="pyarrow") from None
