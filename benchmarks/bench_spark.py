@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from benchmarks.engine_works import EngineWork
 from benchmarks.floors import SPARK
 from benchmarks.harness import Measurement, Scale
 from benchmarks.spark_works import Rows, SparkWork
@@ -42,6 +43,8 @@ def measurements(scale: Scale) -> dict[str, Measurement]:
         "whole": work("read_whole", rows=small),
         "whole three": work("read_whole", rows=small, columns=three),
         "whole count": work("count_whole", rows=small),
+        "engines none": EngineWork("none", small, 5 * times),
+        "engines zstd": EngineWork("zstd", small, 5 * times),
         "archive": work("update_table", rows=archived),
         "archive parquet": work("copy_parquet", rows=archived),
         "parquet three": work("read_parquet", rows=small, columns=three),

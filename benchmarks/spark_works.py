@@ -16,13 +16,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from benchmarks.harness import MissingError, Readings
 from benchmarks.stopwatch import reading
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from diskq.tables.table import Table
 
 __all__ = ["Rows", "SparkWork"]
 
@@ -152,8 +154,8 @@ class SparkWork:
             table.compact()
         return path, lake
 
-    def sealed(self) -> tuple[Path, Path]:
-        """A stream that holds the rows in complete segments of the usual size, and a table with all of them.
+    def sealed(self, codec: Literal["none", "zstd"] = "none") -> Table:
+        """The table with all of a stream that holds the rows in complete segments of the usual size.
 
         Made once.
         """
@@ -161,13 +163,13 @@ class SparkWork:
         from diskq.engine.stream.stream import Stream
 
         assert SparkWork._inputs is not None
-        path, lake = self.stream("sealed"), SparkWork._inputs / "lake"
-        if not (lake / f"topic={path.name}").exists():
+        path = self.stream("sealed")
+        table = diskq.open_table(path, SparkWork._inputs / f"lake-{codec}", compression=codec)
+        if not Path(table.directory).exists():
             with Stream(str(path), options=diskq.StreamOptions(segment_age=1e-6)) as stream:
                 stream.steps.seal_aged()
-            made = diskq.open_table(path, lake, compression="none").update()
-            assert made.messages == self.rows.count
-        return path, lake
+            assert table.update().messages == self.rows.count
+        return table
 
     def journals(self) -> Path:
         """A directory of journals that hold the rows, as many as a stream has partitions; made once."""
@@ -195,13 +197,13 @@ class SparkWork:
                 for n, at in zip(numbers, range(0, len(bodies), size), strict=True)
             ]
 
-    def parquet(self, spark: SparkSession) -> Path:
-        """The same rows as Parquet, uncompressed, with all columns; made once."""
+    def parquet(self, spark: SparkSession, codec: str = "none") -> Path:
+        """The same rows as Parquet, uncompressed unless a codec is named, with all columns; made once."""
         assert SparkWork._inputs is not None
-        path = SparkWork._inputs / f"parquet-{self.rows.count}-{self.rows.size}"
+        path = SparkWork._inputs / f"parquet-{codec}-{self.rows.count}-{self.rows.size}"
         if not path.exists():
             rows = spark.read.format("diskq").load(str(self.stream()))
-            rows.write.option("compression", "none").parquet(str(path))
+            rows.write.option("compression", codec).parquet(str(path))
         return path
 
 
@@ -246,17 +248,17 @@ def count_tabled(work: SparkWork, spark: SparkSession, directory: Path) -> None:
 
 
 def read_whole(work: SparkWork, spark: SparkSession, directory: Path) -> None:
-    _to_nowhere(_frame(work, spark, *work.sealed()))
+    _to_nowhere(_whole(work, spark))
 
 
 def count_whole(work: SparkWork, spark: SparkSession, directory: Path) -> None:
-    assert _frame(work, spark, *work.sealed()).count() == work.rows.count
+    assert _whole(work, spark).count() == work.rows.count
 
 
 def update_table(work: SparkWork, spark: SparkSession, directory: Path) -> None:
     import diskq
 
-    path, _ = work.sealed()
+    path = work.sealed().path
     assert diskq.open_table(path, directory, compression="zstd").update().messages == work.rows.count
 
 
@@ -268,6 +270,11 @@ def _frame(work: SparkWork, spark: SparkSession, path: Path, table: Path | None 
     from diskq.spark import read
 
     return read(spark, path, table=table, columns=work.names())
+
+
+def _whole(work: SparkWork, spark: SparkSession) -> DataFrame:
+    table = work.sealed()
+    return _frame(work, spark, Path(table.path), Path(table.state.names.into))
 
 
 def read_tuples(work: SparkWork, spark: SparkSession, directory: Path) -> None:
