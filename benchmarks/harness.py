@@ -298,6 +298,7 @@ def run(
 
 @contextmanager
 def _scratch(directory: Path) -> Iterator[Path]:
+    directory.mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(prefix="bench-", dir=directory))
     try:
         yield path

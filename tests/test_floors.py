@@ -159,6 +159,11 @@ def test_the_median_of_the_rounds_ratios_is_judged(tmp_path):
     assert result.is_reached is True
 
 
+def test_the_directory_of_the_queues_is_made(tmp_path):
+    judged(tmp_path / "of" / "mine", Row("row", "a", "b"), a=Dummy("rate", 1), b=Dummy("rate", 1))
+    assert list((tmp_path / "of" / "mine").iterdir()) == []
+
+
 def test_less_is_better_where_the_figure_is_a_duration(tmp_path):
     row = Row("row", "a", "b", at_least=1.0, figure="p50_us")
     result = judged(tmp_path, row, a=Dummy("p50_us", 4.0), b=Dummy("p50_us", 2.0))
