@@ -8,7 +8,8 @@
 #   framing is believed   The tail is cut where the last whole record ends.
 #   only checksums are    The tail is cut at the first byte that no checksum verifies.
 #
-# Whatever is cut is kept aside: log/recovery.py.
+# A peer that was first after a power cut has no checksums, so its framing is believed; but its depth tells
+# what is not its own: `_cut_uncounted`. Whatever is cut is kept aside: log/recovery.py.
 #
 # A look (`survey`) is the same recovery, of an overlay: what it changes there is in memory alone.
 
