@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from diskq.engine.log.message_mark import mark_of
 from diskq.errors import CorruptionError, UnsupportedFormatError
 from diskq.options import Compression
-from diskq.storage.barrier import let_go, write_all
+from diskq.storage.barrier import let_go, start_writeback, write_all
 from diskq.storage.fs import FileSystem
 from diskq.tables.arrow import NANOS, schema_of
 from diskq.tables.names import TableFile
@@ -120,6 +120,7 @@ class _WrittenFile:
         self._fs = fs
         self._handle = handle
         self._at = 0
+        self._begun = 0  # bytes whose way to the disk has begun
         self.is_given_up = False
         """True: whatever is written from now on is dropped."""
 
@@ -128,6 +129,10 @@ class _WrittenFile:
         if not self.is_given_up:
             write_all(self._fs, self._handle, view, self._at)
         self._at += len(view)
+        if self._at - self._begun >= _BUFFER and not self.is_given_up:
+            # The disk works while the next rows are encoded; the sync at the end has little left to wait for.
+            start_writeback(self._fs, self._handle)
+            self._begun = self._at
         return len(view)
 
     def tell(self) -> int:

@@ -14,6 +14,7 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.retention import retain
 from diskq.errors import LockedError, NotFoundError, TableGapError, UnsupportedFormatError
 from diskq.storage.fs import base_name
+from diskq.tables import parquet
 from diskq.tables.locking import locked
 from diskq.tables.names import TableFiles
 from diskq.tables.parquet import open_file, read_footer
@@ -52,6 +53,19 @@ def test_every_message_of_complete_segments_is_in_the_table_as_it_is(path):
     assert len(done.made) > 3
     assert done.messages == len(in_table(its))
     assert done.written_bytes == its.statistics().bytes_on_disk > 0
+
+
+def test_a_file_is_on_its_way_to_the_disk_before_it_is_complete(monkeypatch):
+    fs = CrashFS()
+    fill_stream(fs)
+    begun = []
+    monkeypatch.setattr(parquet, "_BUFFER", 500)
+    monkeypatch.setattr(parquet, "start_writeback", lambda fs, handle: begun.append(fs.size(handle)))
+    its = table(fs, STREAM)
+    done = its.update()
+    assert sum(begun) > 0
+    assert in_table(its) == sealed(fs, STREAM)
+    assert len(begun) >= len(done.made)
 
 
 @pytest.mark.parametrize("path", FILLED)
