@@ -5,11 +5,10 @@ DISKQ_ARCHIVE_ROWS=10000000 archives as many rows instead of 2,000,000, at full 
 
 from __future__ import annotations
 
-import os
 from functools import partial
 
 from benchmarks.engine_works import EngineWork
-from benchmarks.floors import SPARK
+from benchmarks.floors import ARCHIVED, SPARK
 from benchmarks.harness import Measurement, Scale
 from benchmarks.spark_works import Rows, SparkWork
 
@@ -23,7 +22,7 @@ _REPEATED = {"smoke": (0, 1), "quick": (1, 1)}
 
 def measurements(scale: Scale) -> dict[str, Measurement]:
     small, large = Rows(scale(1_000_000), 100), Rows(scale(200_000), 1024)
-    archived = Rows(scale(int(os.environ.get("DISKQ_ARCHIVE_ROWS", "2000000"))), 100)
+    archived = Rows(scale(ARCHIVED), 100)
     batches, rows = _BATCHES.get(scale.name, (14, 1600))
     warm, times = _REPEATED.get(scale.name, (2, 3))
     work = partial(SparkWork, warm=warm, times=times)

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 __all__ = [
+    "ARCHIVED",
     "CONVERT",
     "DURABLE",
     "FIGURES",
@@ -843,6 +845,9 @@ PRIORITY = (
 
 # --- Spark: compared with Parquet, as a share of its rate -------------------------------------------------
 
+ARCHIVED = int(os.environ.get("DISKQ_ARCHIVE_ROWS", "2000000"))
+"""How many rows are archived, at full length."""
+
 _IN_DIRECTORIES = (
     "A count is about 1 ms. The engines take topic and partition from the names of directories, and Spark's "
     "files are in none here: in the same directories they take DuckDB as long as the table's."
@@ -926,7 +931,7 @@ SPARK = (
         for codec in ("none", "zstd")
     ),
     Section(
-        "Archive: 2,000,000 x 100 B into Parquet, zstd; a table synced, Spark's copy of Parquet not",
+        f"Archive: {ARCHIVED:,} x 100 B into Parquet, zstd; a table synced, Spark's copy of Parquet not",
         (Row("a table's update, one process", "archive", "archive parquet", at_least=2.0),),
     ),
     Section(
