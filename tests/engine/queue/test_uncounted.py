@@ -148,7 +148,7 @@ def test_what_the_redo_log_has_of_a_file_stays_though_no_checksum_is_left() -> N
             test_a_file_of_zeros_before_a_peers_first_one_is_no_messages,
         ),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_without_its_guard_it_is_wrong(mutation, test):
     with mutation.installed(), pytest.raises(AssertionError):
