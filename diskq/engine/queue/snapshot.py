@@ -21,7 +21,7 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import MAX_BODY, NsqFraming, QueueColumns, columns, count
 from diskq.engine.log.reader import SkippedBytes
 from diskq.engine.queue.files import QueueFiles, QueuePosition
-from diskq.engine.queue.recovery import Recovered, survey
+from diskq.engine.queue.recovery import Recovered, count_records, survey
 from diskq.engine.queue.replayed import queue_replay
 from diskq.errors import QueueMovedError
 from diskq.storage.append_file import replace_last_rows
@@ -202,7 +202,7 @@ class QueueSnapshot:
             start=waiting.position,
             end=waiting.end,
             first=first,
-            records=count(waiting.content).records,
+            records=count_records(waiting.content),
             head=0,
             is_checked=False,
             is_last=False,

@@ -16,7 +16,7 @@ from diskq._native.queue.codec import MAX_BODY, NsqFraming, count
 from diskq.engine.queue.ack_log import broken_rows, read_ack_logs
 from diskq.engine.queue.fifo_queue import Queue
 from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
-from diskq.engine.queue.recovery import Recovered
+from diskq.engine.queue.recovery import Recovered, count_records
 from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_after
 from diskq.options import QueueOptions
 from diskq.storage.block_reader import BlockReader
@@ -65,10 +65,6 @@ def _look(fs: FileSystem, files: QueueFiles, report: Report) -> None:
         _QueueVerification(fs, look, files, report).run()
 
 
-def _count(records: bytes) -> int:
-    return count(records).records
-
-
 class _QueueVerification:
     """One pass through the queue."""
 
@@ -96,7 +92,7 @@ class _QueueVerification:
             if number < found.read.file:
                 continue
             if number in found.moved:
-                behind += _count(found.moved[number])
+                behind += count_records(found.moved[number])
                 continue
             start = min(size, found.read.byte if number == found.read.file else 0)
             middle = start
@@ -122,7 +118,7 @@ class _QueueVerification:
                 f"{behind} messages were written after what it says: the next open counts them",
             )
         if (rest := waiting_after(self._fs, self._files, waiting, found.write)) is not None:
-            whole = count(rest.content).records
+            whole = count_records(rest.content)
             self._report.messages += whole
             what = f"{whole} messages wait here: the next open writes them"
             self._report.note(StateKind.WAITING, self._files.wal, None, what)
@@ -220,7 +216,7 @@ class _QueueVerification:
         if engine is None:
             report_refusal(self._look.refusal, files.redo, self._report)
             return
-        report_waiting(self._below, files, self._logged, [files.staging], _count, self._report)
+        report_waiting(self._below, files, self._logged, [files.staging], count_records, self._report)
         report_repairs(engine.repairs, [files.redo, files.wal], self._report)
 
     # --- tails, acknowledgements, leftovers -------------------------------------------------------
