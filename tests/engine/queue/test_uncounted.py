@@ -37,6 +37,16 @@ def after_power_cut(unsynced: bytes) -> tuple[CrashFS, int]:
     return fs, len(content)
 
 
+def with_file_of_zeros() -> CrashFS:
+    """A queue of which no message was ever synced: its first file has zeros, and there are no checksums."""
+    fs = CrashFS()
+    fs.make_directory_durably(DIRECTORY)
+    Queue(DIRECTORY, NAME, fs=fs)
+    fs = fs.crash()
+    fs.write_durably(path(0), bytes(196))
+    return fs
+
+
 def let_peer_write(fs: CrashFS, *, counted: int, file: int = 1, bodies: Sequence[bytes] = THEIRS) -> None:
     """A peer that counts so many messages before its own, and writes its own to this file."""
     fs.write_durably(path(file), frames(bodies))
@@ -76,22 +86,13 @@ def test_a_peers_messages_after_those_of_diskq_are_delivered() -> None:
 
 
 def test_a_file_of_zeros_before_a_peers_first_one_is_no_messages() -> None:
-    """No message of diskq was ever synced, and no checksum."""
-    fs = CrashFS()
-    fs.make_directory_durably(DIRECTORY)
-    Queue(DIRECTORY, NAME, fs=fs)
-    fs = fs.crash()
-    fs.write_durably(path(0), bytes(196))
+    fs = with_file_of_zeros()
     let_peer_write(fs, counted=0)
     assert delivered(fs) == THEIRS
 
 
 def test_a_peers_empty_messages_in_a_file_of_its_own_are_delivered() -> None:
-    fs = CrashFS()
-    fs.make_directory_durably(DIRECTORY)
-    Queue(DIRECTORY, NAME, fs=fs)
-    fs = fs.crash()
-    fs.write_durably(path(0), bytes(196))
+    fs = with_file_of_zeros()
     let_peer_write(fs, counted=49)
     assert delivered(fs) == [*[b""] * 49, *THEIRS]
 
