@@ -852,6 +852,7 @@ _IN_DIRECTORIES = (
     "A count is about 1 ms. The engines take topic and partition from the names of directories, and Spark's "
     "files are in none here: in the same directories they take DuckDB as long as the table's."
 )
+
 SPARK = (
     Section(
         "Reading 1,000,000 x 100 B, all columns, into noop",

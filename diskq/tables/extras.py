@@ -1,5 +1,4 @@
-# Packages that a table needs and that not everybody installs. Law: whoever has not got one is told what to
-# install, in one sentence.
+# Optional packages that a table needs. Law: if one is missing, the error says what to install.
 
 from __future__ import annotations
 

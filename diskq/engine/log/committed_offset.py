@@ -23,7 +23,7 @@
 # to the one before, which was another file: no offset file written by diskq can have the stamp of a shadow
 # copy with another value.
 #
-# Behind it, in the same file, is the commit note: what was committed last, which the offset file gets with
+# After it, in the same file, is the commit note: what was committed last, which the offset file gets with
 # the next sync. A commit overwrites it in place, without a sync, so that a commit survives its process:
 #
 #     value u64 | file u64 | modified i64 (ns) | pending u64 | crc32c of these 32 bytes u32

@@ -8,7 +8,7 @@
 #   framing is believed   The tail is cut where the last whole record ends.
 #   only checksums are    The tail is cut at the first byte that no checksum verifies.
 #
-# A peer that was first after a power cut has no checksums, so its framing is believed; but its depth tells
+# A peer that was first after a power cut has no checksums, so its framing is believed; but its depth shows
 # what is not its own: `_cut_uncounted`. Whatever is cut is kept aside: log/recovery.py.
 #
 # A look (`survey`) is the same recovery, of an overlay: what it changes there is in memory alone.
@@ -138,9 +138,9 @@ class QueueRecovery:
     ) -> None:
         """`any_size` is the framing for what diskq certainly wrote, under whatever limits.
 
-        `log_repair` logs a repair whose traces the next open will not find: it has no messages that are
-        `displaced`, which the open appends again. A peer's count is believed for a
-        backlog of more than `count_up_to` bytes.
+        `log_repair` logs a repair whose traces the next open will not find; messages that are `displaced` are
+        not counted in it, as the open appends them again. A peer's count is believed for a backlog of more
+        than `count_up_to` bytes.
         """
         self.fs = fs
         self.files = files
