@@ -18,7 +18,6 @@ import importlib
 import logging
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ import pytest
 import trio.testing
 
 from tests.cut_counting import CutCount
+from tests.jumping_clock import jumping_clock
 from tests.sampling import IS_EXHAUSTIVE, covering, examples, is_set
 
 # How long an example takes says more of the machine than of the code; a test that hangs has a timeout.
@@ -78,22 +78,9 @@ def no_delivery_goes_on() -> Iterator[None]:
 
 
 @pytest.fixture
-def autojump_clock() -> trio.testing.MockClock:
-    """Trio's clock that jumps to the next deadline while no task can run, and no thread works for one.
-
-    Trio's own jumps then as well: how far it goes during an open, say, depends on how busy the machine is.
-    """
-    clock = trio.testing.MockClock(autojump_threshold=0)
-    jump = clock._autojump
-
-    def jump_unless_a_thread_works() -> None:
-        if trio.to_thread.current_default_thread_limiter().borrowed_tokens:
-            time.sleep(0.0001)  # the loop asks again at once
-        else:
-            jump()
-
-    clock._autojump = jump_unless_a_thread_works  # type: ignore[method-assign]
-    return clock
+def autojump_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
+    """Trio's clock that jumps to the next deadline while no task can run, and no thread works for one."""
+    return jumping_clock(monkeypatch)
 
 
 @pytest.fixture
