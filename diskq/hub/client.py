@@ -29,6 +29,24 @@ __all__ = ["HubClient", "HubStatus"]
 # The same call may succeed later: the hub is unreachable, busy or full.
 _TEMPORARY = {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED"}
 
+# A connection may end while a request is on its way, for a hub closes idle ones: gRPC sends such a request once
+# more, on a new connection. Each call may be repeated without harm. What a hub refused is not sent again: with
+# its answer come headers, which end gRPC's retries.
+_RETRIES = {
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 2,
+                "initialBackoff": "0.05s",
+                "maxBackoff": "0.05s",
+                "backoffMultiplier": 1,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -79,6 +97,8 @@ class HubClient:
         options = (
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
+            ("grpc.service_config", json.dumps(_RETRIES)),
+            ("grpc.per_rpc_retry_buffer_size", 2**31 - 1),  # a larger request would not be sent again
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.keepalive_timeout_ms", 20_000),
             # Short, so that a hub that comes back is found soon: `replicate` has a back-off of its own.

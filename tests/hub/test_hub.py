@@ -220,6 +220,64 @@ async def test_silent_connections_are_closed(tmp_path):
             assert await client.put("log", messages(3, 4)) == 4, "it connects again by itself"
 
 
+@pytest.mark.parametrize("size", [20, 1_000_000])
+async def test_a_request_that_meets_the_close_of_its_connection_is_sent_again(tmp_path, size):
+    """A hub that closes an idle connection and a client that uses it again may do so at the same time."""
+    async with open_hub(tmp_path) as hub, trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        relay = Relay(hub.port)
+        nursery.start_soon(trio.serve_listeners, relay.serve, listeners)
+        address = f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        async with HubClient(address, "web1", timeout=20) as client:
+            assert await client.put("log", messages(0, 3)) == 3
+            relay.closes_next = True
+            assert await client.put("log", messages(3, 4, size)) == 4
+            relay.closes_next = True
+            assert await client.get("log", 3) == messages(3, 4, size)
+        assert relay.closed == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_request_that_the_hub_refuses_is_not_sent_again(tmp_path):
+    fs = FaultFS(OsFileSystem())
+    async with open_hub(tmp_path, fs=fs) as hub, HubClient(hub.address, "web1", timeout=20) as client:
+        await client.put("log", messages(0, 3))
+        fs.fail("sync_files")
+        with pytest.raises(HubError, match="the disk failed") as refusal:
+            await client.put("log", messages(3, 4))
+        assert (refusal.value.code, hub.statistics().refused) == ("UNAVAILABLE", 1)
+        assert await client.put("log", messages(3, 4)) == 4
+
+
+class Relay:
+    """Hands on the bytes of each connection; closes one that has a new request, where it is told so."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.closes_next = False
+        self.closed = 0
+
+    async def serve(self, client: trio.SocketStream) -> None:
+        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async with (
+                await trio.open_tcp_stream("127.0.0.1", self._port) as hub,
+                trio.open_nursery() as both,
+            ):
+                both.start_soon(self._hand_on, hub, client)
+                async for data in client:
+                    if self.closes_next and len(data) > 17:  # more than the answer to a ping
+                        self.closes_next = False
+                        self.closed += 1
+                        break
+                    await hub.send_all(data)
+                both.cancel_scope.cancel()
+
+    async def _hand_on(self, hub: trio.SocketStream, client: trio.SocketStream) -> None:
+        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async for data in hub:
+                await client.send_all(data)
+
+
 async def test_more_connections_than_may_be_are_closed_at_once(tmp_path):
     async with open_hub(tmp_path, max_connections=3) as hub:
         many = [await trio.open_tcp_stream("localhost", hub.port) for _ in range(8)]
