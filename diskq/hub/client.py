@@ -29,9 +29,9 @@ __all__ = ["HubClient", "HubStatus"]
 # The same call may succeed later: the hub is unreachable, busy or full.
 _TEMPORARY = {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED"}
 
-# A connection may end while a request is on its way, for a hub closes idle ones: gRPC sends such a request once
-# more, on a new connection. Each call may be repeated without harm. What a hub refused is not sent again: with
-# its answer come headers, which end gRPC's retries.
+# A connection may end while a request is on its way, for a hub closes idle ones: gRPC sends such a request
+# once more, on a new connection. Each call may be repeated without harm. What a hub refused is not sent
+# again: with its answer come headers, which end gRPC's retries.
 _RETRIES = {
     "methodConfig": [
         {
