@@ -35,7 +35,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while not is_so():  # noqa: ASYNC110 (threads notify no task)
             await trio.sleep(0.002)
 
@@ -233,7 +233,7 @@ async def test_what_the_hub_has_not_stays_in_the_queue(tmp_path, copy):
                 await replicate(queue, client, "log", options=QUICK)
         assert queue.depth == 2
         async with open_hub(copy.parent) as hub, HubClient(hub.address, "web1") as client:
-            with trio.move_on_after(5) as scope:
+            with trio.move_on_after(60) as scope:
                 await replicate(
                     queue, client, "log", on_progress=lambda told: told.delivered == 2 and scope.cancel()
                 )

@@ -18,7 +18,19 @@ from diskq.messages import JournalMessage
 from diskq.options import HubOptions, JournalOptions
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS, FaultFS
-from tests.hub.rig import ROOT, SOON, anybody, get, message, messages, put, put_request, records, store
+from tests.hub.rig import (
+    ROOT,
+    SOON,
+    HoldingDisk,
+    anybody,
+    get,
+    message,
+    messages,
+    put,
+    put_request,
+    records,
+    store,
+)
 
 DATA = f"{ROOT}/web1.log/jnl/0000000000000000.jnl"
 
@@ -187,18 +199,17 @@ def test_a_journal_with_another_writer_is_tried_again_later(disk):
 
 
 def test_waiting_too_long_for_a_journal_raises():
-    fs = FaultFS(CrashFS())
+    fs = HoldingDisk(CrashFS())
     hub = store(fs)
     put(hub, messages(0, 1))
-    slow = fs.delay("sync_files", 0.3)
+    fs.hold()
     thread = threading.Thread(target=put, args=(hub, messages(1, 2)))
     thread.start()
-    while not hub.statistics().under_way:
-        pass
+    assert fs.has_begun.wait(SOON)
     with pytest.raises(HubError, match="this journal is busy"):
         hub.put(put_request(messages(2, 3)), allows=anybody, timeout=0.01)
+    fs.let_go()
     thread.join()
-    assert slow.hits
     assert put(hub, messages(2, 3)) == Range(0, 3)
 
 
