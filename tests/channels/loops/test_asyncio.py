@@ -62,8 +62,10 @@ async def test_a_timeout_that_comes_too_late_is_taken_back() -> None:
     async with opened(disk, durability="synced") as queue:
         await queue.send(b"first")
         disk.hold()
-        threading.Timer(0.05, disk.let_go).start()
         async with asyncio.timeout(0.01) as timeout:
+            expires_at = timeout.when()
+            assert expires_at is not None
+            asyncio.get_running_loop().call_at(expires_at + 0.04, disk.let_go)  # after it, however late
             await queue.send(b"x")  # waits for the disk, and returns
         assert timeout.expired()
         task = asyncio.current_task()
@@ -274,7 +276,7 @@ async def test_what_was_written_is_in_its_file_when_the_turn_ends(tmp_path: Path
 
 @each_asyncio_loop
 async def test_messages_of_a_slice_are_synced_by_the_policy(tmp_path: Path) -> None:
-    async with diskq.open_queue(tmp_path, "q", sync_timeout=0.02, fs=OsFileSystem()) as queue:
+    async with diskq.open_queue(tmp_path, "q", sync_timeout=0.5, fs=OsFileSystem()) as queue:
         await queue.send(b"x")
         assert queue.statistics().unsynced_bytes
         for _ in range(1_000):

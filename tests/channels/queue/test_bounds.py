@@ -83,14 +83,18 @@ async def test_send_nowait_would_block_where_too_much_is_unsynced():
 
 
 async def test_what_is_larger_than_the_bound_on_unsynced_bytes_passes_alone():
-    disk = fault_disk()
-    disk.delay("sync_files", 0.05)  # the next sync begins where one ends, and would end before the look below
+    disk = PatientDisk()
     async with opened(disk, max_unsynced=100) as queue:
         await queue.send(BODY)
         await queue.send(BODY)
         await queue.send_many([BODY] * 3)
         assert queue.depth == 5
+        await until(lambda: queue.statistics().unsynced_bytes == 0)
+        disk.hold()  # the next sync begins at once, and would end before the look below
+        await queue.send_many([BODY] * 3)
+        assert queue.depth == 8
         assert queue.statistics().unsynced_bytes == 3 * KIB
+        disk.let_go()
 
 
 async def test_receiving_goes_on_while_senders_wait_for_a_sync():

@@ -15,11 +15,11 @@ import diskq
 from tests.channels.rig import (
     DIRECTORY,
     NAME,
+    PatientDisk,
     Tasks,
     blocked,
     chunks,
     drain,
-    fault_disk,
     left_in,
     numbered,
     opened,
@@ -811,11 +811,12 @@ async def test_unsynced_bytes_are_those_since_the_last_sync(open_queue):
 
 
 async def test_statistics_count_tasks_that_wait_for_a_sync():
-    disk = fault_disk()
+    disk = PatientDisk()
     async with opened(disk) as queue, trio.open_nursery() as nursery:
-        disk.delay("sync_files", 0.05)
+        disk.hold()
         nursery.start_soon(lambda: queue.send(b"x", durability="synced"))
         await until(lambda: queue.statistics().tasks_waiting_send == 1)
+        disk.let_go()
         await until(lambda: queue.statistics().tasks_waiting_send == 0)
 
 

@@ -49,7 +49,7 @@ async def fill(queue: diskq.QueueChannel, start: int, on_full: str | None) -> in
     number = start
     while number < start + 1500:
         try:
-            with trio.fail_after(0.3):
+            with trio.fail_after(1 if on_full == "wait" else 60):
                 await queue.send(body(number))
         except (diskq.FullError, trio.TooSlowError) as refused:
             told = type(refused)
