@@ -440,7 +440,8 @@ def test_an_interrupted_send_keeps_what_came_so_far(data):
         assert process.stdin is not None
         process.stdin.write(b"one\ntw")
         process.stdin.flush()
-        until((data / "q.diskqueue.000000.dat").exists)
+        file = data / "q.diskqueue.000000.dat"
+        until(lambda: file.exists() and file.stat().st_size > 0)
         process.send_signal(signal.SIGINT)
         # Its stdin is still open: it must not wait for more.
         assert process.wait(30) == 130

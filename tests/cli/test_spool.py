@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import trio
 import diskq
 from diskq import Queue
 from diskq.cli import main
+from diskq.cli.spool import status
 from diskq.engine.queue.files import QueuePosition
 from diskq.engine.spool.dead_letters import DeadLetter, DeadLetters
 from diskq.engine.spool.files import SPOOL, SpoolFiles, SpoolState, SpoolStatus
@@ -188,8 +190,9 @@ def test_the_status_of_a_spool_that_no_process_has(run, path):
     assert facts["last open in"].startswith(f"process {os.getpid()}")
 
 
-def test_the_status_of_a_spool_at_work_is_what_it_says(run, path):
-    now = time.time()
+def test_the_status_of_a_spool_at_work_is_what_it_says(run, path, monkeypatch):
+    now = float(time.time_ns() // 10**9)
+    monkeypatch.setattr(status, "time", types.SimpleNamespace(time=lambda: now))
     say(
         path,
         depth=12,
@@ -210,7 +213,7 @@ def test_the_status_of_a_spool_at_work_is_what_it_says(run, path):
         facts = told(run("spool", "status", path).out)
         found = json.loads(run("spool", "status", path, "--json").out)
     assert facts["waiting"] == "12 messages (2.9 KiB), the oldest for 2m5s"
-    assert facts["state"].startswith("paused, next try in 59.")
+    assert facts["state"] == "paused, next try in 1m"
     assert facts["attempts"] == "4 of its first batch"
     assert facts["last error"] == "HTTP\\x1b[31m 503"
     assert facts["rates"] == "123/s in, 0.5/s out"
@@ -218,7 +221,7 @@ def test_the_status_of_a_spool_at_work_is_what_it_says(run, path):
     assert facts["delivered"] == "7 since it was opened, after 5 failed tries"
     assert facts["open in"].startswith(f"process {os.getpid()}")
     assert (found["depth"], found["is_at_work"], found["is_paused"]) == (12, True, True)
-    assert 125 <= found["oldest_age"] < 130
+    assert found["oldest_age"] == 125
     assert found["holder"]["pid"] == os.getpid()
 
 
@@ -336,12 +339,13 @@ def test_what_a_command_refuses_is_given_up_where_that_is_wished(path):
 
 def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(path):
     out = path.parent / "out"
-    # Only the second try gets to the end; of the first nothing goes on.
-    command = f"test $DISKQ_ATTEMPTS = 1 && (sleep 60; echo late >> {out}); cat >> {out}"
+    # Only a later try gets to the end; of the first nothing goes on.
+    # A slow machine may end that one, too: the next one begins its file again.
+    command = f"test $DISKQ_ATTEMPTS = 1 && (sleep 120; echo late >> {out}); cat > {out}"
     began = time.monotonic()
     done = program(*delivering(path, command, "--drain", "--timeout", "200ms"))
     assert done.code == 0
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 100
     assert out.read_bytes() == b"one\n"
 
 

@@ -323,8 +323,9 @@ async def test_what_is_open_has_the_files_that_are_told(tmp_path: Path) -> None:
         "open_scanner(reader=…)": diskq.open_scanner(journal, reader="r"),
         "open_priority_store": diskq.open_priority_store(tmp_path / "jobs"),
     }
-    counted = {name: await open_files(channel) for name, channel in opened.items()}
-    assert counted == {name: files_told(told[name]) for name in opened}
+    expected = {name: files_told(told[name]) for name in opened}
+    counted = {name: await open_files(channel, expected[name]) for name, channel in opened.items()}
+    assert counted == expected
     assert set(opened) == set(told)
 
 
@@ -338,19 +339,28 @@ def files_told(cell: str, partitions: int = 3) -> int:
     return int(own) + (int(each.split()[0]) * partitions if each else 0)
 
 
-async def open_files(opening: Any) -> int:
+async def open_files(opening: Any, expected: int) -> int:
+    """How many there are once there are as many as expected: a claim may take its time."""
     await trio.testing.wait_all_tasks_blocked()  # what called the readers before ends with the last of them
     before = await _files_for_long()
-    async with opening as channel:
+    async with opening as channel, trio.open_nursery() as nursery:
         if hasattr(channel, "send"):
             for number in range(20):
-                with trio.move_on_after(0.2):
-                    await channel.send(b"%d" % number)
+                await channel.send(b"%d" % number)
         if hasattr(channel, "receive"):
-            with trio.move_on_after(0.2):
-                while True:
-                    await channel.receive()
-        return await _files_for_long() - before
+            nursery.start_soon(receive_all, channel)
+        await trio.sleep(0.2)
+        with trio.move_on_after(60):
+            while await _files_for_long() - before != expected:
+                pass
+        found = await _files_for_long() - before
+        nursery.cancel_scope.cancel()
+    return found
+
+
+async def receive_all(channel: Any) -> None:
+    while True:
+        await channel.receive()
 
 
 async def _files_for_long() -> int:
