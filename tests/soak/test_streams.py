@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,12 @@ MESSAGES = 23 * ROLLS // 2  # they fill at least so many segments of 1 KiB
 
 def start(name: str, *arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, str(WORKERS), name, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def told(process: subprocess.Popen[str], seconds: float = 120) -> Any:
+    """What it said at its end. One that works until then ends now."""
     out, err = process.communicate(timeout=seconds)
     assert process.returncode == 0, err
     return json.loads(out.splitlines()[-1])
@@ -55,17 +58,22 @@ def test_tailing_from_another_process_over_many_rolls(tmp_path, mode):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + 2 * SECONDS)
+@pytest.mark.timeout(240 + 2 * SECONDS)
 def test_retention_beside_a_producer_and_four_readers(tmp_path):
     path, bound = tmp_path / "stream", 1024 * 1024
     Stream(path, options=diskq.StreamOptions(partition_count=1, segment_size=64 * 1024)).close()
-    producer = start("write_for", path, SECONDS)
-    vacuum = start("vacuum_for", path, SECONDS, bound)
-    readers = [start("read_for", path, SECONDS, pause) for pause in (0, 0, 0.05, 0.3)]
-    results = [told(reader, SECONDS + 60) for reader in readers]
-    sent = told(producer)["sent"]
-    kept = told(vacuum)
+    with ExitStack() as stack:
+
+        def beside(name: str, *arguments: object) -> subprocess.Popen[str]:
+            process = stack.enter_context(start(name, *arguments))
+            stack.callback(process.kill)
+            return process
+
+        producer, vacuum = beside("write", path), beside("vacuum", path, bound)
+        readers = [beside("read_for", path, SECONDS, pause) for pause in (0, 0, 0.05, 0.3)]
+        results = [told(reader, SECONDS + 120) for reader in readers]
+        sent, kept = told(producer)["sent"], told(vacuum)
     assert all("wrong" not in result and result["received"] for result in results), results
-    assert any(result["overtaken"] for result in results), "nobody was slow enough to be overtaken"
-    # The bound is of complete data files; beside them lie rows and checksums, and what was written since.
+    assert results[-1]["overtaken"], "it was not slow enough to be overtaken"
+    # The bound is of complete data files; beside them lie rows and checksums, and what is written to.
     assert kept["most"] < 4 * bound, (kept, sent)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import select
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -19,6 +21,8 @@ from diskq.engine.stream.retention import retain
 from diskq.storage.fs import OsFileSystem
 
 SEGMENT = 1024
+LONGEST = 60.0
+"""Seconds in which a reader beside retention has met what it is for, after the time that it has."""
 
 
 def value(number: int) -> bytes:
@@ -77,13 +81,17 @@ async def consume(path: str, count: str) -> dict[str, Any]:
 # --- retention ------------------------------------------------------------------------------------
 
 
-async def write_for(path: str, seconds: str) -> dict[str, Any]:
-    """As fast as it goes, but for a pause now and then."""
+def is_over() -> bool:
+    """True if standard input was closed."""
+    return bool(select.select([sys.stdin], [], [], 0)[0])
+
+
+async def write(path: str) -> dict[str, Any]:
+    """As fast as it goes, but for a pause now and then, until standard input is closed."""
     options = diskq.StreamOptions(partition_count=1, segment_size=64 * 1024)
-    end = time.monotonic() + float(seconds)
     sent = 0
     async with diskq.open_producer(path, options=options) as producer:
-        while time.monotonic() < end:
+        while not is_over():
             await producer.send_many([value(number) for number in range(sent, sent + 50)], key="k")
             sent += 50
             if sent % 1000 == 0:
@@ -92,13 +100,17 @@ async def write_for(path: str, seconds: str) -> dict[str, Any]:
 
 
 async def read_for(path: str, seconds: str, pause: str) -> dict[str, Any]:
-    """Read on; where retention was faster, go on at what is left. Insist on each message."""
+    """Read on; where retention was faster, go on at what is left. Insist on each message.
+
+    One that pauses long goes on until it was overtaken, and each until it has received something.
+    """
     end = trio.current_time() + float(seconds)
+    is_slow = float(pause) >= 0.3
     overtaken = received = 0
     async with diskq.open_consumer(path, partitions=[0]) as consumer:
         expected = consumer.position[0]
-        with trio.move_on_at(end):
-            while True:
+        with trio.move_on_at(end + LONGEST):
+            while trio.current_time() < end or not received or (is_slow and not overtaken):
                 try:
                     for message in await consumer.receive_many(100):
                         if (message.offset, message.value) != (expected, value(expected)):
@@ -114,37 +126,39 @@ async def read_for(path: str, seconds: str, pause: str) -> dict[str, Any]:
     return {"received": received, "overtaken": overtaken}
 
 
-async def vacuum_for(path: str, seconds: str, max_bytes: str) -> dict[str, Any]:
-    """A vacuum each 50 ms; also tells how many bytes the stream took at most, right after one."""
+async def vacuum(path: str, max_bytes: str) -> dict[str, Any]:
+    """A vacuum each 50 ms, until standard input is closed.
+
+    Also tells how many bytes the stream took at most, right after one: what came meanwhile is not counted.
+    """
     fs = OsFileSystem()
     files = StreamFiles(fs, path)
-    end = time.monotonic() + float(seconds)
     vacuums = most = 0
-    while time.monotonic() < end:
+    while not is_over():
+        before = sizes(path)
         retain(fs, files, max_bytes=int(max_bytes), now_ns=time.time_ns())
         vacuums += 1
-        most = max(most, size_of(path))
+        most = max(most, sum(size for file, size in sizes(path).items() if file in before))
         await trio.sleep(0.05)
     return {"vacuums": vacuums, "most": most}
 
 
-def size_of(path: str) -> int:
-    total = 0
+def sizes(path: str) -> dict[str, int]:
+    found = {}
     for directory, _, names in os.walk(path):
         for name in names:
-            try:
-                total += os.stat(os.path.join(directory, name)).st_size
-            except FileNotFoundError:
-                continue
-    return total
+            file = os.path.join(directory, name)
+            with contextlib.suppress(FileNotFoundError):
+                found[file] = os.stat(file).st_size
+    return found
 
 
 WORKERS: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
     "produce": produce,
     "consume": consume,
-    "write_for": write_for,
+    "write": write,
     "read_for": read_for,
-    "vacuum_for": vacuum_for,
+    "vacuum": vacuum,
 }
 
 if __name__ == "__main__":
