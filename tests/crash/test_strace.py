@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
+# No sync is due for its time, however long a send takes on a busy machine.
 PROGRAM = """
     import os, sys, trio, diskq
     kind, path, sync_to = sys.argv[1:]
+    options = {"sync_to": sync_to, "sync_timeout": 1000.0}
     openers = {
-        "queue": lambda: diskq.open_queue(path, "events", sync_to=sync_to),
-        "stream": lambda: diskq.open_producer(path, sync_to=sync_to),
-        "journal": lambda: diskq.open_journal(path, sync_to=sync_to),
+        "queue": lambda: diskq.open_queue(path, "events", **options),
+        "stream": lambda: diskq.open_producer(path, **options),
+        "journal": lambda: diskq.open_journal(path, **options),
     }
     async def main():
         async with openers[kind]() as store:
@@ -32,14 +34,15 @@ PROGRAM = """
 SYNCHRONOUS = """
     import os, sys, diskq
     kind, path, sync_to = sys.argv[1:]
+    options = {"sync_to": sync_to, "sync_timeout": 1000.0}
     if kind == "queue":
-        store = diskq.Queue(path, "events", options=diskq.QueueOptions(sync_to=sync_to))
+        store = diskq.Queue(path, "events", options=diskq.QueueOptions(**options))
         put = lambda value: store.put(value, durability="synced")
     elif kind == "stream":
-        store = diskq.Stream(path, options=diskq.StreamOptions(sync_to=sync_to))
+        store = diskq.Stream(path, options=diskq.StreamOptions(**options))
         put = lambda value: store.append(value, b"key", durability="synced")
     else:
-        store = diskq.Journal(path, options=diskq.JournalOptions(sync_to=sync_to))
+        store = diskq.Journal(path, options=diskq.JournalOptions(**options))
         put = lambda value: store.append(value, durability="synced")
     for number in range(5):
         os.write(2, b"MARK before %d\\n" % number)

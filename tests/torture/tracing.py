@@ -188,7 +188,7 @@ def can_trace() -> bool:
         command = ["strace", "-o", os.devnull, "-p", str(child.pid)]
         strace = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
-            until = time.monotonic() + 5
+            until = time.monotonic() + 30
             status = Path(f"/proc/{child.pid}/status")
             while strace.poll() is None and time.monotonic() < until:
                 if f"TracerPid:\t{strace.pid}\n" in status.read_text():

@@ -457,7 +457,7 @@ def _read_jobs(path: str, read: Read) -> None:
 def read_all(path: str, kind: Kind) -> Read:
     """Open it and read it."""
     read = Read()
-    began = time.monotonic()
+    began = time.process_time()  # what others do meanwhile does not count
     try:
         if kind == "queue":
             _read_queue(path, "events", read)
@@ -472,7 +472,7 @@ def read_all(path: str, kind: Kind) -> Read:
     except (DiskqError, OSError) as refusal:
         read.refusal = f"{type(refusal).__name__}: {refusal}"
         read.is_broken = not isinstance(refusal, CorruptionError | LockedError | UnsupportedFormatError)
-    read.seconds = time.monotonic() - began
+    read.seconds = time.process_time() - began
     return read
 
 
