@@ -93,12 +93,16 @@ def test_a_thread_that_was_woken_in_vain_is_handed_the_guard_the_next_time(guard
         visitor = Visitor(guard, got)
         visitor.leave()
         until(lambda: guard.waiting == 1)
-    turns = 0
-    while not got:
-        with guard:
-            turns += 1
-            time.sleep(0)  # it runs, and finds that the guard is taken again
-        assert turns < 10_000
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(10 * MOST_SECONDS)  # other threads run while the guard is held, and not between
+    try:
+        end = time.monotonic() + MOST_SECONDS
+        while not got:
+            assert time.monotonic() < end
+            with guard:
+                time.sleep(0.001)  # it runs, and finds that the guard is taken again
+    finally:
+        sys.setswitchinterval(before)
     visitor.join()
 
 
