@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,14 @@ from diskq.engine.stream.files import StreamFiles
 from diskq.engine.stream.group_members import GroupMembers
 from diskq.engine.stream.groups import ConsumerGroup
 from diskq.storage.fs import OsFileSystem
+from diskq.storage.lock import read_holder
 from diskq.testing import CrashFS
+from tests import waiting
 
 INTERVAL = 0.02
 LONG = 20.0
+
+until = partial(waiting.until, seconds=3 * LONG, pause=0.05)
 
 
 def members(path: Path, count: int) -> list[GroupMembers]:
@@ -155,6 +160,8 @@ with diskq.StreamReader(sys.argv[1], group="g", claim_interval=0.5) as reader:
 
 @pytest.mark.slow
 def test_four_processes_share_eight_partitions_also_after_a_kill_and_a_join(tmp_path: Path) -> None:
+    fs = OsFileSystem()
+    files = StreamFiles(fs, str(tmp_path))
     with diskq.Stream(tmp_path, partition_count=8) as stream:
 
         def start() -> subprocess.Popen[bytes]:
@@ -167,27 +174,30 @@ def test_four_processes_share_eight_partitions_also_after_a_kill_and_a_join(tmp_
             """The share of each member in the next messages."""
             before = [len(out.read_bytes().split(b"\n")) for out in outs]
             stream.append_many([(b"%d" % (index % 800), b"%d" % (number + index)) for index in range(800)])
-            end = time.monotonic() + LONG
             counts: list[int] = []
-            while sum(counts) < 800 and time.monotonic() < end:
-                time.sleep(0.05)
-                counts = [
-                    len(out.read_bytes().split(b"\n")) - old for out, old in zip(outs, before, strict=True)
-                ]
+
+            def are_all_processed() -> bool:
+                after = [len(out.read_bytes().split(b"\n")) for out in outs]
+                counts[:] = [new - old for new, old in zip(after, before, strict=True)]
+                return sum(counts) >= 800
+
+            until(are_all_processed)
             return [count / 800 for count in counts]
+
+        def have_two_each() -> bool:
+            holders = [read_holder(fs, files.claim("g", index)) for index in range(8)]
+            claimed = Counter(holder.pid for holder in holders if holder is not None)
+            return claimed == {worker.pid: 2 for worker in workers if worker.returncode is None}
 
         outs: list[Path] = []
         workers = [start() for _ in range(4)]
         try:
-            end = time.monotonic() + LONG
-            while not all(out.exists() and out.read_bytes() for out in outs) and time.monotonic() < end:
-                time.sleep(0.05)
-            time.sleep(1.5)  # two claim intervals, and what a busy machine takes
+            until(have_two_each)
             assert all(0.15 <= share <= 0.35 for share in shares(0)), "not fair"
             workers[0].send_signal(signal.SIGKILL)
             workers[0].wait()
             workers.append(start())
-            time.sleep(2.5)
+            until(have_two_each)
             after = shares(800)
             assert after[0] == 0
             assert all(0.15 <= share <= 0.35 for share in after[1:]), after
