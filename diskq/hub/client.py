@@ -103,8 +103,9 @@ class HubClient:
             ("grpc.keepalive_timeout_ms", 20_000),
             # Short, so that a hub that comes back is found soon: `replicate` has a back-off of its own.
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 1_000),
             ("grpc.max_reconnect_backoff_ms", 2_000),
+            # In spite of its name the time that an attempt has: as long as a hub's `handshake_timeout`.
+            ("grpc.min_reconnect_backoff_ms", 10_000),
         )
         if credentials is None:
             channel = grpc.insecure_channel(self.address, options)

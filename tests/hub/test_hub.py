@@ -253,6 +253,23 @@ async def test_a_request_that_the_hub_refuses_is_not_sent_again(tmp_path):
         assert await client.put("log", messages(3, 4)) == 4
 
 
+async def test_a_hub_that_is_slow_to_answer_is_connected_to(tmp_path):
+    """An attempt to connect had a second, each time: over a slow network no hub was ever reached."""
+
+    async def hand_on_late(client: trio.SocketStream) -> None:
+        await trio.sleep(1.5)
+        await relay.serve(client)
+
+    async with open_hub(tmp_path) as hub, trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        relay = Relay(hub.port)
+        nursery.start_soon(trio.serve_listeners, hand_on_late, listeners)
+        address = f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        async with HubClient(address, "web1", timeout=60) as client:
+            assert await client.put("log", messages(0, 3)) == 3
+        nursery.cancel_scope.cancel()
+
+
 class Relay:
     """Hands on the bytes of each connection; closes one that has a new request, where it is told so."""
 
