@@ -411,7 +411,8 @@ class TableKeywords(TypedDict, total=False):
     """The options of `TableOptions`."""
 
     compression: Compression
-    """Default: `"zstd"`. How the pages of the files are compressed."""
+    """Default: `"zstd"`. How the pages of the files are compressed. Values that do not become smaller by it
+    are left as they are."""
     keep: Keep
     """Default: `"all"`. `all`: files stay when retention removes their segments, so that the table is an
     archive. `segments`: a file goes once all messages in it are gone from the stream."""

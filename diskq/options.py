@@ -538,7 +538,8 @@ class TableOptions:
     """How a stream or a journal is kept as a table of Parquet files."""
 
     compression: Compression = "zstd"
-    """How the pages of the files are compressed."""
+    """How the pages of the files are compressed. Values that do not become smaller by it are left as they
+    are."""
     keep: Keep = "all"
     """`all`: files stay when retention removes their segments, so that the table is an archive. `segments`:
     a file goes once all messages in it are gone from the stream."""

@@ -46,6 +46,13 @@ _NUMBERS = ("offset", "timestamp", NANOS)
 # The first rows of a file, from which the encoding of its columns is chosen.
 _SAMPLE = 32 * 1024
 
+# Values are compressed if that makes some of the first group smaller, by this part at least: about so many
+# bytes, in so many places. A group of fewer rows is not asked.
+_LEAST_SAVED = 1 / 32
+_PROBE = 256 * 1024
+_PLACES = 4
+_LEAST_ROWS = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
@@ -283,7 +290,8 @@ def _writer(file: _WrittenFile, group: Any, compression: Compression) -> Any:
 
     What repeats is read fastest as numbers of a dictionary; a dictionary of what does not is only in the way.
     Numbers that rise by little take almost no space as differences. Without compression offsets are written
-    as they are in memory, so that readers need not compute them.
+    as they are in memory, so that readers need not compute them. Values that are compressed or encrypted
+    already cost more time than all else if they are compressed again, and take as much space.
     """
     schema = group.schema
     sample = group.slice(0, _SAMPLE)
@@ -291,11 +299,12 @@ def _writer(file: _WrittenFile, group: Any, compression: Compression) -> Any:
     least = {"key": 2, "timestamp": 16, NANOS: 16}
     repeated = [name for name, times in least.items() if _repeats(sample.column(name), times)]
     plain = ["offset"] if compression == "none" else []
+    is_smaller = compression != "none" and _is_smaller(group.select(["value"]), compression)
     return pq.ParquetWriter(
         pa.PythonFile(file, mode="w"),
         schema,
         version="2.6",
-        compression=compression,
+        compression={name: compression if name != "value" or is_smaller else "none" for name in schema.names},
         use_dictionary=[*repeated, *(["type"] if "type" in schema.names else [])],
         column_encoding={name: "DELTA_BINARY_PACKED" for name in _NUMBERS if name not in (*repeated, *plain)},
         write_statistics=[name for name in schema.names if name not in ("key", "value")],
@@ -309,6 +318,28 @@ def _repeats(column: Any, times: int) -> bool:
     """True if each value is in the column so many times, on average."""
     distinct: int = pc.count_distinct(column, mode="all").as_py()
     return distinct * times <= len(column) > 0
+
+
+def _is_smaller(group: Any, compression: Compression) -> bool:
+    """False if some rows of this one column, here and there, do not become smaller by compression."""
+    rows = group.num_rows
+    if rows < _LEAST_ROWS:
+        return True
+    some = max(1, min(rows, rows * _PROBE // max(1, group.nbytes)) // _PLACES)
+    probe = pa.concat_tables(group.slice(rows * place // _PLACES, some) for place in range(_PLACES))
+    found: list[Any] = []
+    pq.write_table(
+        probe,
+        pa.BufferOutputStream(),
+        row_group_size=probe.num_rows,
+        compression=compression,
+        use_dictionary=False,
+        write_statistics=False,
+        metadata_collector=found,
+    )
+    its = found[0].row_group(0).column(0)
+    saved: float = 1 - its.total_compressed_size / its.total_uncompressed_size
+    return saved >= _LEAST_SAVED
 
 
 # --- reading --------------------------------------------------------------------------------------

@@ -72,7 +72,8 @@ class Table:
 
         Options (`TableOptions`).
 
-        - `compression="zstd"`: How the pages of the files are compressed.
+        - `compression="zstd"`: How the pages of the files are compressed. Values that do not become smaller
+          by it are left as they are.
         - `keep="all"`: `all`: files stay when retention removes their segments, so that the table is an
           archive. `segments`: a file goes once all messages in it are gone from the stream.
         - `allow_gaps=False`: True: messages that cannot be read, or that retention has removed before they
@@ -264,7 +265,8 @@ def open_table(
 
     Options (`TableOptions`).
 
-    - `compression="zstd"`: How the pages of the files are compressed.
+    - `compression="zstd"`: How the pages of the files are compressed. Values that do not become smaller by it
+      are left as they are.
     - `keep="all"`: `all`: files stay when retention removes their segments, so that the table is an archive.
       `segments`: a file goes once all messages in it are gone from the stream.
     - `allow_gaps=False`: True: messages that cannot be read, or that retention has removed before they came

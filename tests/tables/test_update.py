@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import random
 from itertools import pairwise
 
 import pyarrow as pa
@@ -138,8 +139,8 @@ def test_numbers_have_statistics_and_a_page_index_so_that_readers_skip():
     assert columns["offset"].statistics.min == 0
 
 
-def encodings(fs, rows, **options):
-    """The encodings of each column of a file that has these messages."""
+def columns_of(fs, rows, **options):
+    """What a file that has these messages says of each column."""
     with stream(fs, partition_count=1, segment_size=10_000) as its:
         its.append_many(rows)
         its.append_many([(b"", b"of the next segment")] * 400)
@@ -147,9 +148,16 @@ def encodings(fs, rows, **options):
     with open_file(fs, made[0].path) as opened:
         group = opened.metadata.row_group(0)
         return {
-            group.column(number).path_in_schema: set(group.column(number).encodings)
-            for number in range(group.num_columns)
+            group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)
         }
+
+
+def encodings(fs, rows, **options):
+    return {name: set(column.encodings) for name, column in columns_of(fs, rows, **options).items()}
+
+
+def codecs(fs, rows, **options):
+    return {name: column.compression for name, column in columns_of(fs, rows, **options).items()}
 
 
 def test_keys_and_times_that_repeat_have_dictionaries():
@@ -173,6 +181,33 @@ def test_offsets_are_as_in_memory_without_compression():
     )
     assert "PLAIN" in found["offset"]
     assert "DELTA_BINARY_PACKED" in found["timestamp"]
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "lz4", "gzip"])
+def test_values_that_do_not_become_smaller_are_not_compressed(compression):
+    random_bytes = random.Random(0).randbytes
+    rows = [(b"key %d" % n, random_bytes(200), 1000 * n) for n in range(300)]
+    found = codecs(CrashFS(), rows, compression=compression)
+    assert found.pop("value") == "UNCOMPRESSED"
+    assert set(found.values()) == {compression.upper()}
+
+
+@pytest.mark.parametrize("is_random", [lambda n: False, lambda n: n < 10, lambda n: n % 2])
+def test_values_of_which_some_become_smaller_are_compressed(is_random):
+    random_bytes = random.Random(0).randbytes
+    rows = [(b"", random_bytes(200) if is_random(n) else b"value" * 40, 1000 * n) for n in range(300)]
+    assert set(codecs(CrashFS(), rows).values()) == {"ZSTD"}
+
+
+def test_a_few_values_are_compressed_unasked():
+    random_bytes = random.Random(0).randbytes
+    rows = [(b"", random_bytes(4000), 1000 * n) for n in range(10)]
+    assert set(codecs(CrashFS(), rows).values()) == {"ZSTD"}
+
+
+def test_values_are_as_they_are_without_compression():
+    found = codecs(CrashFS(), [(b"key", b"value", 1000 * n) for n in range(300)], compression="none")
+    assert set(found.values()) == {"UNCOMPRESSED"}
 
 
 @pytest.mark.parametrize("path", FILLED)
