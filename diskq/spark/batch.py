@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
@@ -17,6 +15,7 @@ from diskq.spark.layouts.choice import open_layout
 from diskq.spark.layouts.layout import Losses, OffsetRange, OffsetRanges
 from diskq.spark.options import ReadOptions
 from diskq.spark.planning import Snapshot, plan, tasks_of
+from diskq.spark.workers import spare_collections
 
 __all__ = ["DiskqPushdownReader", "DiskqReader", "read_task"]
 
@@ -50,7 +49,7 @@ def read_task(options: ReadOptions, schema: StructType, task: InputPartition) ->
     ranges = task.ranges if isinstance(task, OffsetRanges) else (task,)
     for each in ranges:
         if isinstance(each, OffsetRange):
-            _spare_collections()
+            spare_collections()
             yield from _read_range(options, schema, each)
 
 
@@ -77,19 +76,3 @@ def _read_range(options: ReadOptions, schema: StructType, its: OffsetRange) -> I
             return losses.report("DISKQ_STREAM_CHANGED", wrong)
         pieces = layout.read(its, options.bytes_per_batch, losses)
         yield from batches.of(pieces, its.start, its.end)
-
-
-# `gc.get_freeze_count` says it, too: it counts them one by one, for milliseconds in each task.
-_are_spared = False
-
-
-def _spare_collections() -> None:
-    """Exclude the objects that exist before the first task from the garbage collections of Spark's daemon.
-
-    The daemon collects after each task. The imported modules took some ten milliseconds each time. This is
-    done in Spark's workers only.
-    """
-    global _are_spared
-    if not _are_spared and TaskContext.get() is not None:
-        _are_spared = True
-        gc.freeze()

@@ -35,6 +35,7 @@ from diskq.spark.driver import is_dead, job_name
 from diskq.spark.errors import Code, DiskqSparkError, with_codes
 from diskq.spark.patience import open_patiently
 from diskq.spark.sink_options import WriteOptions, sink_name
+from diskq.spark.workers import spare_collections
 
 if TYPE_CHECKING:
     from diskq.engine.stream.stream import Stream
@@ -81,6 +82,7 @@ class _SparkSink:
             settings = self._stream()
         self.partition_count, self.encoding = settings.partitions, settings.encoding
         self.segment_size = settings.roll_size
+        spare_collections()
 
     def _stream(self) -> StreamSettings:
         """Return the stream's settings. Creates the stream if there is none."""
@@ -122,6 +124,7 @@ class _SparkSink:
     def _stage(self, batches: Iterable[Any], sink: str, epoch: int, query: str) -> StagedCommit:
         task = TaskContext.get()
         number = task.partitionId() if task is not None else 0
+        spare_collections()
 
         with (
             self._with_codes(),
@@ -174,6 +177,7 @@ class _SparkSink:
             with contextlib.suppress(LockedError):  # the next one sweeps
                 sweep_staging(self.options.path, lambda name: _is_left(name, one), fs=self._file_system())
                 forget_sinks(self.options.path, lambda sink: _is_over(sink, one), fs=self._file_system())
+        spare_collections()
 
     def _abort(self, transactions: Iterable[tuple[str, int]]) -> None:
         """Abandon staged files. Spark also calls this after a failed commit, whose files stay.
