@@ -85,8 +85,9 @@ def test_it_is_configured_by_a_dictionary(
         }
     )
     logger.info("hello %s", "ü\udcff")
-    until((tmp_path / "got").exists)
-    assert (tmp_path / "got").read_bytes() == "hello ü\\udcff\n".encode()
+    got = tmp_path / "got"
+    until(lambda: got.exists() and got.stat().st_size)
+    assert got.read_bytes() == "hello ü\\udcff\n".encode()
 
 
 def test_diskqs_own_records_are_left_out_and_a_full_spool_stops_nobody(
