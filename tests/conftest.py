@@ -27,6 +27,7 @@ import hypothesis
 import pytest
 import trio.testing
 
+from tests.contract.counting import without_collections
 from tests.cut_counting import CutCount
 from tests.jumping_clock import jumping_clock
 from tests.sampling import IS_EXHAUSTIVE, covering, examples, is_set
@@ -81,6 +82,13 @@ def no_delivery_goes_on() -> Iterator[None]:
 def autojump_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
     """Trio's clock that jumps to the next deadline while no task can run, and no thread works for one."""
     return jumping_clock(monkeypatch)
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """For tests that count what is open: what an earlier test has left behind is not closed meanwhile."""
+    with without_collections():
+        yield
 
 
 @pytest.fixture

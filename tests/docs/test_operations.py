@@ -307,6 +307,7 @@ DATA = {".dat", ".data", ".jnl", ".log"}
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted by Linux")
+@pytest.mark.usefixtures("no_collections")
 async def test_what_is_open_has_the_files_that_are_told(tmp_path: Path) -> None:
     told = {cells[0].strip("`"): cells[1] for cells in table_rows(DOCUMENT, "## Limits of the system")}
     stream, journal = tmp_path / "s", tmp_path / "j"

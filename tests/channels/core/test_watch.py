@@ -109,6 +109,7 @@ async def test_while_nothing_happens_nothing_is_done(autojump_clock, steps, tmp_
     told.listener.close()
 
 
+@pytest.mark.usefixtures("no_collections")
 async def test_all_of_one_run_share_one_descriptor_and_give_it_back(file):
     before = set(os.listdir("/proc/self/fd"))
     told = [Told(OsFileSystem()) for _ in range(50)]
@@ -139,6 +140,7 @@ async def test_a_listener_that_comes_as_the_last_one_leaves_is_called(file):
     third.listener.close()
 
 
+@pytest.mark.usefixtures("no_collections")
 def test_a_listener_that_was_not_closed_ends_with_the_run(file):
     async def forget() -> None:
         Told(OsFileSystem()).listener.add_file(str(file))

@@ -1021,6 +1021,7 @@ async def test_closing_wakes_waiting_tasks_and_nothing_is_received_any_more(disk
             consumer.receive_nowait()
 
 
+@pytest.mark.usefixtures("no_collections")
 async def test_no_descriptor_is_left_open(tmp_path):
     async with open_producer(tmp_path / "s", segment_size=1000) as producer:
         await producer.send_many([b"x" * 100] * 300)
