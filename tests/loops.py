@@ -59,7 +59,7 @@ def run_on(loop: str, call: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         result = runner.run(main())
     for thread in threading.enumerate():
         if thread.name.startswith("diskq") and thread not in before:
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive(), thread.name
     return result
 

@@ -345,7 +345,7 @@ def end_deliveries() -> None:
     while _delivering:
         spool = _delivering.pop()
         _end_delivery(spool)
-        spool._thread.join(10)
+        spool._thread.join(60)
 
 
 def _end_delivery(spool: diskq.Spool) -> None:

@@ -199,7 +199,7 @@ def test_a_channel_whose_block_was_never_left_warns_and_lets_go(
     assert kind.read(tmp_path) == [b"x"]
     for thread in threading.enumerate():
         if thread.name.startswith("diskq sync"):
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive(), "it waits for work that nobody can give it"
 
 

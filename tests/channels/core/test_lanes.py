@@ -46,7 +46,7 @@ class TwoLanes(FaultFS[CrashFS]):
         for pattern, event in list(self.held.items()):
             if fnmatch.filter(paths, pattern):
                 self.waiting.append(pattern)
-                self.is_stuck |= not event.wait(10)
+                self.is_stuck |= not event.wait(60)
                 self.waiting.remove(pattern)
         super().sync_files(handles)
 

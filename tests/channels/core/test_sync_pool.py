@@ -288,7 +288,7 @@ async def test_long_work_that_another_thread_has_done_leaves_its_thread_alone() 
     done: list[int] = []
 
     def work(number: int) -> Callable[[], None]:
-        go_on.wait(10)
+        assert go_on.wait(60)
         return partial(done.append, number)
 
     for _ in range(50):
