@@ -125,12 +125,23 @@ def test_without_a_network_it_says_what_to_do(tmp_path):
 
 def test_a_command_beside_the_first_parts_is_waited_for_and_its_failure_is_said(demo, tmp_path, capsys):
     module = importlib.import_module("demo")
-    done = tmp_path / "done"
-    made = f"{sys.executable} -c \"import time; time.sleep(0.5); open('{done}', 'w')\""
-    meanwhile = module.Meanwhile(made)
+    is_said, done, program = (tmp_path / name for name in ("said", "done", "program.py"))
+
+    class Noting(module.Plain):  # type: ignore[misc, name-defined]
+        def section(self, *words: str) -> None:
+            super().section(*words)
+            is_said.touch()
+
+    program.write_text(
+        "import os, sys, time\n"
+        "while not os.path.exists(sys.argv[1]):\n"
+        "    time.sleep(0.01)\n"
+        "open(sys.argv[2], 'w')\n"
+    )
+    meanwhile = module.Meanwhile(f"{sys.executable} {program} {is_said} {done}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PATIENCE", 0.1)
-        meanwhile.finish(module.Plain())
+        meanwhile.finish(Noting())
     assert done.exists()
     assert "Spark is not here yet" in capsys.readouterr().out
 
