@@ -21,7 +21,7 @@ from tests.docs.documents import ROOT
 __all__ = ["LIGHT", "Cluster", "Driver"]
 
 _HOME = Path(pyspark.__file__).parent
-_SECONDS = 60
+_SECONDS = 240
 
 # What is started for seconds: see conftest.settings.
 LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"

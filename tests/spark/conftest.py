@@ -59,7 +59,7 @@ def stop(session: SparkSession) -> None:
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait(60)
+    gateway.proc.wait(240)
 
 
 def settings(own: Path) -> dict[str, sessions.Setting]:

@@ -208,7 +208,7 @@ def test_spark_reads_journals_as_they_come(spark, tmp_path):
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .start(str(tmp_path / "copied"), format="parquet")
     )
-    query.awaitTermination(100)
+    assert query.awaitTermination(240)
     progress = [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
     assert progress == [35, 35]
     assert sorted(numbers(spark.read.parquet(str(tmp_path / "copied")).toArrow())) == list(range(70))

@@ -34,7 +34,7 @@ def run(spark: SparkSession, path: Path, **options: Any) -> StreamingQuery:
         .option("checkpointLocation", str(path.parent / "checkpoint"))
         .start(str(path.parent / "copied"), format="parquet")
     )
-    query.awaitTermination(100)
+    assert query.awaitTermination(240)
     return query
 
 

@@ -163,7 +163,7 @@ class Query:
 
     def run(self) -> None:
         """Until all that is there is written."""
-        assert self.start().awaitTermination(60)
+        assert self.start().awaitTermination(240)
 
     def fails(self) -> str:
         with pytest.raises(Exception, match=r"STREAM_FAILED|crashed|exited") as told:
@@ -246,7 +246,7 @@ def test_a_query_waits_for_a_producer(spark, path):
         while not found(path).staged and time.monotonic() < deadline:
             time.sleep(0.05)
         stream.append(b"mine")
-    assert running.awaitTermination(60)
+    assert running.awaitTermination(240)
     assert found(path).values == sorted([b"mine", *values(ROWS)])
 
 
@@ -256,5 +256,5 @@ def test_complete_mode_is_refused(spark, path):
     writer = counted.writeStream.format("diskq").outputMode("complete")
     query = writer.option("checkpointLocation", str(path.with_name("checkpoint"))).start(str(path))
     with pytest.raises(Exception, match=r"DISKQ_OPTION.*complete"):
-        query.awaitTermination(60)
+        query.awaitTermination(240)
     query.stop()
