@@ -22,6 +22,8 @@ from diskq.tools.stores import Kind, Store
 __all__ = ["COUNT", "KINDS", "body", "digest", "flip", "made", "messages_in"]
 
 COUNT = 60
+NEVER = 1000.0
+"""Seconds after which a sync is due: what is durable does not depend on how busy the machine is."""
 KINDS: tuple[Kind, ...] = ("queue", "spool", "stream", "journal", "jobs")
 
 
@@ -37,7 +39,9 @@ def made(kind: Kind, path: str, fs: FileSystem | None = None) -> Store:
 
 
 def _queue(path: str, fs: FileSystem | None) -> None:
-    with Queue(path, "events", options=diskq.QueueOptions(segment_size=3000), fs=fs) as queue:
+    with Queue(
+        path, "events", options=diskq.QueueOptions(segment_size=3000, sync_timeout=NEVER), fs=fs
+    ) as queue:
         queue.put_many([body(number) for number in range(COUNT)])
 
 
@@ -46,7 +50,7 @@ def _spool(path: str, fs: FileSystem | None) -> None:
         raise OSError("the destination is down")
 
     async def fill() -> None:
-        options = diskq.SpoolOptions(queue=diskq.QueueOptions(segment_size=3000))
+        options = diskq.SpoolOptions(queue=diskq.QueueOptions(segment_size=3000, sync_timeout=NEVER))
         async with diskq.open_spool(path, deliver=refuse, options=options) as spool:
             await spool.send_many([body(number) for number in range(COUNT)])
             await trio.lowlevel.checkpoint()
@@ -55,20 +59,20 @@ def _spool(path: str, fs: FileSystem | None) -> None:
 
 
 def _stream(path: str, fs: FileSystem | None) -> None:
-    options = diskq.StreamOptions(partition_count=1, segment_size=3000)
+    options = diskq.StreamOptions(partition_count=1, segment_size=3000, sync_timeout=NEVER)
     with Stream(path, options=options, fs=fs) as stream:
         for number in range(COUNT):
             stream.append(body(number), key=f"key-{number}")
 
 
 def _journal(path: str, fs: FileSystem | None) -> None:
-    with Journal(path, options=diskq.JournalOptions(segment_size=3000), fs=fs) as journal:
+    with Journal(path, options=diskq.JournalOptions(segment_size=3000, sync_timeout=NEVER), fs=fs) as journal:
         for number in range(COUNT):
             journal.append(body(number), key=f"key-{number}")
 
 
 def _jobs(path: str, fs: FileSystem | None) -> None:
-    options = diskq.PriorityOptions(soft_limit=2000, preallocate=False)
+    options = diskq.PriorityOptions(soft_limit=2000, preallocate=False, sync_timeout=NEVER)
     with PriorityStore(path, options=options, fs=fs) as store:
         for number in range(COUNT):
             store.put(store.queue(), body(number), priority=number)
