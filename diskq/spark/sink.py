@@ -2,8 +2,8 @@
 # nothing that a commit has named is ever removed.
 #
 #   task      encodes its rows and syncs them in the stream's staging directory, where no reader looks
-#   commit    under the stream's lock: writes the intent, from which on the batch will be appended whatever
-#             happens; appends it; records that it is done
+#   commit    creates the stream if there is none; under its lock writes the intent, from which on the batch
+#             will be appended whatever happens; appends it; records that it is done
 #
 # The next process that opens the stream, Spark or not, finishes a commit that was killed. A commit waits
 # while another process has the stream open, up to `wait`. The mechanism is below Spark:
@@ -25,8 +25,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from diskq._native.stream.columns import RowError
-from diskq.engine.stream.settings import StreamSettings, settings_at
-from diskq.engine.stream.transactions.staging import Abandoned, StagedFile, StagedName, StagingWriter
+from diskq.engine.stream.settings import StreamSettings, settings_at, settings_of
+from diskq.engine.stream.transactions.staging import (
+    Abandoned,
+    StagedFile,
+    StagedName,
+    StagingWriter,
+    prepare_staging,
+)
 from diskq.engine.stream.transactions.transaction import Transaction, abandon, forget_sinks, sweep_staging
 from diskq.errors import LockedError
 from diskq.options import StreamOptions
@@ -79,19 +85,21 @@ class _SparkSink:
         self.options = WriteOptions.parse(options, is_streaming=is_streaming)
         check_columns(schema)
         with self._with_codes():
-            settings = self._stream()
+            settings = self._settings()
         self.partition_count, self.encoding = settings.partitions, settings.encoding
         self.segment_size = settings.roll_size
         spare_collections()
 
-    def _stream(self) -> StreamSettings:
-        """Return the stream's settings. Creates the stream if there is none."""
+    def _settings(self) -> StreamSettings:
+        """Return the stream's settings; if there is none, those that the commit will create it with.
+
+        So a new stream's files are synced once, not before the tasks begin. Where something else may be in
+        the way the stream is created now: then that is an error of the plan.
+        """
         options = self.options
-        settings = settings_at(options.path)
-        if settings is None:
-            self._opened(StreamOptions(partition_count=options.partition_count)).close()
-            settings = settings_at(options.path)
-            assert settings is not None
+        if settings_at(options.path) is None and not prepare_staging(options.path, fs=self._file_system()):
+            self._create()
+        settings = settings_at(options.path) or settings_of(self._of_new(), None)
         count = settings.partitions
         if options.partition_count not in (None, count):
             raise DiskqSparkError(
@@ -100,10 +108,23 @@ class _SparkSink:
             )
         return settings
 
-    def _opened(self, options: StreamOptions | None = None) -> Stream:
-        """Return the stream, once no other process has it. Raises LockedError after the timeout."""
-        timeout = self.options.wait
-        return open_patiently(self.options.path, options, timeout=timeout, fs=self._file_system())
+    def _create(self) -> None:
+        """Create the stream if there is none. Raises as `_opened`."""
+        if settings_at(self.options.path) is None:
+            self._opened().close()
+
+    def _of_new(self) -> StreamOptions:
+        return StreamOptions(partition_count=self.options.partition_count)
+
+    def _opened(self) -> Stream:
+        """Return the stream, once no other process has it; a new one, if there is none, or half of one.
+
+        Raises LockedError after the timeout.
+        """
+        its = self.options
+        settings = settings_at(its.path)
+        options = self._of_new() if settings is None or settings.partition_count is None else None
+        return open_patiently(its.path, options, timeout=its.wait, fs=self._file_system())
 
     def _file_system(self) -> Any:
         """Return the file system for all writes; None for the system's own. For tests, which let it fail."""
@@ -164,6 +185,8 @@ class _SparkSink:
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         staged = [message for message in messages if isinstance(message, StagedCommit)]
         if not staged:
+            with self._with_codes():
+                self._create()
             return
         one = staged[0]
         self._check_topics(frozenset().union(*(message.topics for message in staged)))
@@ -174,6 +197,8 @@ class _SparkSink:
             if files:
                 with self._opened() as stream:
                     stream.commit(transaction)
+            else:
+                self._create()
             with contextlib.suppress(LockedError):  # the next one sweeps
                 sweep_staging(self.options.path, lambda name: _is_left(name, one), fs=self._file_system())
                 forget_sinks(self.options.path, lambda sink: _is_over(sink, one), fs=self._file_system())

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from diskq.engine.stream.reader import ReadableStream
+from diskq.engine.stream.settings import settings_at
 from diskq.messages import Message
 from diskq.spark.sink import DiskqBatchWriter, DiskqStreamWriter
 from diskq.spark.source import DiskqDataSource
@@ -88,14 +89,15 @@ class Found(NamedTuple):
 
 def found(path: Path) -> Found:
     messages = []
-    stream = ReadableStream(str(path))
-    for partition in stream.partitions():
-        with stream.open(partition) as reader:
-            reader.seek_oldest()
-            mine = list(iter(reader.read, None))
-            assert [m.offset for m in mine] == list(range(len(mine)))
-            assert not reader.losses
-            messages += mine
+    if settings_at(path) is not None:  # there is none before the first commit
+        stream = ReadableStream(str(path))
+        for partition in stream.partitions():
+            with stream.open(partition) as reader:
+                reader.seek_oldest()
+                mine = list(iter(reader.read, None))
+                assert [m.offset for m in mine] == list(range(len(mine)))
+                assert not reader.losses
+                messages += mine
     staging = path / ".diskq" / "staging"
     staged = sorted(path.name for path in staging.glob("*.staged"))
     return Found(messages, staged, (path / ".diskq" / "intent").exists())

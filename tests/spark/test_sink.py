@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from diskq.engine.stream.settings import StreamSettings, settings_at
 from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
 from diskq.spark.driver import is_dead, job_name
@@ -66,10 +67,42 @@ def test_before_the_commit_nobody_sees_anything(path):
     assert len(found(path).staged) == 1
 
 
+def test_a_stream_is_created_by_the_first_commit(path):
+    job = writer(path, partitionCount=2)
+    staged = job.write(iter([batch(rows(10))]))
+    assert settings_at(path) is None
+    job.commit([staged])
+    assert settings_at(path) == StreamSettings(partition_count=2)
+    assert (found(path).values, found(path).staged) == (values(10), [])
+
+
+def test_a_stream_that_was_created_with_other_partitions_meanwhile_keeps_them(path):
+    job = writer(path, partitionCount=2)
+    staged = job.write(iter([batch(rows(10))]))
+    write(path, rows(10, 10), partitionCount=4)
+    with refused("DISKQ_STAGED", "2 partitions.*4 with"):
+        job.commit([staged])
+    job.abort([staged])
+    assert settings_at(path) == StreamSettings(partition_count=4)
+    assert (found(path).values, found(path).staged) == (values(10, 10), [])
+
+
+def test_a_path_where_no_stream_can_be_is_an_error_before_any_task(path):
+    path.write_text("a file")
+    with pytest.raises((DiskqSparkError, OSError)):
+        writer(path)
+
+
 def test_a_job_of_no_rows_is_done(path):
     job = writer(path)
     job.commit([job.write(iter([])), job.write(iter([batch([])]))])
     assert found(path) == ([], [], False)
+    assert settings_at(path) is not None
+
+
+def test_a_job_of_no_tasks_creates_the_stream(path):
+    writer(path, partitionCount=2).commit([])
+    assert settings_at(path) == StreamSettings(partition_count=2)
 
 
 def test_a_task_that_failed_has_no_message_and_what_it_staged_is_swept_up(path):

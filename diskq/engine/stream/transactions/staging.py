@@ -58,6 +58,7 @@ __all__ = [
     "check_sink_name",
     "least_size",
     "make_staging",
+    "prepare_staging",
     "staged_names",
 ]
 
@@ -195,6 +196,17 @@ def make_staging(fs: FileSystem, path: str) -> None:
             raise
         make_staging(fs, directory_of(path))
         fs.make_directory(path)
+
+
+def prepare_staging(path: AnyPath, *, fs: FileSystem | None = None) -> bool:
+    """Make the directory of staged files of the stream at `path`, which need not exist. Raises OSError.
+
+    True if the stream's directory has nothing but diskq's private files: a stream can be created there.
+    """
+    fs = fs or OsFileSystem()
+    files = StreamFiles(fs, as_path(path))
+    make_staging(fs, files.staging)
+    return fs.list_directory(files.path) == [base_name(files.private)]
 
 
 # --- writing --------------------------------------------------------------------------------------
