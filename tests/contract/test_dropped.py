@@ -24,7 +24,7 @@ from diskq.engine.stream.time_lookup import TimeLookup
 from diskq.storage.budget import DiskBudget
 from diskq.storage.fs import OsFileSystem
 from tests.contract.kinds import ENGINES, NAME, ChannelKind, Kind, bodies, channels, engines
-from tests.loops import LOOPS, run_on
+from tests.loops import INSTALLED, LOOPS, run_on
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
 
@@ -34,6 +34,16 @@ def _only_new_garbage_is_looked_for() -> None:
     """Else each test would look at all that is left in this process, for a second each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _each_loop_has_run_before() -> None:
+    """The first loop of uvloop in a process opens a pipe, which all later ones use."""
+
+    async def nothing() -> None: ...
+
+    for loop in INSTALLED:
+        run_on(loop, nothing)
 
 
 def descriptors() -> int:
