@@ -28,8 +28,8 @@ def example(name: str) -> bytes:
     return hex_block(DOCUMENT, f"hex {name}")
 
 
-def metadata() -> bytes:
-    (block,) = [block for block in blocks(DOCUMENT) if block.info == f"text {META}"]
+def metadata(info: str = META) -> bytes:
+    (block,) = [block for block in blocks(DOCUMENT) if block.info == f"text {info}"]
     return block.text.encode()
 
 
@@ -90,7 +90,19 @@ def test_the_metadata_of_the_example_says_what_the_text_says(tmp_path: Path) -> 
     assert oracle.read_meta(tmp_path, NAME) == (3, 0, 9, 1, 8)
 
 
-def test_the_fourth_line_is_the_crc32c_of_the_first_three() -> None:
+def test_metadata_says_where_damage_is_not_counted(tmp_path: Path) -> None:
+    its = metadata("metadata with uncounted damage")
+    told = QueueMetadata.parse(its)
+    stretch = QueuePosition(0, 9), QueuePosition(2, 4040)
+    assert told == QueueMetadata(80, *stretch, is_ours=True, uncounted=(stretch,))
+    assert told.render() == its
+    (tmp_path / META).write_bytes(its)
+    assert oracle.read_meta(tmp_path, NAME) == (80, 0, 9, 2, 4040)
+    assert QueueMetadata.parse(its.replace(b"uncounted 0,9", b"uncounted 0,8")) is None
+    assert QueueMetadata.parse(its.rsplit(b"crc32c", 1)[0]) is None
+
+
+def test_the_last_line_is_the_crc32c_of_those_before_it() -> None:
     *lines, ours = metadata().splitlines(keepends=True)
     assert len(b"".join(lines)) == 10
     assert ours == b"crc32c %08x\n" % castagnoli(b"".join(lines))

@@ -1,9 +1,9 @@
 # The files of one NSQ queue: their names, the content of its metadata, and those that are full.
 #
 # The metadata is three lines, `depth`, `read file,read position`, `write file,write position`,
-# which go-diskqueue reads with a scanner that stops there. diskq adds a fourth, `crc32c <8 hex>` over
-# the first three, which go-diskqueue never reads: without it one flipped digit would lose messages silently.
-# Format: docs/format/nsq.md.
+# which go-diskqueue reads with a scanner that stops there. diskq adds a last one, `crc32c <8 hex>` over those
+# before it, which go-diskqueue never reads: without it one flipped digit would lose messages silently. Where
+# bytes are damaged that `depth` does not count, a line before it says so. Format: docs/format/nsq.md.
 #
 # The law of the full ones: they are removed whole, the oldest first, and count as disk space until a barrier
 # has removed them. What could not be read is not deleted: a file that lost bytes is set aside when it is
@@ -42,17 +42,19 @@ __all__ = [
     "QueueMetadata",
     "QueuePosition",
     "SealedFiles",
+    "Stretch",
     "check_name",
     "directory_and_name",
 ]
 
 # With the longest suffix a queue's files have, a name stays within the 255 bytes of a file name.
 _LONGEST_NAME = 200
-_LARGEST_METADATA = 256
+_LARGEST_METADATA = 1024
 
 _NUMBER = rb"(-?[0-9]{1,19})"
 _TEMPORARY = re.compile(r"[0-9]{1,19}\.tmp")
 _LINES = re.compile(rb"%s\n%s,%s\n%s,%s\n" % ((_NUMBER,) * 5))
+_UNCOUNTED = re.compile(rb"uncounted %s,%s %s,%s\n" % ((_NUMBER,) * 4))
 
 
 def directory_and_name(path: AnyPath, name: str | None) -> tuple[AnyPath, str]:
@@ -75,6 +77,10 @@ class QueuePosition(NamedTuple):
     byte: int
 
 
+Stretch = tuple[QueuePosition, QueuePosition]
+"""What lies between two places of a queue."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueMetadata:
     """Where the queue is read and written, and how many messages lie between."""
@@ -84,6 +90,8 @@ class QueueMetadata:
     write: QueuePosition
     is_ours: bool
     """True if diskq wrote it, so that its checksum agrees; False if a peer did."""
+    uncounted: tuple[Stretch, ...] = ()
+    """Where messages are lost to damage that `depth` has not. It has those that are lost elsewhere."""
 
     @classmethod
     def parse(cls, content: bytes) -> QueueMetadata | None:
@@ -92,20 +100,31 @@ class QueueMetadata:
         if lines is None:
             return None
         depth, read_file, read_byte, write_file, write_byte = map(int, lines.groups())
-        is_ours = len(content) > lines.end()
-        if is_ours and not is_checked(content, lines.end()):
+        end = lines.end()
+        is_ours = len(content) > end
+        uncounted: list[Stretch] = []
+        while (line := _UNCOUNTED.match(content, end)) is not None:
+            file, byte, end_file, end_byte = map(int, line.groups())
+            uncounted.append((QueuePosition(file, byte), QueuePosition(end_file, end_byte)))
+            end = line.end()
+        if is_ours and not is_checked(content, end):
             return None
         metadata = cls(
-            depth, QueuePosition(read_file, read_byte), QueuePosition(write_file, write_byte), is_ours
+            depth,
+            QueuePosition(read_file, read_byte),
+            QueuePosition(write_file, write_byte),
+            is_ours,
+            tuple(uncounted),
         )
         numbers = (read_file, read_byte, write_file, write_byte)
         is_sane = min(numbers) >= 0 and max(numbers) < NO_NUMBER and metadata.read <= metadata.write
         return metadata if is_sane else None
 
     def render(self) -> bytes:
-        return checked(
-            f"{self.depth}\n{self.read.file},{self.read.byte}\n{self.write.file},{self.write.byte}\n".encode()
-        )
+        lines = f"{self.depth}\n{self.read.file},{self.read.byte}\n{self.write.file},{self.write.byte}\n"
+        for start, end in self.uncounted:
+            lines += f"uncounted {start.file},{start.byte} {end.file},{end.byte}\n"
+        return checked(lines.encode())
 
 
 class QueueFiles:

@@ -20,7 +20,7 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.sync import exclusive
 from diskq.engine.queue.ack_log import AckLog, Known, read_ack_logs
-from diskq.engine.queue.files import QueuePosition
+from diskq.engine.queue.files import QueuePosition, Stretch
 from diskq.engine.queue.quota import QueueParts
 from diskq.errors import CorruptionError, DiskqError
 from diskq.storage.block_reader import BlockReader, Loss
@@ -33,7 +33,6 @@ log = Log("queue")
 
 # Of every head that has not been peeked at yet, since a deque takes as much memory as 60 messages. Nothing is
 # added to it.
-_NOTHING_COUNTED = QueuePosition(0, 0), QueuePosition(0, 0)
 _NOTHING_PEEKED: deque[tuple[bytes, QueuePosition]] = deque()
 
 
@@ -92,17 +91,18 @@ class FifoHead:
         self._unreceived = 0  # messages of all peeks that were never received
         self._recounted = 0  # records that are read again, and are not counted twice
         self._depth_at_open = 0
-        self._counted = _NOTHING_COUNTED
+        self._uncounted: tuple[Stretch, ...] = ()
+        self._passed: Stretch | None = None  # from the first loss that was taken off the depth, to the last
         self.worker: Worker | None = None
         self.dropped = self.lost = 0
 
-    def begin(self, read: QueuePosition, depth: int, *, counted: tuple[QueuePosition, QueuePosition]) -> None:
+    def begin(self, read: QueuePosition, depth: int, *, uncounted: tuple[Stretch, ...]) -> None:
         """Read on at `read`; `depth` messages lie between there and the end of the files.
 
-        Of those in `counted`, from one place to another, `depth` has none that damage has made unreadable.
+        `depth` has none of the messages that are lost to damage in the `uncounted` stretches.
         """
         self._depth_at_open = depth
-        self._counted = counted if counted[0] < counted[1] else _NOTHING_COUNTED
+        self._uncounted = uncounted
         self.reader.seek(read)
 
     def release(self) -> None:
@@ -360,9 +360,11 @@ class FifoHead:
         self.log.repairs.append(repair)
         log.report_repair(repair)
         self.lost += loss.records or 0
-        start, end = self._counted
-        if not start <= (number, loss.start) < end:
+        place = QueuePosition(number, loss.start)
+        if not any(start <= place < end for start, end in self._uncounted):
             self._depth_at_open -= loss.records or 0
+            first = place if self._passed is None or self._passed[1] <= self.position else self._passed[0]
+            self._passed = first, QueuePosition(number, loss.start + 1)
 
     # --- giving up --------------------------------------------------------------------------------
 
@@ -430,6 +432,14 @@ class FifoHead:
         if self.worker is not None:
             return self.worker.head or self.reader.position
         return self._committed if self._peeked else self.reader.position
+
+    @property
+    def uncounted(self) -> tuple[Stretch, ...]:
+        """The stretches after the head where messages are lost to damage that the depth has not."""
+        if self._passed is None and not self._uncounted:
+            return ()
+        there = self._uncounted if self._passed is None else (*self._uncounted, self._passed)
+        return tuple(stretch for stretch in there if self.position < stretch[1])
 
     @property
     def is_reserved(self) -> bool:

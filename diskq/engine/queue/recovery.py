@@ -28,7 +28,7 @@ from diskq._native.core.gate import Gate
 from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import count
 from diskq.engine.log.recovery import UNSYNCED, UNWRITTEN, OpenRepairs, QueueUse, Trust
-from diskq.engine.queue.files import DamagedFiles, QueueFiles, QueueMetadata, QueuePosition
+from diskq.engine.queue.files import DamagedFiles, QueueFiles, QueueMetadata, QueuePosition, Stretch
 from diskq.engine.queue.overwritten import find_overwritten
 from diskq.storage.append_file import ChecksumFile
 from diskq.storage.barrier import Barrier, PendingSyncs, let_go, opened, write_all
@@ -68,8 +68,8 @@ class Recovered:
     read: QueuePosition
     write: QueuePosition
     depth: int
-    counted_from: QueuePosition
-    """Messages from here to `write` were looked at to count them: `depth` has none that is lost to damage."""
+    uncounted: tuple[Stretch, ...]
+    """Where messages are lost to damage that `depth` has not, since they were looked at to count them."""
     sizes: dict[int, int]
     """The bytes of each data file that is not consumed, ascending by number; the last may be written to."""
     repairs: list[Repair] = field(default_factory=list)
@@ -152,6 +152,7 @@ class QueueRecovery:
         self.count_up_to = count_up_to
         self.repairs = acts.made
         self.has_torn_tail = False
+        self.has_uncounted = False  # what is lost on the way was not counted
         self.gone_after = 0
         """Messages after the position that metadata names as written, in a file that is shorter."""
         self.reported: list[Repair] = []
@@ -191,11 +192,14 @@ class QueueRecovery:
         self._report_short(short)
         write = self._write_position(known)
         read = min(read, write)
+        uncounted = metadata.uncounted if metadata is not None else ()
         counted_from = known
         if depth is not None:
             depth += tail
         if depth is None or (is_foreign and self._backlog(read, write) <= self.count_up_to):
-            depth, counted_from = self._counted(read), read
+            depth, counted_from, uncounted = self._counted(read), read, ()
+        if self.has_uncounted and counted_from < write:
+            uncounted += ((counted_from, write),)
         if metadata is not None and is_ours:
             expected = metadata.depth + (tail if known == metadata.write else self.gone_after)
             self._add_lost_count(expected - depth + later, self.repairs[:count])
@@ -206,7 +210,7 @@ class QueueRecovery:
             read,
             write,
             depth,
-            counted_from,
+            uncounted,
             self.sizes,
             self.repairs,
             is_ours,
@@ -660,15 +664,16 @@ class QueueRecovery:
         newest = self._newest
         for number in [number for number in self.sizes if number >= known.file]:
             start = known.byte if number == known.file else 0
-            losses, records = self._scan(number, start, self.sizes[number])
-            counted += records
             is_last = number == newest
             size = self.sizes[number]
+            losses, records = self._scan(number, start, size, is_complete=not is_last)
+            counted += records
             beyond: list[Row] = []
             if is_last and is_ours:
                 beyond = self._entries_beyond(number, size)
             if is_last and losses and losses[-1].end >= size:
-                self._cut_loss(number, losses[-1])
+                self._cut_loss(number, losses.pop())
+            self.has_uncounted |= bool(losses) or self.has_torn_tail
             if beyond:
                 self._report_cut_off(number, size, beyond)
             if is_ours and start < self.sizes[number]:
@@ -822,14 +827,22 @@ class QueueRecovery:
 
     def _counted(self, read: QueuePosition) -> int:
         """Return the number of records from `read` on, by looking at all of them."""
-        return sum(
-            self._scan(number, read.byte if number == read.file else 0, size)[1]
-            for number, size in self.sizes.items()
-            if number >= read.file
-        )
+        counted = 0
+        for number, size in self.sizes.items():
+            if number >= read.file:
+                start = read.byte if number == read.file else 0
+                losses, records = self._scan(number, start, size, is_complete=number != self._newest)
+                counted += records
+                self.has_uncounted |= bool(losses)
+        return counted
 
-    def _scan(self, number: int, start: int, end: int) -> tuple[list[Loss], int]:
-        """Return what reading bytes start:end of a file would pass over, and the number of its records."""
+    def _scan(
+        self, number: int, start: int, end: int, *, is_complete: bool = False
+    ) -> tuple[list[Loss], int]:
+        """Return what reading bytes start:end of a file would pass over, and the number of its records.
+
+        `is_complete`: these are all that follow; what checksums say comes after them is lost, too.
+        """
         losses: list[Loss] = []
         records = 0
         path = self.files.data(number)
@@ -838,6 +851,8 @@ class QueueRecovery:
                 if (loss := reader.fill(end)) is not None:
                     losses.append(loss)
                 records += self.ahead.count()
+            if is_complete and (loss := reader.missing(end)) is not None:
+                losses.append(loss)
         return losses, records
 
     def _backlog(self, read: QueuePosition, write: QueuePosition) -> int:

@@ -200,7 +200,7 @@ class QueueSteps(LogSteps):
         opening.note_found(found.repairs, count_records, reported=found.reported)
         lost = [repair for repair in writer.repairs if repair.kind is not RepairKind.UNSYNCED]
         self.head.lost = sum(repair.records or 0 for repair in lost)
-        self.head.begin(found.read, found.depth, counted=(found.counted_from, found.write))
+        self.head.begin(found.read, found.depth, uncounted=found.uncounted)
         if self._never_empty:
             state.plan_never_empty()
         return found.reported
@@ -469,7 +469,8 @@ class QueueSteps(LogSteps):
         unwritten = self.buffer.records - self.buffer.records_written
         # More messages may have been received from memory than are left in the files.
         depth = max(0, self.head.depth_of_files - unwritten)
-        metadata = QueueMetadata(depth=depth, read=min(self.head.position, write), write=write, is_ours=True)
+        read = min(self.head.position, write)
+        metadata = QueueMetadata(depth, read, write, is_ours=True, uncounted=self.head.uncounted)
         state = (self.log.state.replacing(),) if self.log.state.is_due else ()
         return (*state, self._files.metadata_as(metadata))
 

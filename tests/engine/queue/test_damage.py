@@ -401,3 +401,54 @@ def test_the_depth_is_never_less_than_what_is_left(how):
             received += taken(queue) is not None
         assert taken(queue) is None
         assert received == 200 - queue.statistics().lost < 200
+
+
+@pytest.mark.parametrize("how", ["without metadata", "with a peer's"])
+def test_what_was_not_counted_is_not_taken_off_by_a_later_open(how):
+    """The open that counts leaves out what is lost, and the next one believes its metadata."""
+    fs = disk()
+    writer = opened(fs, segment_size=9000)
+    writer.put_many(bodies(200))
+    writer.close()
+    if how == "without metadata":
+        fs.unlink(meta())
+    else:
+        fs.write_durably(meta(), b"200\n" + fs.read(meta()).split(b"\n", 1)[1].rsplit(b"crc", 1)[0])
+    flip(fs, data(0), 500)
+    flip(fs, data(1), 500)
+    with opened(fs, segment_size=9000) as queue:
+        depth = queue.depth
+    assert depth < 200
+    for _ in range(2):
+        with opened(fs, segment_size=9000) as queue:
+            assert queue.depth == depth
+            depth -= taken(queue) is not None
+            queue.put(b"another one")
+            depth += 1
+    received = 0
+    with opened(fs, segment_size=9000) as queue:
+        while queue.depth:
+            received += taken(queue) is not None
+        assert taken(queue) is None
+    assert received == depth
+    assert b"counted" not in fs.read(meta()), "what was passed needs no note"
+
+
+def test_what_was_passed_over_by_a_peek_is_taken_off_once():
+    fs = disk()
+    with opened(fs, segment_size=9000) as queue:
+        queue.put_many(bodies(200))
+    flip(fs, data(0), 500)
+    for _ in range(3):
+        with opened(fs, segment_size=9000) as queue:
+            there = queue.peek_many(150)
+            left = queue.depth
+            queue.sync()
+        assert len(there) == 150
+    received = 0
+    with opened(fs, segment_size=9000) as queue:
+        assert queue.depth == left
+        while queue.depth:
+            received += taken(queue) is not None
+        assert taken(queue) is None
+    assert received == left
