@@ -230,6 +230,7 @@ class ShardLoop:
         """Wake the tasks that wait for room: each looks again."""
         self.room.wake_all(lambda: NOTHING)
 
+    @enable_ki_protection  # an interrupt comes to the main task: here it would wait for the end of the block
     async def _hold(self, index: int, place: _ShardPlace) -> None:
         try:
             async with self._opened(self._shards.path(index)) as place.writer:

@@ -47,6 +47,7 @@ class GroupLoop(OffsetLoop[Membership]):
                 await super().run()
                 nursery.cancel_scope.cancel()
 
+    @enable_ki_protection  # an interrupt comes to the main task: here it would end the claims alone
     async def _claim_now_and_then(self) -> None:
         interval = self.engine.options.claim_interval
         is_soon = False
