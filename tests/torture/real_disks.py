@@ -11,6 +11,7 @@ memory) or `logflush`. FIRST: `diskq`, or how the peer ends, `closes` or `dies`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import logging
 import os
@@ -79,6 +80,24 @@ def _disk(file_system: str, room: Path) -> Iterator[Path]:
         yield mount
     finally:
         subprocess.run(["umount", str(mount)], capture_output=True, check=False)
+
+
+def _wait_for_end(image: Path) -> None:
+    """Return when no mount of the image is left, in whatever namespace. Raises AssertionError after a minute.
+
+    A process that has its own mounts, which were copied from ours, may have one for some time: mounted again,
+    the file system would be the one that was stopped.
+    """
+    limit = time.monotonic() + 60
+    while any(_backing_file(device) == str(image) for device in Path("/sys/block").glob("loop*")):
+        assert time.monotonic() < limit, "another process has it mounted"
+        time.sleep(0.01)
+
+
+def _backing_file(device: Path) -> str | None:
+    with contextlib.suppress(OSError):
+        return (device / "loop/backing_file").read_text().strip()
+    return None  # it has none now
 
 
 def _run(*command: str) -> None:
@@ -157,6 +176,7 @@ def run_cut(case: str, peer: Peer | None) -> tuple[Verdict, int, str]:
             os.waitpid(writer, 0)
             os.close(log)
             _run("umount", str(mount))
+            _wait_for_end(room / "image")
             _run("mount", "-o", "loop", str(room / "image"), str(mount))
             lines = (room / "acknowledged").read_text().split("\n")[:-1]
             numbers = [int(line.split()[1]) for line in lines]
