@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import pytest
 
 from diskq.storage.fs import OsFileSystem
 from tests.contract.kinds import Kind, engines
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="asks /proc what is open")
 
 STANDARD = range(3)
 
@@ -30,15 +33,13 @@ def none_open() -> Iterator[None]:
             os.close(copy)
 
 
-def open_ones() -> list[int]:
+def open_ones() -> list[str]:
+    """What has these numbers, but for source text: a thread that logs an error reads it, and closes it."""
     found = []
     for number in STANDARD:
-        try:
-            os.fstat(number)
-        except OSError:
-            continue
-        found.append(number)
-    return found
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return [what for what in found if not what.endswith(".py")]
 
 
 @pytest.mark.parametrize("kind", engines(), ids=str)
