@@ -33,9 +33,8 @@ def leaving(word: str) -> contextlib.AbstractContextManager[None]:
 
 async def stored(stream: str) -> list[bytes]:
     async with diskq.open_consumer(stream, end="close") as consumer:
-        found = sorted(
-            [message.value async for message in consumer]
-        )  # `receive_many` may return some of them
+        # To the end: `receive_many` may return some of them.
+        found = sorted([message.value async for message in consumer])
         assert not consumer.losses
         return found
 

@@ -379,6 +379,14 @@ def test_after_any_damage_the_queue_opens_ends_and_goes_on(seed):
 # --- the depth ----------------------------------------------------------------------------------
 
 
+def unsettle_metadata(fs, how):
+    """Have the next open count: "without metadata", or "with a peer's", which says 200 messages."""
+    if how == "without metadata":
+        fs.unlink(meta())
+    else:
+        fs.write_durably(meta(), b"200\n" + fs.read(meta()).split(b"\n", 1)[1].rsplit(b"crc", 1)[0])
+
+
 @pytest.mark.parametrize("how", ["without metadata", "with a peer's", "after a kill"])
 def test_the_depth_is_never_less_than_what_is_left(how):
     """Messages that were counted by looking at them do not include those that are lost."""
@@ -389,10 +397,7 @@ def test_the_depth_is_never_less_than_what_is_left(how):
         fs = fs.kill()
     else:
         writer.close()
-        if how == "without metadata":
-            fs.unlink(meta())
-        else:
-            fs.write_durably(meta(), b"200\n" + fs.read(meta()).split(b"\n", 1)[1].rsplit(b"crc", 1)[0])
+        unsettle_metadata(fs, how)
     flip(fs, data(0), 500)
     flip(fs, data(1), 500)
     received = 0
@@ -410,10 +415,7 @@ def test_what_was_not_counted_is_not_taken_off_by_a_later_open(how):
     writer = opened(fs, segment_size=9000)
     writer.put_many(bodies(200))
     writer.close()
-    if how == "without metadata":
-        fs.unlink(meta())
-    else:
-        fs.write_durably(meta(), b"200\n" + fs.read(meta()).split(b"\n", 1)[1].rsplit(b"crc", 1)[0])
+    unsettle_metadata(fs, how)
     flip(fs, data(0), 500)
     flip(fs, data(1), 500)
     with opened(fs, segment_size=9000) as queue:
