@@ -7,8 +7,7 @@ with `until`, and time stands still meanwhile.
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +19,7 @@ from anyio.abc import TaskGroup
 import diskq
 from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS
+from tests.held_disks import HeldSyncs
 from tests.loops import blocked as blocked
 
 DIRECTORY = "/q"
@@ -136,26 +136,11 @@ class CancelAt(trio.abc.Instrument):
             self.scope.cancel()
 
 
-class PatientDisk(FaultFS[CrashFS]):
-    """A disk whose syncs, once `hold` was called, wait for `let_go`: so long a barrier is being paid."""
+class PatientDisk(HeldSyncs[CrashFS]):
+    """An empty disk that keeps syncs waiting once `hold` was called."""
 
     def __init__(self) -> None:
         super().__init__(crash_disk())
-        self.waiting = 0
-        self._go = threading.Event()
-        self._go.set()
-
-    def hold(self) -> None:
-        self._go.clear()
-
-    def let_go(self) -> None:
-        self._go.set()
-
-    def sync_files(self, handles: Sequence[int]) -> None:
-        self.waiting += 1
-        assert self._go.wait(60), "held for ever"
-        self.waiting -= 1
-        super().sync_files(handles)
 
 
 def interrupt() -> None:

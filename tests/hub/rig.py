@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,32 +13,9 @@ from diskq.hub.store import HubStore, Range
 from diskq.messages import NULL_TIMESTAMP, JournalMessage
 from diskq.options import HubOptions, JournalOptions
 from diskq.storage.fs import FileSystem
-from diskq.testing import FaultFS
 
 ROOT = "/hub"
 SOON = 60.0  # seconds
-
-
-class HoldingDisk(FaultFS[FileSystem]):
-    """A disk whose syncs, once `hold` was called, wait for `let_go`. `has_begun` is set when one waits."""
-
-    def __init__(self, inner: FileSystem) -> None:
-        super().__init__(inner)
-        self.has_begun = threading.Event()
-        self._go = threading.Event()
-        self._go.set()
-
-    def hold(self) -> None:
-        self._go.clear()
-
-    def let_go(self) -> None:
-        self._go.set()
-
-    def sync_files(self, handles: Sequence[int]) -> None:
-        if not self._go.is_set():
-            self.has_begun.set()
-            assert self._go.wait(SOON), "held for ever"
-        super().sync_files(handles)
 
 
 def message(offset: int, size: int = 20) -> JournalMessage:

@@ -19,7 +19,8 @@ from diskq.hub import HubClient, HubJournal, Range, Tokens, open_hub
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import FaultFS
 from tests.clock import Clock
-from tests.hub.rig import SOON, HoldingDisk, bytes_of, messages, put_request, records
+from tests.held_disks import HeldSyncs
+from tests.hub.rig import SOON, bytes_of, messages, put_request, records
 
 
 async def test_messages_come_back_as_they_were_put(tmp_path):
@@ -332,7 +333,7 @@ async def test_a_journal_that_would_begin_too_far_on_is_refused(tmp_path):
 
 
 async def test_a_call_that_is_not_waited_for_leaves_no_trace(tmp_path):
-    fs = HoldingDisk(OsFileSystem())
+    fs = HeldSyncs(OsFileSystem())
     async with open_hub(tmp_path, fs=fs) as hub, HubClient(hub.address, "web1") as client:
         await client.put("log", messages(0, 3))
         fs.hold()
@@ -347,7 +348,7 @@ async def test_a_call_that_is_not_waited_for_leaves_no_trace(tmp_path):
 
 
 async def test_leaving_the_block_lets_what_is_under_way_come_to_its_end(tmp_path):
-    fs = HoldingDisk(OsFileSystem())
+    fs = HeldSyncs(OsFileSystem())
     answers = []
 
     async def put(client: HubClient) -> None:

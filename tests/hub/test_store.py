@@ -18,10 +18,10 @@ from diskq.messages import JournalMessage
 from diskq.options import HubOptions, JournalOptions
 from diskq.storage.fs import OsFileSystem
 from diskq.testing import CrashFS, FaultFS
+from tests.held_disks import HeldSyncs
 from tests.hub.rig import (
     ROOT,
     SOON,
-    HoldingDisk,
     anybody,
     get,
     message,
@@ -199,7 +199,7 @@ def test_a_journal_with_another_writer_is_tried_again_later(disk):
 
 
 def test_waiting_too_long_for_a_journal_raises():
-    fs = HoldingDisk(CrashFS())
+    fs = HeldSyncs(CrashFS())
     hub = store(fs)
     put(hub, messages(0, 1))
     fs.hold()

@@ -459,6 +459,7 @@ async def test_s12_an_idle_scanner_asks_nothing():
         tasks.scopes["waits"].cancel()
 
 
+@pytest.mark.usefixtures("no_collections")
 async def test_s12_an_idle_scanner_of_another_process_takes_no_time(tmp_path):
     filled(OsFileSystem(), 3, tmp_path / "j")
     async with scanning(OsFileSystem(), tmp_path / "j", start="newest") as scanner:

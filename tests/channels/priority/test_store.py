@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from diskq.storage.fs import FileSystem
 from diskq.testing import CrashFS, FaultFS
 from tests.channels.rig import CancelAt, PatientDisk, Tasks, blocked, crash_disk, fault_disk, numbered, until
 from tests.engine import stores
+from tests.held_disks import HeldDisk
 
 ROOT = stores.ROOT
 
@@ -804,25 +804,15 @@ async def test_a_snapshot_is_taken_when_it_is_asked_for(disk):
     assert left_in(disk.crash()) == [(0, b"x")]
 
 
-class SlowSnapshots(FaultFS[CrashFS]):
+class SlowSnapshots(HeldDisk[CrashFS]):
     """A disk on which, once `hold` was called, writing a snapshot waits for `let_go`."""
 
     def __init__(self) -> None:
         super().__init__(crash_disk())
-        self.is_writing = threading.Event()
-        self._go = threading.Event()
-        self._go.set()
-
-    def hold(self) -> None:
-        self._go.clear()
-
-    def let_go(self) -> None:
-        self._go.set()
 
     def open(self, path: str, **how: Any) -> int:
-        if "/temp" in path and how.get("create") and not self._go.is_set():
-            self.is_writing.set()
-            assert self._go.wait(60), "held for ever"
+        if "/temp" in path and how.get("create"):
+            self.wait()
         return super().open(path, **how)
 
 
@@ -834,7 +824,7 @@ async def test_while_a_snapshot_is_written_the_store_goes_on_and_it_has_the_stat
         tasks = Tasks(nursery)
         disk.hold()
         await tasks.start("snapshot", store.snapshot)
-        await until(disk.is_writing.is_set)
+        await until(disk.has_begun.is_set)
         assert store.statistics().is_taking_snapshot
         await queue.ack(await queue.receive(), durability="synced")
         await queue.send(b"new", 0, durability="synced")
@@ -856,7 +846,7 @@ async def test_leaving_the_block_gives_up_a_snapshot_that_is_being_written():
             await store.queue().send_many([b"x" * 1000] * 200)
             disk.hold()
             await tasks.start("snapshot", store.snapshot)
-            await until(disk.is_writing.is_set)
+            await until(disk.has_begun.is_set)
             nursery.start_soon(trio.to_thread.run_sync, disk.let_go)
         assert isinstance(tasks["snapshot"], trio.ClosedResourceError)
     assert not [path for path in disk.inner.files() if "/temp" in path]
