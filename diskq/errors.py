@@ -458,7 +458,7 @@ class StagedError(DiskqError):
 
 
 class FullError(DiskqError):
-    """There is no space: within `max_bytes`, `max_size` or a budget; or, as a `DiskFullError`, on the disk.
+    """No space: within `max_bytes`, `max_messages` or a budget; or, as a `DiskFullError`, on the disk.
 
     Nothing partial is left in the files and the store stays usable: consume, free space, send again.
     `accepted` counts the messages of a batch that were written nevertheless (always 0 for a single send). In

@@ -271,7 +271,7 @@ class PriorityKeywords(TypedDict, total=False):
     max_message_size: int
     """Default: `16 * 1024 * 1024`. Larger messages are refused, whatever their queue allows."""
     on_full: OnFullQueue
-    """Default: `"wait"`. In a channel, when a queue holds `max_size` messages: let senders wait, or refuse
+    """Default: `"wait"`. In a channel, while a queue holds `max_messages`: let senders wait, or refuse
     (`FullError`), as the engine and TaskFlux do."""
     strict: bool
     """Default: `False`. Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting."""

@@ -395,8 +395,8 @@ class PriorityOptions(_WriterOptions):
     max_message_size: int = 16 * MIB
     """Larger messages are refused, whatever their queue allows."""
     on_full: OnFullQueue = "wait"
-    """In a channel, when a queue holds `max_size` messages: let senders wait, or refuse
-    (`FullError`), as the engine and TaskFlux do."""
+    """In a channel, while a queue holds `max_messages`: let senders wait, or refuse (`FullError`), as the
+    engine and TaskFlux do."""
     strict: bool = False
     """Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting."""
 

@@ -20,7 +20,7 @@ async def main() -> None:
         try:
             mail = store.queue("mail")
         except diskq.NotFoundError:
-            mail = await store.create_queue("mail", max_size=10_000)
+            mail = await store.create_queue("mail", max_messages=10_000)
         await mail.send(b"newsletter", priority=9)
         await mail.send_many([(1, b"password reset"), (5, b"receipt"), (1, b"login code")])
         await work(mail, failures={b"password reset"})

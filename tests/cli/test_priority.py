@@ -29,7 +29,7 @@ OUTCOMES = {"ok": "ok", "repaired": "mends", "refused": "refused"}
 def path(tmp_path: Path) -> Path:
     """A store that no process has open, with a queue besides the default one."""
     with PriorityStore(tmp_path / "store") as store:
-        store.create_queue("mail", max_size=4, max_message_size=100, priority_range=(0, 9))
+        store.create_queue("mail", max_messages=4, max_message_size=100, priority_range=(0, 9))
     return tmp_path / "store"
 
 
@@ -77,10 +77,10 @@ def test_every_option_with_a_value_says_its_default(verb, capsys):
     [
         ["nonsense"],
         ["queues"],
-        ["create", "store", "--max-size", "3"],
+        ["create", "store", "--max-messages", "3"],
         ["create", "store", "other", "--implementation", "QA"],
         ["create", "store", "other", "--priority-range", "3", "2"],
-        ["create", "store", "other", "--max-size", "9999999999"],
+        ["create", "store", "other", "--max-messages", "9999999999"],
         ["delete", "store", "mail"],
         ["send", "store", "hello", "--whole"],
         ["send", "store", "hello", "--json"],
@@ -135,7 +135,7 @@ def test_a_store_and_its_queues_are_made(run, tmp_path):
     assert run("priority", "create", path).code == 0
     assert "there already" in run("priority", "create", path).notes[-1]
     limits = [
-        "--max-size",
+        "--max-messages",
         3,
         "--max-message-size",
         "1KiB",
@@ -156,7 +156,7 @@ def test_a_store_and_its_queues_are_made(run, tmp_path):
         "stored": 0,
         "bytes": 0,
         "last_id": 0,
-        "max_size": 3,
+        "max_messages": 3,
         "max_message_size": 1024,
         "priority_range": [-1, 7],
     }
@@ -402,7 +402,7 @@ def test_inspect_says_of_each_directory_what_is_in_it_and_what_an_open_does(run,
         each["name"]: {
             "code": {"H4": 1, "QA": 2}[each["implementation"]],
             "last_id": each["last_id"],
-            "max_queue_size": each["max_size"],
+            "max_queue_size": each["max_messages"],
             "max_message_size": each["max_message_size"],
             "key_range": each["priority_range"],
             "records": each["stored"],

@@ -128,7 +128,7 @@ def priority_calls(store: diskq.PriorityStore) -> Calls:
         "queue": store.queue,
         "create_queue": store.create_queue,
         "create_queue, implementation": lambda wrong: store.create_queue("a", implementation=wrong),
-        "create_queue, max_size": lambda wrong: store.create_queue("b", max_size=wrong),
+        "create_queue, max_messages": lambda wrong: store.create_queue("b", max_messages=wrong),
         "create_queue, priority_range": lambda wrong: store.create_queue("c", priority_range=(wrong, wrong)),
         "delete_queue": store.delete_queue,
     }

@@ -166,7 +166,7 @@ class Session:
         name = f"queue-{len(self.promises.commands)}"
         self.promises.commands.append(oracle.create(name, 2, 1000, None, (-2, 2)))
         self.store.create_queue(
-            name, implementation="QA", max_size=1000, priority_range=(-2, 2), durability=self.word(rng)
+            name, implementation="QA", max_messages=1000, priority_range=(-2, 2), durability=self.word(rng)
         )
 
     def delete(self, rng: random.Random) -> None:
@@ -238,7 +238,7 @@ def found_in(store: PriorityStore) -> State:
         state[info.name] = oracle.Queue(
             queue.implementation,
             info.last_id,
-            info.max_size,
+            info.max_messages,
             info.max_message_size,
             info.priority_range,
             {record.id: (record.priority, record.body) for record in records},

@@ -19,7 +19,7 @@ LEFT = oracle.Queue(2, 2, 1000, None, (0, 9), {1: (5, b"hello")})
 
 def write_the_example(directory: Path) -> None:
     with PriorityStore(directory, options=PriorityOptions(preallocate=False)) as store:
-        mail = store.create_queue("mail", implementation="QA", priority_range=(0, 9), max_size=1000)
+        mail = store.create_queue("mail", implementation="QA", priority_range=(0, 9), max_messages=1000)
         store.put(mail, b"hello", 5)
         store.put(mail, b"now!", 1)
         record = store.get(mail)

@@ -116,7 +116,7 @@ def state(store: PriorityStore) -> oracle.State:
         found[info.name] = oracle.Queue(
             queue.implementation,
             info.last_id,
-            info.max_size,
+            info.max_messages,
             info.max_message_size,
             info.priority_range,
             {number: (key, payload) for key, number, payload in records},

@@ -49,7 +49,7 @@ def described(store: PriorityStore) -> dict[str, Any]:
         state[info.name] = {
             "code": queue.implementation,
             "last_id": info.last_id,
-            "max_queue_size": info.max_size,
+            "max_queue_size": info.max_messages,
             "max_message_size": info.max_message_size,
             "key_range": list(info.priority_range) if info.priority_range else None,
             "records": [

@@ -49,7 +49,7 @@ Keys = tuple[int, int] | None
 class Queue:
     code: int = 1
     last_id: int = 0
-    max_size: int | None = None
+    max_messages: int | None = None
     max_message_size: int | None = None
     keys: Keys = None
     records: dict[int, tuple[int, bytes]] = field(default_factory=dict)
@@ -175,7 +175,7 @@ def snapshot(lsn: int, term: int, state: State, layout: str = "aligned") -> byte
     content = struct.pack(">i", len(state))
     for queue, told in state.items():
         content += name(queue) + struct.pack(">iQ", told.code, told.last_id)
-        content += optional(told.max_size) + optional(told.max_message_size)
+        content += optional(told.max_messages) + optional(told.max_message_size)
         content += b"\0" if told.keys is None else b"\1" + struct.pack(">qq", *told.keys)
         content += struct.pack(">i", len(told.records))
         for number, (key, payload) in told.records.items():

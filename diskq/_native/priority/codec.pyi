@@ -31,7 +31,7 @@ def encode(command: bytes, term: int = 1, document: bool = False) -> bytes: ...
 def create_command(
     name: bytes,
     implementation: int,
-    max_size: int | None = None,
+    max_messages: int | None = None,
     max_message_size: int | None = None,
     keys: tuple[int, int] | None = None,
 ) -> bytes: ...

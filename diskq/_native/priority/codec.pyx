@@ -35,7 +35,7 @@ STOPS = (
 class CommandScan(NamedTuple):
     """The result of `scan`: commands, as tuples that begin with their kind, and why it stopped.
 
-    (CREATE, name, implementation, max_size, max_message_size, (lowest, highest)), None for unset
+    (CREATE, name, implementation, max_messages, max_message_size, (lowest, highest)), None for unset
     fields; (DELETE, name); (ADD, name, key, payload); (REMOVE, name, id). Names and payloads are bytes.
     """
 
@@ -359,11 +359,11 @@ def encode(bytes command not None, int64_t term=1, bint document=False):
     return out
 
 
-def create_command(bytes name not None, int implementation, max_size=None, max_message_size=None, keys=None):
+def create_command(bytes name not None, int implementation, max_messages=None, max_message_size=None, keys=None):
     """Return the command that creates a queue; `keys` is (lowest, highest)."""
     out = bytearray((CREATE, len(name)))
     out += name
-    for number in (implementation, max_size, max_message_size):
+    for number in (implementation, max_messages, max_message_size):
         out += (-1 if number is None else number).to_bytes(4, "big", signed=True)
     out.append(keys is not None)
     for key in keys or ():

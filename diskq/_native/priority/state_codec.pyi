@@ -20,7 +20,7 @@ class QueueHead(NamedTuple):
     name: bytes
     implementation: int
     last_id: int
-    max_size: int | None
+    max_messages: int | None
     max_message_size: int | None
     keys: tuple[int, int] | None
     records: int
@@ -34,7 +34,7 @@ def encode_queue_head(
     name: bytes,
     implementation: int,
     last_id: int,
-    max_size: int | None,
+    max_messages: int | None,
     max_message_size: int | None,
     keys: tuple[int, int] | None,
     count: int,

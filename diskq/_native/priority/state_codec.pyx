@@ -48,7 +48,7 @@ class QueueHead(NamedTuple):
     name: bytes
     implementation: int
     last_id: int
-    max_size: object
+    max_messages: object
     max_message_size: object
     keys: object
     records: int
@@ -107,11 +107,11 @@ def decode_snapshot_heads(bytes data not None, size):
     return [head for head in found if 0 <= head.lsn and is_number(head.lsn + 1) and head.term >= 1]
 
 
-def encode_queue_head(bytes name not None, implementation, last_id, max_size, max_message_size, keys, count):
+def encode_queue_head(bytes name not None, implementation, last_id, max_messages, max_message_size, keys, count):
     """Return the bytes before a queue's records in the state."""
     out = bytearray((len(name),))
     out += name + implementation.to_bytes(4, "big") + last_id.to_bytes(8, "big")
-    for limit in (max_size, max_message_size):
+    for limit in (max_messages, max_message_size):
         out += (-1 if limit is None else limit).to_bytes(4, "big", signed=True)
     out.append(keys is not None)
     for key in keys or ():

@@ -183,7 +183,7 @@ class PriorityLoop(AdmittingLoop[PrioritySteps, RecordSending]):
         self._write_before()
         lines, count = sending.lines, sending.count
         queue = lines.queue
-        is_hopeless = queue.max_size is not None and count > queue.max_size
+        is_hopeless = queue.max_messages is not None and count > queue.max_messages
         if is_hopeless or self.options.on_full == "reject":
             queue.check_room(count)
         must = bool(lines.senders) or self._waits_for_sync or self._obstacle(sending)

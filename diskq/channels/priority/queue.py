@@ -77,7 +77,7 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
         Returns when it is as durable as `durability` (by default the options') says. A `synced` message can
         be received only after it is on stable storage; any other may be received at once.
 
-        Waits while the queue holds `max_size` messages (`on_full="wait"`), or too much is unsynced.
+        Waits while the queue holds `max_messages` messages (`on_full="wait"`), or too much is unsynced.
         `Cancelled` means: the message is not in the queue. The wait for `synced` is not cancelled: the
         message is in by then.
 
@@ -159,8 +159,8 @@ class PriorityQueueChannel(SendingHandle, LeasingHandle[PriorityRecord]):
     async def receive(self) -> PriorityRecord:
         """Return the next message; waits for one. Receivers are served in order of arrival.
 
-        `ack` or `nack` it: until then it is in hand, counts for `max_size`, and comes back after a crash or
-        when the store is closed. `Cancelled` means: nothing was taken.
+        `ack` or `nack` it: until then it is in hand, counts for `max_messages`, and comes back after a crash
+        or when the store is closed. `Cancelled` means: nothing was taken.
         """
         if self._needs_point():
             await self._first_point()

@@ -77,7 +77,7 @@ class PriorityStoreChannel(Calls):
         name: str,
         *,
         implementation: Implementation = "H4",
-        max_size: int | None = None,
+        max_messages: int | None = None,
         max_message_size: int | None = None,
         priority_range: KeyRange | None = None,
         durability: Durability | None = None,
@@ -93,7 +93,7 @@ class PriorityStoreChannel(Calls):
         level = chosen_durability(durability, self._loop.options.durability)
         queue = await self._loop.alter(
             lambda: self._engine.add_queue(
-                name, implementation, max_size, max_message_size, priority_range, level
+                name, implementation, max_messages, max_message_size, priority_range, level
             ),
             level,
         )
@@ -209,7 +209,7 @@ class open_priority_store(OpeningEngine[PriorityStoreChannel, PriorityStore]):  
       None: as the store has them, and "aligned" in a new store.
     - `preallocate=True`: Write zeros ahead of the log, which makes a sync cheaper.
     - `max_message_size=16 * 1024 * 1024`: Larger messages are refused, whatever their queue allows.
-    - `on_full="wait"`: In a channel, when a queue holds `max_size` messages: let senders wait, or refuse
+    - `on_full="wait"`: In a channel, while a queue holds `max_messages`: let senders wait, or refuse
       (`FullError`), as the engine and TaskFlux do.
     - `strict=False`: Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting.
     """

@@ -61,7 +61,7 @@ def _queue_row(info: PriorityQueueInfo) -> tuple[str, ...]:
         str(info.stored),
         units.show_size(info.body_bytes),
         str(info.last_id),
-        "-" if info.max_size is None else str(info.max_size),
+        "-" if info.max_messages is None else str(info.max_messages),
         "-" if info.max_message_size is None else units.show_size(info.max_message_size),
         "-" if info.priority_range is None else "{}..{}".format(*info.priority_range),
         info.implementation,

@@ -27,7 +27,7 @@ One process at a time has a store open. Its lock ends with the process.
 """
 
 EXAMPLES = """
-  diskq priority create jobs mail --max-size 10000
+  diskq priority create jobs mail --max-messages 10000
   diskq priority send jobs --queue mail --priority 5 'welcome'
   diskq priority receive jobs --queue mail -n 1
   diskq priority queues jobs
@@ -50,7 +50,7 @@ Add a queue to a store, which is made if it is not there. The limits of a queue 
 
 EXAMPLES_CREATE = """
   diskq priority create jobs
-  diskq priority create jobs mail --max-size 10000 --max-message-size 64KiB
+  diskq priority create jobs mail --max-messages 10000 --max-message-size 64KiB
   diskq priority create jobs alarms --priority-range 0 9 --implementation QA
 """
 
@@ -204,7 +204,7 @@ def _add_create(verbs: Commands) -> None:
     create = add_command(verbs, "create", "make a store, add a queue", ABOUT_CREATE, EXAMPLES_CREATE)
     create.add_path("store")
     create.add_argument("name", metavar="NAME", nargs="?", help="the queue (default: make only the store)")
-    create.add_number("--max-size", help="messages in it at most (default: no limit)")
+    create.add_number("--max-messages", help="messages in it at most (default: no limit)")
     create.add_size("--max-message-size", help="refuse larger messages (default: no limit)")
     create.add_argument(
         "--priority-range",

@@ -41,7 +41,7 @@ _OURS = {"taskflux.settings.json", "data", ".diskq"}
 
 
 def create(args: argparse.Namespace) -> None:
-    limits = (args.max_size, args.max_message_size, args.priority_range)
+    limits = (args.max_messages, args.max_message_size, args.priority_range)
     if args.name is None and (any(limit is not None for limit in limits) or args.implementation != "H4"):
         raise UsageError("NAME is missing: the limits are those of a queue, not of the store")
     is_new = _make_room(args.path)
@@ -54,7 +54,7 @@ def create(args: argparse.Namespace) -> None:
                 store.create_queue(
                     args.name,
                     implementation=args.implementation,
-                    max_size=args.max_size,
+                    max_messages=args.max_messages,
                     max_message_size=args.max_message_size,
                     priority_range=priority_range,
                     durability="synced",

@@ -163,7 +163,7 @@ def _head(queue: StoredQueue) -> bytes:
         queue.encoded_name,
         queue.implementation,
         queue.table.last_id,
-        queue.max_size,
+        queue.max_messages,
         queue.max_message_size,
         queue.priority_range,
         queue.table.stored,

@@ -53,14 +53,14 @@ class StoredQueue:
         self,
         name: str,
         implementation: int = IMPLEMENTATIONS["H4"],
-        max_size: int | None = None,
+        max_messages: int | None = None,
         max_message_size: int | None = None,
         priority_range: KeyRange | None = None,
     ) -> None:
         self.name = name
         self.encoded_name = name.encode("ascii")
         self.implementation = implementation
-        self.max_size = max_size
+        self.max_messages = max_messages
         self.max_message_size = max_message_size
         self.priority_range = priority_range
         self.table = RecordTable(name, _order(implementation, priority_range))
@@ -78,14 +78,14 @@ class StoredQueue:
 
     def has_room_for(self, count: int) -> bool:
         """True if it may hold `count` more messages now."""
-        return not count or self.max_size is None or self.table.stored + count <= self.max_size
+        return not count or self.max_messages is None or self.table.stored + count <= self.max_messages
 
     def check_room(self, count: int) -> None:
         """Raises FullError if it may not hold `count` more messages."""
         if not self.has_room_for(count):
-            assert self.max_size is not None
+            assert self.max_messages is not None
             raise FullError(
-                f"queue {self.name!r}", f"holds {self.table.stored} messages: {self.max_size} are allowed"
+                f"queue {self.name!r}", f"holds {self.table.stored} messages: {self.max_messages} are allowed"
             )
 
     def check_priorities(self, lowest: int, highest: int) -> None:
@@ -147,7 +147,7 @@ class State:
         if head.name.decode("ascii") in self.queues:
             raise ValueError("two queues of one name")
         queue = self.add_queue(
-            head.name, head.implementation, head.max_size, head.max_message_size, head.keys
+            head.name, head.implementation, head.max_messages, head.max_message_size, head.keys
         )
         queue.table.last_id = head.last_id
         return queue

@@ -84,7 +84,7 @@ class PriorityQueueInfo:
     body_bytes: int
     """Bytes of the stored messages."""
     last_id: int
-    max_size: int | None
+    max_messages: int | None
     max_message_size: int | None
     priority_range: KeyRange | None
 
@@ -100,7 +100,7 @@ class PriorityQueueInfo:
             stored=table.stored,
             body_bytes=table.payload_bytes,
             last_id=table.last_id,
-            max_size=queue.max_size,
+            max_messages=queue.max_messages,
             max_message_size=queue.max_message_size,
             priority_range=queue.priority_range,
             **more,
@@ -348,7 +348,7 @@ class PrioritySteps(DirectorySteps):
         self,
         name: str,
         implementation: Implementation,
-        max_size: int | None,
+        max_messages: int | None,
         max_message_size: int | None,
         priority_range: KeyRange | None,
         durability: Durability | None,
@@ -359,7 +359,7 @@ class PrioritySteps(DirectorySteps):
             raise ExistsError("priority queue", self.path, f"there is a queue {name!r} already")
         if implementation not in IMPLEMENTATIONS:
             raise ValueError(f"implementation is one of {', '.join(IMPLEMENTATIONS)}, got {implementation!r}")
-        for what, limit in (("max_size", max_size), ("max_message_size", max_message_size)):
+        for what, limit in (("max_messages", max_messages), ("max_message_size", max_message_size)):
             if limit is not None and not 0 <= whole_number(what, limit) <= _LARGEST_LIMIT:
                 raise ValueError(f"{what} is 0 to {_LARGEST_LIMIT}, got {limit}")
         if priority_range is not None:
@@ -368,8 +368,10 @@ class PrioritySteps(DirectorySteps):
                 raise ValueError(f"priority_range is two numbers of 64 bits, in order, got {priority_range}")
         if implementation == "QA" and priority_range is None:
             raise ValueError("a queue of kind QA needs a priority_range")
-        queue = StoredQueue(name, IMPLEMENTATIONS[implementation], max_size, max_message_size, priority_range)
-        limits = (queue.implementation, max_size, max_message_size, priority_range)
+        queue = StoredQueue(
+            name, IMPLEMENTATIONS[implementation], max_messages, max_message_size, priority_range
+        )
+        limits = (queue.implementation, max_messages, max_message_size, priority_range)
         command = priority_codec.create_command(queue.encoded_name, *limits)
 
         def apply(start: int, stop: int) -> None:
@@ -466,7 +468,7 @@ class PrioritySteps(DirectorySteps):
         largest, keys = self._largest(queue), queue.keys
         calls = QueueCalls(self.buffer, queue, queue.table, queue.encoded_name, *keys, largest, most)
         calls.is_open = not queue.is_deleted
-        calls.is_bounded = queue.max_size is not None
+        calls.is_bounded = queue.max_messages is not None
         return calls
 
     def add_batch(self, batch: AddBatch) -> None:

@@ -111,7 +111,7 @@ class PriorityStore(LogEngine):
           None: as the store has them, and "aligned" in a new store.
         - `preallocate=True`: Write zeros ahead of the log, which makes a sync cheaper.
         - `max_message_size=16 * 1024 * 1024`: Larger messages are refused, whatever their queue allows.
-        - `on_full="wait"`: In a channel, when a queue holds `max_size` messages: let senders wait, or refuse
+        - `on_full="wait"`: In a channel, while a queue holds `max_messages`: let senders wait, or refuse
           (`FullError`), as the engine and TaskFlux do.
         - `strict=False`: Raise `CorruptionError` also at a torn tail, instead of cutting it and reporting.
         """
@@ -152,20 +152,20 @@ class PriorityStore(LogEngine):
         name: str,
         *,
         implementation: Implementation = "H4",
-        max_size: int | None = None,
+        max_messages: int | None = None,
         max_message_size: int | None = None,
         priority_range: KeyRange | None = None,
         durability: Durability | None = None,
     ) -> StoredQueue:
         """Create a queue, which exists when this returns, as durably as `durability` (else the options) says.
 
-        `max_size` bounds how many messages it holds, those in flight included, `max_message_size` (bytes)
+        `max_messages` bounds how many messages it holds, those in flight included, `max_message_size` (bytes)
         each of them, and `priority_range` (lowest, highest) their priorities. "QA" is for few priorities, and
         needs a range. Raises QueueNameError (a name is up to 255 visible characters of ASCII),
         ExistsError, ValueError, and as `put`.
         """
         queue = self.steps.add_queue(
-            name, implementation, max_size, max_message_size, priority_range, durability
+            name, implementation, max_messages, max_message_size, priority_range, durability
         )
         self._sync_if_due(self.log.durability(durability))
         return queue

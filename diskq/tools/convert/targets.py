@@ -241,7 +241,7 @@ class _Store(Target):
         self._store.create_queue(
             info.name,
             implementation=info.implementation,  # type: ignore[arg-type]
-            max_size=info.max_size,
+            max_messages=info.max_messages,
             max_message_size=info.max_message_size,
             priority_range=info.priority_range,
         )

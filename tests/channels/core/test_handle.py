@@ -18,7 +18,7 @@ from tests.channels.rig import Tasks, blocked, crash_disk
 @asynccontextmanager
 async def a_priority_queue(fs: CrashFS, **options: Any) -> AsyncIterator[diskq.PriorityQueueChannel]:
     async with diskq.open_priority_store("/q/p", fs=fs, preallocate=False, **options) as store:
-        yield await store.create_queue("bounded", max_size=1)
+        yield await store.create_queue("bounded", max_messages=1)
 
 
 OPENED: dict[str, Callable[..., Any]] = {

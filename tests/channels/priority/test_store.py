@@ -498,7 +498,7 @@ async def test_acknowledging_none_is_nothing(disk):
 
 async def test_senders_wait_for_room_in_order_and_an_ack_makes_some(disk):
     async with opened(disk) as store, trio.open_nursery() as nursery:
-        mail = await store.create_queue("mail", max_size=2)
+        mail = await store.create_queue("mail", max_messages=2)
         await mail.send_many([(5, b"a"), (5, b"b")])
         tasks = Tasks(nursery)
         await tasks.start("two", mail.send_many, [(1, b"c"), (2, b"d")])
@@ -525,7 +525,7 @@ async def test_senders_wait_for_room_in_order_and_an_ack_makes_some(disk):
 
 async def test_a_sender_that_leaves_lets_the_next_one_in(disk):
     async with opened(disk) as store, trio.open_nursery() as nursery:
-        mail = await store.create_queue("mail", max_size=3)
+        mail = await store.create_queue("mail", max_messages=3)
         await mail.send_many(numbered(2))
         tasks = Tasks(nursery)
         await tasks.start("two", mail.send_many, numbered(2))
@@ -537,7 +537,7 @@ async def test_a_sender_that_leaves_lets_the_next_one_in(disk):
 
 async def test_a_full_queue_refuses_where_that_is_the_policy(disk):
     async with opened(disk, on_full="reject") as store:
-        mail = await store.create_queue("mail", max_size=2)
+        mail = await store.create_queue("mail", max_messages=2)
         with pytest.raises(diskq.FullError):
             await mail.send_many(numbered(3))
         await mail.send_many(numbered(2))
@@ -553,11 +553,11 @@ async def test_a_full_queue_refuses_where_that_is_the_policy(disk):
 
 async def test_what_never_fits_is_refused_at_once(disk):
     async with opened(disk) as store:
-        mail = await store.create_queue("mail", max_size=2)
+        mail = await store.create_queue("mail", max_messages=2)
         with pytest.raises(diskq.FullError):
             await mail.send_many(numbered(3))
         with pytest.raises(diskq.FullError):
-            await (await store.create_queue("none", max_size=0)).send(b"x")
+            await (await store.create_queue("none", max_messages=0)).send(b"x")
 
 
 async def test_too_much_unsynced_has_senders_of_all_queues_wait_for_the_same_sync():
@@ -691,7 +691,7 @@ CALLS_ON_DELETED: dict[str, Callable[[diskq.PriorityQueueChannel], Awaitable[obj
 
 async def test_waiting_for_a_queue_that_is_deleted_raises_and_messages_in_hand_are_settled(disk):
     async with opened(disk) as store, trio.open_nursery() as nursery:
-        mail = await store.create_queue("mail", max_size=2)
+        mail = await store.create_queue("mail", max_messages=2)
         await mail.send_many(numbered(2))
         one, two = await mail.receive_many(2)
         tasks = Tasks(nursery)
@@ -902,7 +902,7 @@ call_of = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 
 async def test_closing_a_handle_wakes_only_the_tasks_that_wait_on_it(disk):
     async with opened(disk) as store, trio.open_nursery() as nursery:
-        mail = await store.create_queue("mail", max_size=1)
+        mail = await store.create_queue("mail", max_messages=1)
         shadow = store.queue("mail")
         tasks = Tasks(nursery)
         await tasks.start("receive", mail.receive)
@@ -958,7 +958,7 @@ async def test_leaving_the_block_wakes_everybody_and_takes_back_what_is_in_hand(
     async with trio.open_nursery() as nursery:
         tasks = Tasks(nursery)
         async with opened(disk) as store:
-            mail = await store.create_queue("mail", max_size=3)
+            mail = await store.create_queue("mail", max_messages=3)
             await mail.send_many(numbered(3))
             await mail.receive_many(3)
             await tasks.start("receive", mail.receive)

@@ -120,20 +120,20 @@ def test_a_name_is_a_str():
         store.create_queue(b"name")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("max_size", LIMITS)
+@pytest.mark.parametrize("max_messages", LIMITS)
 @pytest.mark.parametrize("max_message_size", LIMITS)
-def test_limits_are_kept(max_size, max_message_size):
+def test_limits_are_kept(max_messages, max_message_size):
     fs = disk()
     with opened(fs) as store:
-        store.create_queue("q", max_size=max_size, max_message_size=max_message_size)
+        store.create_queue("q", max_messages=max_messages, max_message_size=max_message_size)
     with opened(fs) as store:
         info = store.info(store.queue("q"))
-        assert (info.max_size, info.max_message_size, info.priority_range) == (
-            max_size,
+        assert (info.max_messages, info.max_message_size, info.priority_range) == (
+            max_messages,
             max_message_size,
             None,
         )
-    assert stored(fs)["q"] == oracle.Queue(1, 0, max_size, max_message_size)
+    assert stored(fs)["q"] == oracle.Queue(1, 0, max_messages, max_message_size)
 
 
 @pytest.mark.parametrize("implementation, code", [("H4", 1), ("QA", 2)])
@@ -155,8 +155,8 @@ def test_implementations_and_ranges_are_kept(implementation, code, priority_rang
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"max_size": -1},
-        {"max_size": 2**31},
+        {"max_messages": -1},
+        {"max_messages": 2**31},
         {"max_message_size": -1},
         {"max_message_size": 2**31},
         {"priority_range": (1, 0)},
@@ -178,7 +178,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(wrong: dict[str, A
 
 def test_queues_are_separate():
     with opened(disk()) as store:
-        store.create_queue("b", implementation="QA", priority_range=(0, 5), max_size=9)
+        store.create_queue("b", implementation="QA", priority_range=(0, 5), max_messages=9)
         store.create_queue("a")
         store.put_many(store.queue("b"), [b"four", b"more"], 3)
         store.get(store.queue("b"))
@@ -191,7 +191,7 @@ def test_queues_are_separate():
             stored=2,
             body_bytes=8,
             last_id=2,
-            max_size=9,
+            max_messages=9,
             max_message_size=None,
             priority_range=(0, 5),
         )
@@ -319,7 +319,7 @@ def test_what_is_in_hand_comes_back_after_a_restart():
 @pytest.mark.parametrize("limit", [0, 1, 2, 100])
 def test_a_queue_holds_so_many_and_no_more(limit):
     with opened(disk()) as store:
-        queue = store.create_queue("q", max_size=limit)
+        queue = store.create_queue("q", max_messages=limit)
         for _ in range(limit):
             store.put(queue, b"message")
         lsn = store.next_lsn
@@ -331,7 +331,7 @@ def test_a_queue_holds_so_many_and_no_more(limit):
 
 def test_what_is_in_hand_counts():
     with opened(disk()) as store:
-        queue = store.create_queue("q", max_size=1)
+        queue = store.create_queue("q", max_messages=1)
         store.put(queue, b"message")
         record = store.get(queue)
         assert record is not None
@@ -343,7 +343,7 @@ def test_what_is_in_hand_counts():
 
 def test_a_batch_that_does_not_fit_is_refused_as_a_whole():
     with opened(disk()) as store:
-        queue = store.create_queue("q", max_size=3, priority_range=(0, 9), max_message_size=2)
+        queue = store.create_queue("q", max_messages=3, priority_range=(0, 9), max_message_size=2)
         batches: list[tuple[list[bytes], int | list[int], type[Exception]]] = [
             ([b""] * 4, 0, FullError),
             ([b""] * 3, [0, 10, 0], PriorityRangeError),

@@ -26,7 +26,7 @@ def told(look):
 def test_what_a_store_in_use_holds_is_seen_and_not_touched():
     fs = disk()
     with opened(fs, soft_limit=60, snapshot_segments=99) as store:
-        mail = store.create_queue("mail", max_size=9)
+        mail = store.create_queue("mail", max_messages=9)
         store.put_many(mail, [b"b", b"a", b"c"], [2, 1, 2])
         store.snapshot()
         store.put(store.queue(), b"late", 7)
@@ -37,7 +37,7 @@ def test_what_a_store_in_use_holds_is_seen_and_not_touched():
         # It is not acknowledged: it would come again.
         assert told(look) == {"": [(1, 7, b"late")], "mail": [(2, 1, b"a"), (1, 2, b"b"), (3, 2, b"c")]}
         assert look.lsn == last_command(ROOT, fs=fs) == store.next_lsn - 1
-        assert [info.max_size for info in look.infos()] == [None, 9]
+        assert [info.max_messages for info in look.infos()] == [None, 9]
         assert taken is not None
         store.ack(mail, taken)
         assert [number for number, _, _ in told(look_at_store(ROOT, fs=fs))["mail"]] == [1, 3]

@@ -551,7 +551,7 @@ def _priority(path: str, **options: Any) -> Told:
     mail: dict[int, tuple[int, str]] = {}
     options = {"soft_limit": 600, "hard_limit": 1200, **options}
     with diskq.PriorityStore(path, options=diskq.PriorityOptions(**options)) as store:
-        store.create_queue("mail", implementation="QA", max_size=20, priority_range=(-2, 2))
+        store.create_queue("mail", implementation="QA", max_messages=20, priority_range=(-2, 2))
         for name, records, numbers in (("__sys", main, range(40)), ("mail", mail, range(100, 112))):
             queue = store.queue() if name == "__sys" else store.queue(name)
             for priority, payload in _jobs(*numbers):

@@ -309,7 +309,7 @@ def test_the_head_of_a_queue_is_read_as_it_is_written(name, code, last_id, size,
     "change",
     [
         {"name": b"a b"},
-        {"max_size": -2},
+        {"max_messages": -2},
         {"max_message_size": -5},
         {"keys": (1, 0)},
         {"last_id": NO_NUMBER},
@@ -321,7 +321,7 @@ def test_the_head_of_a_queue_that_cannot_be_is_refused(change):
         "name": b"q",
         "implementation": 1,
         "last_id": 0,
-        "max_size": 1,
+        "max_messages": 1,
         "max_message_size": 1,
     }
     fields |= {"keys": None, "count": 0} | change

@@ -299,12 +299,20 @@ def test_one_queue_of_several_may_be_chosen(tmp_path: Path) -> None:
 
 def test_stores_keep_what_their_queues_allow(tmp_path: Path) -> None:
     with PriorityStore(tmp_path / "t", options=PriorityOptions(preallocate=False)) as store:
-        store.create_queue("q", implementation="QA", max_size=9, max_message_size=99, priority_range=(1, 5))
+        store.create_queue(
+            "q", implementation="QA", max_messages=9, max_message_size=99, priority_range=(1, 5)
+        )
         store.put(store.queue("q"), b"v", 2)
     converted(Store("jobs", f"{tmp_path}/t"), tmp_path / "to", "taskflux")
     with PriorityStore(tmp_path / "to") as store:
         info = next(info for info in store.queues() if info.name == "q")
-    assert (info.implementation, info.max_size, info.max_message_size, info.priority_range, info.stored) == (
+    assert (
+        info.implementation,
+        info.max_messages,
+        info.max_message_size,
+        info.priority_range,
+        info.stored,
+    ) == (
         "QA",
         9,
         99,
@@ -447,7 +455,7 @@ def test_there_must_be_something_to_append_to(tmp_path: Path) -> None:
 
 def test_what_is_appended_to_is_asked_what_it_allows_before_anything_is_written(tmp_path: Path) -> None:
     with PriorityStore(tmp_path / "t", options=PriorityOptions(preallocate=False)) as store:
-        store.create_queue("q", max_size=2, priority_range=(0, 5))
+        store.create_queue("q", max_messages=2, priority_range=(0, 5))
     lines = made(FS, "jsonl", f"{tmp_path}/l", [Entry(b"a", queue="q"), Entry(b"b", queue="q", priority=6)])
     with pytest.raises(ConversionError, match="priority 6: allowed are 0 to 5"):
         converted(lines, tmp_path / "t", "taskflux", append=True)
