@@ -59,7 +59,7 @@ class RedoLog:
         self._at = 0  # in the half
         self._next = sequence
         self._floor = sequence  # entries before this are durable in their files
-        self._noted = sequence  # so many of them are, by an entry that is durable before the next one
+        self._noted = sequence  # up to which they are, as an entry says that is durable before the next one
         self._last = [0, 0]  # the sequence of the last entry in each half
         self._is_marked = True  # no entry is needed, and the log says so
         self.handle = fs.open(path, write=True, create=True)

@@ -36,7 +36,7 @@ _PREFIX = "diskq."
 GROUP_BYTES = 64 * 1024 * 1024
 GROUP_ROWS = 1024 * 1024
 
-# At most so many rows, or about so many bytes, are a batch that is read; and bytes of a file, read at once.
+# The most rows of a batch that is read, and about the most bytes of it; and bytes of a file, read at once.
 _ROWS = 64 * 1024
 _BATCH = 8 * 1024 * 1024
 _BUFFER = 1024 * 1024
@@ -46,8 +46,8 @@ _NUMBERS = ("offset", "timestamp", NANOS)
 # The first rows of a file, from which the encoding of its columns is chosen.
 _SAMPLE = 32 * 1024
 
-# Values are compressed if that makes some of the first group smaller, by this part at least: about so many
-# bytes, in so many places. A group of fewer rows is not asked.
+# Values are compressed if that makes a sample of the first group smaller, by this part at least: about so
+# many bytes of it, from that number of places. A group of fewer rows is not sampled.
 _LEAST_SAVED = 1 / 32
 _PROBE = 256 * 1024
 _PLACES = 4
@@ -315,8 +315,8 @@ def _writer(file: _WrittenFile, group: Any, compression: Compression) -> Any:
 
 
 def _repeats(column: Any, times: int) -> bool:
-    """True if each value is in the column so many times, on average."""
-    enough = len(column) // times + 1  # so many distinct values are too many, wherever they are
+    """True if each value is in the column at least `times` times, on average."""
+    enough = len(column) // times + 1  # that many distinct values are too many, wherever they are
     distinct: int = pc.count_distinct(column.slice(0, enough), mode="all").as_py()
     if distinct == enough:
         return False

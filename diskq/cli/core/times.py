@@ -70,7 +70,7 @@ def _moment(text: str) -> int:
 
 
 def _from_number(number: int) -> int:
-    """Return the moment of so many nanoseconds. Raises ValueError if it may be meant in another unit."""
+    """Return the moment `number`, in nanoseconds. Raises ValueError if it may be meant in another unit."""
     for unit, size in _UNITS.items():
         if number and _EARLIEST <= number * size <= _LATEST:
             raise ValueError(

@@ -1,5 +1,5 @@
 # Threads that wait until files change. Law: one of them watches, and looks at each change; the others sleep
-# behind it, and the next one looks as soon as the first has found what it wants, or gives up.
+# until then, and the next one looks as soon as the first has found what it wants, or gives up.
 #
 # So each change is drained by a thread that looks afterwards, and none waits for what is there already.
 

@@ -45,7 +45,7 @@ _CHUNK = 1024 * 1024
 _ROWS_IN_ANY_CASE = 64 * 1024 * 1024
 # Bytes of the smallest record: bounds how many entries a large data file can have.
 _LEAST_RECORD = 8
-# The whole index is searched for conflicts so many times at most: a segment may contradict itself everywhere.
+# The most searches of the whole index for conflicts: a segment may contradict itself everywhere.
 _MOST_SEARCHES = 64
 _NO_RECORD = "entries of no record"
 _NO_ENTRY = bytes(INDEX_ROW_SIZE)

@@ -113,7 +113,7 @@ class LogHeader(NamedTuple):
     start: int
     """The byte of the file at which the entries begin. The header is there twice: at 0, and just before."""
     areas: int
-    """The number of areas for entries, one behind the other; 0: it is for checksums alone."""
+    """The number of areas for entries, one after the other; 0: it is for checksums alone."""
     size: int
     """Bytes of each area."""
 
@@ -122,7 +122,7 @@ class EntryHead(NamedTuple):
     """What an entry says before its parts, if that has the right check."""
 
     size: int
-    """Bytes of the entry, these and the parts. No check covers it: the crc32c is of so many bytes."""
+    """Bytes of the entry, these and the parts. The crc32c covers that many bytes, and so not this number."""
     sequence: int
     floor: int
     """The first sequence that is still needed."""

@@ -61,7 +61,7 @@ HALVES_AT = 4096
 """The byte at which the areas of a redo log begin. It has two, here called halves."""
 
 WAL_SIZE = 64 * 1024
-"""The size of a write-ahead log in which messages wait, in bytes: so many of it are mapped."""
+"""Bytes of a write-ahead log in which messages wait; all of them are mapped."""
 
 ROWS_SIZE = 4 * 1024
 """The size of a write-ahead log for checksums only, in bytes."""
@@ -83,7 +83,7 @@ _LARGEST = 1024 * 1024 * 1024
 
 _ALIGNMENT = 8  # of the entries of a redo log
 _NUMBER_AT = 8  # of the log, in an entry
-# The entries of one half, and torn ones whose sizes reach into others, have at most so many times its size.
+# The entries of one half, and torn ones whose sizes reach into others, have at most this many times its size.
 _MOST_OVERLAPPING = 8
 
 

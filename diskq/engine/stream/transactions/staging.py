@@ -68,7 +68,7 @@ _EXTENT = MIB
 _MOST_WAITING = 64 * MIB
 # Bytes that are read at once: few enough that malloc(3) keeps the memory of one for the next.
 _STRETCH = MIB
-# An extent of up to so many stretches is copied from one read.
+# An extent of at most this many stretches is copied from one read.
 _AT_ONCE = 4
 # A file becomes a segment if it has this part of a segment's size.
 _PART_OF_A_SEGMENT = 8
