@@ -90,7 +90,7 @@ def _install_function(old: types.FunctionType, new: types.FunctionType, undo: Ca
 
 
 def _is_plain(value: object) -> bool:
-    """Is it the same thing wherever it was made? A class of the mutant is not the original's."""
+    """True if it is the same thing wherever it was made. A class of the mutant is not the original's."""
     if isinstance(value, tuple | frozenset):
         return all(_is_plain(item) for item in value)
     return isinstance(value, bool | bytes | float | int | str | types.NoneType)

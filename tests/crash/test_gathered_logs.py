@@ -128,7 +128,7 @@ def fail_everywhere(log: Log, plan: Plan, segment_size: int) -> tuple[int, int]:
         failures = [failure for failure in told.values() if isinstance(failure, Exception)]
         assert len(places) + len(failures) == len(told) == 39, "nobody shares a place"
         assert log.found(found) == places
-        assert len(failures) == len(set(map(id, failures))), "each has an exception of his own"
+        assert len(failures) == len(set(map(id, failures))), "each sender has an exception of its own"
         refused += len(failures)
         mixed += 0 < len(failures) < 36
     return refused, mixed

@@ -64,7 +64,7 @@ def check(told: Told, found: CrashFS) -> None:
         there = {(id, payload) for name in QUEUES for _, payload, id in _drained(store, name)}
     assert there == {(id, payload) for payload, id in told.items() if isinstance(id, int)}
     failures = [failure for failure in told.values() if not isinstance(failure, int)]
-    assert len(failures) == len(set(map(id, failures))), "each has an exception of his own"
+    assert len(failures) == len(set(map(id, failures))), "each sender has an exception of its own"
 
 
 def _drained(store: diskq.PriorityStore, name: str) -> list[tuple[int, bytes, int]]:
@@ -103,7 +103,7 @@ def test_a_message_is_in_although_another_of_the_same_write_finds_no_space() -> 
 GATHERING, ADMITTING, LOOP = gathering.__name__, sender_line.__name__, priorityloop.__name__
 
 MUTATIONS = [
-    # Who is refused is told that he is in; or is told with others, who are in.
+    # A refused sender is told that its message is in; or it is told together with others, which are in.
     Mutation(ADMITTING, "self._refuse_gathered(task, reason)", "pass"),
     Mutation(GATHERING, "refused.append((task, failure))", "pass"),
     Mutation(GATHERING, "return [(tasks[0], failure)]", "return []"),

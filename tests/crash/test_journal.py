@@ -428,7 +428,7 @@ def missing_in(fs: CrashFS) -> set[int]:
 
 
 def check_what_others_see(fs: CrashFS, promises: Promises) -> None:
-    """After a kill, before anybody mends: sej reads on, as all that was written is there."""
+    """After a kill, before a recovery: sej reads on, as all that was written is there."""
     if segments(fs):
         found = stored(fs)
         assert promises.displaced or found == told(promises.attempted[: len(found)])

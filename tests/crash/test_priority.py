@@ -105,7 +105,7 @@ class Session:
         self.note()
 
     def note(self) -> None:
-        """Something returned: what does that promise?"""
+        """Note what is promised, now that a call has returned."""
         promises, store = self.promises, self.store
         if store.log.is_flushed:
             promises.accepted = len(promises.commands)

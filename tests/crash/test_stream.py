@@ -427,7 +427,7 @@ def check_partition(files: dict[str, bytes], partition: int, promises: Promises)
 
 
 def check_what_others_see(fs: CrashFS, promises: Promises) -> None:
-    """After a kill, before anybody mends: whoever finds a row in the index finds the record."""
+    """After a kill, before a recovery: each row of the index has its record."""
     files = fs.files()
     for partition in partitions(files):
         for base, segment in segments(files, partition).items():

@@ -105,7 +105,7 @@ class Destination:
                 await trio.sleep(self._times.uniform(*GONE))
 
     async def _serve(self, connection: trio.socket.SocketType) -> None:
-        """One request of a connection. Who goes away, also because we do, is gone without a word."""
+        """Answer the requests of a connection until it is closed, by either side."""
         _reset_at_close(connection)
         with connection:
             try:

@@ -114,10 +114,10 @@ def _number(body: bytes) -> int:
 
 
 def _repeated(runs: dict[int, Run], requests: Sequence[Request]) -> tuple[int, int]:
-    """How many messages came again, by kills and by doubt; there is no third reason.
+    """Return how many messages came again, by kills and by doubt; there is no third reason.
 
-    Who was answered, and goes on, does not ask again. Who is killed may have forgotten the last answer, and
-    no other.
+    A sender that was answered, and goes on, does not ask again. One that is killed may have forgotten the
+    last answer, and no other.
     """
     came: dict[int, Request] = {}
     by_kills = by_doubt = 0

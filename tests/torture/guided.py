@@ -37,7 +37,7 @@ OURS = "tests.torture.fuzz:all_decoders"
 
 HANG_SECONDS = 60
 LARGEST_ALLOCATION = 1000  # megabytes at once: nothing here is larger than some kilobytes
-MOST_CRASHES = 5  # of one decoder: who has more to say says it when these are mended
+MOST_CRASHES = 5  # of one decoder: others are found once these are repaired
 
 _STATUS = re.compile(rb"^#(\d+)\s+\w+\s+cov: (\d+)", re.MULTILINE)
 _CASES = re.compile(rb"^stat::number_of_executed_units: (\d+)", re.MULTILINE)

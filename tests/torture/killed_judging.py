@@ -125,7 +125,7 @@ def _judge(killed: Killed, files: Path, done: Done, verdict: Verdict) -> None:
 
 
 def _verified(files: Path, verdict: Verdict) -> tuple[bool, int]:
-    """Does `verify` find damage, and how many messages does it say are lost?"""
+    """Return whether `verify` finds damage, and how many messages it says are lost."""
     try:
         found = [verify(store) for store in stores_found(files)]
     except (FileNotFoundError, diskq.DiskqError) as failure:

@@ -96,7 +96,7 @@ class Kind:
     ours: Callable[[Path, Template, list[int], FileSystem | None], tuple[Repair, ...]]
     """diskq, as another writer; on a disk of its own, if any. Returns what it reported."""
     has_peer_files: Callable[[str], bool]
-    """Is the file at this path, below the directory, one that its peer reads or writes?"""
+    """True if the file at this path, below the directory, is one that its peer reads or writes."""
 
 
 # --- queues -----------------------------------------------------------------------------------------

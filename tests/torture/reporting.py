@@ -41,7 +41,7 @@ class Measured:
     rigs: dict[str, Tally] = field(default_factory=dict)
 
     def is_of_one_run_with(self, other: Measured) -> bool:
-        """May the counts of both stand in one row?"""
+        """True if the counts of both can be in one row."""
         return (self.version, self.run) == (other.version, other.run) and self.machine == other.machine
 
     @property

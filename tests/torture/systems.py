@@ -85,7 +85,7 @@ class System:
     opened: str = ""
     """How, where there is a choice."""
     takes: bool = True
-    """Can one message be taken and be gone?"""
+    """True if one message can be taken and be gone."""
     is_ours: bool = False
 
     @property

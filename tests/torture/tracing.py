@@ -181,7 +181,7 @@ def _lines_of(said: Path) -> list[tuple[str, str]]:
 
 
 def can_trace() -> bool:
-    """Is strace here, and may it attach to our own child?"""
+    """True if strace is installed and may attach to a child process."""
     if shutil.which("strace") is None:
         return False
     with subprocess.Popen(["sleep", "60"]) as child:

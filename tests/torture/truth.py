@@ -352,11 +352,11 @@ class Case:
 
     @property
     def is_moved(self) -> bool:
-        """Has a file another one's place?"""
+        """True if a file has another one's place."""
         return self.damage in ("swap", "duplicate")
 
     def is_known(self, fault: str) -> bool:
-        """Do the pages of docs/format say that it is so, and why?
+        """True if the pages of docs/format say that it is so, and why.
 
         Complete logs of TaskFlux may change places without a word. Nothing in a file of checksums, or in a
         queue's metadata, names what it is of: how many messages are gone is then told by that of another. And
