@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
@@ -45,11 +45,14 @@ __all__ = [
     "Stretch",
     "check_name",
     "directory_and_name",
+    "joined",
 ]
 
 # With the longest suffix a queue's files have, a name stays within the 255 bytes of a file name.
 _LONGEST_NAME = 200
 _LARGEST_METADATA = 1024
+# Of stretches with uncounted damage: of the largest numbers they are 720 bytes.
+_MOST_STRETCHES = 8
 
 _NUMBER = rb"(-?[0-9]{1,19})"
 _TEMPORARY = re.compile(r"[0-9]{1,19}\.tmp")
@@ -79,6 +82,18 @@ class QueuePosition(NamedTuple):
 
 Stretch = tuple[QueuePosition, QueuePosition]
 """What lies between two places of a queue."""
+
+
+def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+    """Return the stretches in order; if they are more than metadata has space for, the first ones as one.
+
+    If bytes between those are damaged later, the depth keeps their messages until all others are read.
+    """
+    in_order = sorted(stretches)
+    if len(in_order) <= _MOST_STRETCHES:
+        return tuple(in_order)
+    first, last = in_order[: 1 - _MOST_STRETCHES], in_order[1 - _MOST_STRETCHES :]
+    return ((first[0][0], max(end for _, end in first)), *last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.sync import exclusive
 from diskq.engine.queue.ack_log import AckLog, Known, read_ack_logs
-from diskq.engine.queue.files import QueuePosition, Stretch
+from diskq.engine.queue.files import QueuePosition, Stretch, joined
 from diskq.engine.queue.quota import QueueParts
 from diskq.errors import CorruptionError, DiskqError
 from diskq.storage.block_reader import BlockReader, Loss
@@ -92,7 +92,6 @@ class FifoHead:
         self._recounted = 0  # records that are read again, and are not counted twice
         self._depth_at_open = 0
         self._uncounted: tuple[Stretch, ...] = ()
-        self._passed: Stretch | None = None  # from the first loss that was taken off the depth, to the last
         self.worker: Worker | None = None
         self.dropped = self.lost = 0
 
@@ -102,7 +101,7 @@ class FifoHead:
         `depth` has none of the messages that are lost to damage in the `uncounted` stretches.
         """
         self._depth_at_open = depth
-        self._uncounted = uncounted
+        self._uncounted = joined(uncounted)
         self.reader.seek(read)
 
     def release(self) -> None:
@@ -360,11 +359,17 @@ class FifoHead:
         self.log.repairs.append(repair)
         log.report_repair(repair)
         self.lost += loss.records or 0
-        place = QueuePosition(number, loss.start)
-        if not any(start <= place < end for start, end in self._uncounted):
-            self._depth_at_open -= loss.records or 0
-            first = place if self._passed is None or self._passed[1] <= self.position else self._passed[0]
-            self._passed = first, QueuePosition(number, loss.start + 1)
+        if counted := self._counted_in(found):
+            self._depth_at_open -= counted
+            stretch = QueuePosition(number, loss.start), QueuePosition(number, loss.start + 1)
+            self._uncounted = joined((*self.uncounted, stretch))
+
+    def _counted_in(self, found: FileLoss) -> int:
+        """Return how many of the lost messages the depth has."""
+        place = QueuePosition(found.file, found.loss.start)
+        if any(start <= place < end for start, end in self._uncounted):
+            return 0
+        return found.loss.records or 0
 
     # --- giving up --------------------------------------------------------------------------------
 
@@ -436,10 +441,7 @@ class FifoHead:
     @property
     def uncounted(self) -> tuple[Stretch, ...]:
         """The stretches after the head where messages are lost to damage that the depth has not."""
-        if self._passed is None and not self._uncounted:
-            return ()
-        there = self._uncounted if self._passed is None else (*self._uncounted, self._passed)
-        return tuple(stretch for stretch in there if self.position < stretch[1])
+        return tuple(stretch for stretch in self._uncounted if self.position < stretch[1])
 
     @property
     def is_reserved(self) -> bool:

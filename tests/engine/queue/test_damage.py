@@ -454,3 +454,38 @@ def test_what_was_passed_over_by_a_peek_is_taken_off_once():
             received += taken(queue) is not None
         assert taken(queue) is None
     assert received == left
+
+
+def test_damage_that_comes_between_what_a_peek_passed_over_is_taken_off_as_well():
+    fs = disk()
+    with opened(fs, segment_size=9000) as queue:
+        queue.put_many(bodies(400))
+    lost = []
+    for numbers in ((0, 2), (1,)):
+        for number in numbers:
+            flip(fs, data(number), 500)
+        with opened(fs, segment_size=9000) as queue:
+            queue.peek_many(250)
+            queue.sync()
+            lost.append(queue.statistics().lost)
+    assert lost[0] < lost[1]
+    with opened(fs, segment_size=9000) as queue:
+        assert queue.depth == 400 - lost[1] == len(drained(queue))
+
+
+def test_damage_in_many_places_leaves_metadata_that_can_be_read():
+    """Each of these opens passes over damage that none before it has passed over."""
+    fs = disk()
+    with opened(fs, segment_size=9000) as queue:
+        queue.put_many(bodies(6000))
+        for _ in range(20):
+            queue.get()
+    for number in range(1, 65):
+        flip(fs, data(number), 500)
+    for ahead in (*range(60, 3000, 45), 6000):
+        with opened(fs, segment_size=9000) as queue:
+            assert not queue.repairs
+            assert queue.peek_many(ahead)[0] == bodies(1, start=20)[0]
+            queue.sync()
+    with opened(fs, segment_size=9000) as queue:
+        assert queue.depth == len(drained(queue))
