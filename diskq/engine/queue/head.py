@@ -376,7 +376,11 @@ class FifoHead:
     def drop_oldest(self) -> None:
         """Give up what is left of the oldest file, which must be sealed."""
         oldest = self.position.file
-        unread = self.reader.count_on() if self.reader.file == oldest else 0
+        unread = 0
+        if self.reader.file == oldest:
+            unread, losses = self.reader.count_on()
+            # No reader meets them any more.
+            unread += sum(self._counted_in(FileLoss(oldest, loss)) for loss in losses)
         peeked = sum(position.file == oldest for _, position in self._peeked)
         self._forget_peeked(peeked)
         self._dropped_in_hand += peeked
@@ -568,19 +572,24 @@ class QueueReader:
         ahead = self._ahead
         return end is not None and not ahead.is_ready and ahead.position >= end and ahead.why == "END"
 
-    def count_on(self) -> int:
-        """Return how many messages that file, which must be sealed, holds from here on. Raises OSError."""
+    def count_on(self) -> tuple[int, list[Loss]]:
+        """Return how many messages that file, which must be sealed, has from here on, and what is lost there.
+
+        Raises OSError.
+        """
         ahead = ReadAhead(self._fs, self._parts.framing, Gate(), self._parts.any_size)
         reader = self._open(ahead, self.position)
         end = self._sealed[self.file]
         counted = 0
+        losses: list[Loss | None] = []
         try:
             while ahead.position < end:
-                reader.fill(end)
+                losses.append(reader.fill(end))
                 counted += ahead.count()
+            losses.append(reader.missing(end))
         finally:
             reader.close()
-        return counted
+        return counted, [loss for loss in losses if loss is not None]
 
     def _open(self, ahead: ReadAhead, position: QueuePosition) -> BlockReader:
         number = position.file

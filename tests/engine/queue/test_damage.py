@@ -8,6 +8,7 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -489,3 +490,18 @@ def test_damage_in_many_places_leaves_metadata_that_can_be_read():
             queue.sync()
     with opened(fs, segment_size=9000) as queue:
         assert queue.depth == len(drained(queue))
+
+
+def test_messages_that_were_lost_in_a_file_that_is_dropped_leave_the_depth_with_it():
+    fs = disk()
+    options: dict[str, Any] = {"segment_size": 9000, "max_bytes": 64 * 1024, "on_full": "drop_oldest"}
+    with opened(fs, **options) as queue:
+        queue.put_many(bodies(400))
+    flip(fs, data(0), 500)
+    flip(fs, data(0), 8000)
+    with opened(fs, **options) as queue:
+        accepted = queue.depth
+        while not queue.statistics().dropped:
+            queue.put(b"another one")
+            accepted += 1
+        assert queue.depth == accepted - queue.statistics().dropped == len(drained(queue))
