@@ -7,6 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from diskq.engine.stream.settings import settings_at
 from diskq.errors import LockedError
 from diskq.options import StreamOptions
 from diskq.spark.errors import classify
@@ -27,14 +28,18 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 def open_patiently(
     path: str, options: StreamOptions | None = None, *, timeout: float, fs: Any = None
 ) -> Stream:
-    """Return the stream, open for writing. Raises LockedError after `timeout` seconds, and as `Stream`."""
+    """Return the stream, open for writing. Raises LockedError after `timeout` seconds, and as `Stream`.
+
+    `options` are those of a new stream. One that another process creates meanwhile keeps its own.
+    """
     from diskq.engine.stream.stream import Stream  # takes half of a sink's imports, and a task opens none
 
     deadline = time.monotonic() + timeout
     pause = _FIRST_PAUSE
     while True:
+        is_new = settings_at(path) is None
         try:
-            return Stream(path, options=options, fs=fs)
+            return Stream(path, options=options if is_new else None, fs=fs)
         except LockedError:
             left = deadline - time.monotonic()
             if left <= 0:

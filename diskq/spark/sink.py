@@ -122,9 +122,7 @@ class _SparkSink:
         Raises LockedError after the timeout.
         """
         its = self.options
-        settings = settings_at(its.path)
-        options = self._of_new() if settings is None or settings.partition_count is None else None
-        return open_patiently(its.path, options, timeout=its.wait, fs=self._file_system())
+        return open_patiently(its.path, self._of_new(), timeout=its.wait, fs=self._file_system())
 
     def _file_system(self) -> Any:
         """Return the file system for all writes; None for the system's own. For tests, which let it fail."""

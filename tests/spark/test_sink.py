@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from diskq.engine.stream.files import StreamFiles
+from diskq.engine.stream.reader import make_stream
 from diskq.engine.stream.settings import StreamSettings, settings_at
 from diskq.engine.stream.stream import Stream
 from diskq.options import StreamOptions
@@ -16,6 +18,7 @@ from diskq.spark.errors import DiskqSparkError
 from diskq.spark.sink import DiskqStreamWriter
 from diskq.spark.sink_options import WriteOptions, sink_name
 from diskq.storage.fs import OsFileSystem
+from diskq.storage.lock import Lock
 from diskq.testing import FaultFS
 from tests.spark.sinks import batch, found, options_of, rows, schema, write, writer
 
@@ -85,6 +88,43 @@ def test_a_stream_that_was_created_with_other_partitions_meanwhile_keeps_them(pa
     job.abort([staged])
     assert settings_at(path) == StreamSettings(partition_count=4)
     assert (found(path).values, found(path).staged) == (values(10, 10), [])
+
+
+def test_a_stream_that_is_created_while_a_commit_waits_keeps_its_partitions(path, monkeypatch):
+    job = writer(path, partitionCount=2, wait="30s")
+    staged = job.write(iter([batch(rows(10))]))
+    fs = OsFileSystem()
+    lock = Lock(fs, StreamFiles(fs, str(path)).lock, "the stream")
+
+    def create(_: float) -> None:
+        lock.release()
+        write(path, rows(10, 10), partitionCount=4)
+
+    monkeypatch.setattr("diskq.spark.patience.time.sleep", create)
+    with refused("DISKQ_STAGED", "2 partitions.*4 with"):
+        job.commit([staged])
+    assert settings_at(path) == StreamSettings(partition_count=4)
+    assert found(path).values == values(10, 10)
+
+
+@pytest.mark.parametrize("who", ["a consumer was first", "its creation was interrupted"])
+def test_a_stream_without_settings_gets_those_of_the_job(path, who):
+    fs = OsFileSystem()
+    make_stream(fs, str(path))
+    if who == "its creation was interrupted":
+        partition = StreamFiles(fs, str(path)).partition(0)
+        os.makedirs(partition.directory)
+        open(partition.data(0), "x").close()
+    write(path, rows(10), partitionCount=4)
+    assert settings_at(path) == StreamSettings(partition_count=4)
+    assert found(path).values == values(10)
+
+
+def test_a_stream_with_messages_whose_settings_are_gone_is_refused_with_another_count(path):
+    write(path, rows(10))
+    (path / "settings.json").unlink()
+    with refused("DISKQ_OPTION", "has 3"):
+        writer(path, partitionCount=4)
 
 
 def test_a_path_where_no_stream_can_be_is_an_error_before_any_task(path):

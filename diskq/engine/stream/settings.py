@@ -92,12 +92,24 @@ def read_settings(fs: FileSystem, files: StreamFiles) -> StreamSettings | None:
 
 
 def settings_at(path: AnyPath, *, fs: FileSystem | None = None) -> StreamSettings | None:
-    """Return the settings of the stream at `path`; None if there is no stream. Raises as `read_settings`."""
+    """Return the settings of the stream at `path`; None if there is no stream, or only what one begins with.
+
+    A consumer that is first, and a producer that was interrupted while it created the stream, leave
+    directories without settings and messages: the next producer decides. Raises as `read_settings`.
+    """
     fs = fs or OsFileSystem()
     files = StreamFiles(fs, as_path(path))
     if fs.size_of(files.parts) is None:
         return None
-    return read_settings(fs, files) or StreamSettings()
+    settings = read_settings(fs, files)
+    if settings is None and _has_messages(fs, files):
+        return StreamSettings()
+    return settings
+
+
+def _has_messages(fs: FileSystem, files: StreamFiles) -> bool:
+    partitions = map(files.partition, files.partitions())
+    return any(fs.size_of(its.data(base)) for its in partitions for base in its.bases())
 
 
 def parse(content: bytes, path: str = "settings.json") -> StreamSettings:

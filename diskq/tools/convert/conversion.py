@@ -277,8 +277,7 @@ class _Conversion(ExitStack):
     def _partitions_there(self) -> None:
         """Return the existing stream's number of partitions. Raises ValueError if another is asked for."""
 
-        settings = settings_at(self._path, fs=self._fs)
-        assert settings is not None
+        settings = settings_at(self._path, fs=self._fs) or StreamSettings()
         if self._options.partition_count not in (None, settings.partitions):
             raise ValueError(f"{self._path} has {settings.partitions} partitions, and keeps them")
         self._mapper.partitions = settings.partitions
