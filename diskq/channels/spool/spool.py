@@ -199,6 +199,7 @@ class SpoolChannel(Leaving, trio.abc.SendChannel[bytes]):
     async def _put_back(self, bodies: list[bytes]) -> None:
         await self._queue.send_many(bodies, durability="synced")
 
+    @enable_ki_protection  # an interrupt comes to the main task: here it would end the deliveries
     async def _keep_status(self) -> None:
         """Write the status after changes and while there are messages, at most once per tick."""
         written: tuple[SpoolStatus, QueuePosition] | None = None
@@ -330,6 +331,7 @@ class open_spool(Opening[SpoolChannel]):  # noqa: N801 (it is used as a function
         make_or_find(self._fs, self._root, create=self._create, slots=True)
         return open_slot(self._root, opened)
 
+    @enable_ki_protection  # an interrupt comes to the main task: here it would end the deliveries
     async def _adopt(self, spool: SpoolChannel) -> None:
         """Deliver what dead processes have left in their slots, while there are no messages of its own."""
         event_loop, run = self._event_loop, self._event_loop.run_in_thread
