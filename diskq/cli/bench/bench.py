@@ -14,11 +14,10 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-import trio
-
 from diskq.cli.bench.works import ENGINES, WORKS, Measured, run_engine
 from diskq.cli.core import units
 from diskq.cli.core.directories import check_directory, remove_directory
+from diskq.cli.core.interrupts import run_async
 from diskq.cli.core.parsing import Commands, UsageError, add_command
 from diskq.cli.core.stdio import stdout
 from diskq.cli.core.terminal import note, say, show_table, shown, status
@@ -154,7 +153,7 @@ class _Bench:
                         measure_limits(place, size=self._scale.file_size, seconds=self._scale.sync_seconds)
                     )
                 else:
-                    for work, reading in trio.run(
+                    for work, reading in run_async(
                         run_engine, case[0], place, case[1], self._scale.seconds
                     ).items():
                         self.readings.setdefault((case, work), []).append(reading)

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from diskq.channels.journal.scanner import open_scanner
 from diskq.channels.journal.writer import open_journal
@@ -176,6 +177,7 @@ async def _receive(ends: _Ends, there: int, seconds: float) -> Measured:
 async def _send_synced(ends: _Ends, body: bytes, tasks: int, seconds: float) -> Measured:
     count = 0
 
+    @enable_ki_protection
     async def produce() -> None:
         nonlocal count
         while True:  # at least once

@@ -59,7 +59,12 @@ def run_async(act: Callable[..., Awaitable[T]], *args: Any) -> T:
 
 @enable_ki_protection
 async def _protected(act: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
-    return await act(*args)
+    try:
+        return await act(*args)
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is None:
+            raise
+        raise KeyboardInterrupt from group  # the main task waited for others
 
 
 def was_interrupted(failure: BaseException | None) -> bool:
