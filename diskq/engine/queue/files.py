@@ -45,6 +45,7 @@ __all__ = [
     "Stretch",
     "check_name",
     "directory_and_name",
+    "is_within",
     "joined",
 ]
 
@@ -82,6 +83,11 @@ class QueuePosition(NamedTuple):
 
 Stretch = tuple[QueuePosition, QueuePosition]
 """What lies between two places of a queue."""
+
+
+def is_within(place: QueuePosition, stretches: Iterable[Stretch]) -> bool:
+    """True if the place is in one of the stretches."""
+    return any(start <= place < end for start, end in stretches)
 
 
 def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:

@@ -20,7 +20,7 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.core.thread_guard import ThreadGuard
 from diskq.engine.log.sync import exclusive
 from diskq.engine.queue.ack_log import AckLog, Known, read_ack_logs
-from diskq.engine.queue.files import QueuePosition, Stretch, joined
+from diskq.engine.queue.files import QueuePosition, Stretch, is_within, joined
 from diskq.engine.queue.quota import QueueParts
 from diskq.errors import CorruptionError, DiskqError
 from diskq.storage.block_reader import BlockReader, Loss
@@ -367,9 +367,7 @@ class FifoHead:
     def _counted_in(self, found: FileLoss) -> int:
         """Return how many of the lost messages the depth has."""
         place = QueuePosition(found.file, found.loss.start)
-        if any(start <= place < end for start, end in self._uncounted):
-            return 0
-        return found.loss.records or 0
+        return 0 if is_within(place, self._uncounted) else found.loss.records or 0
 
     # --- giving up --------------------------------------------------------------------------------
 

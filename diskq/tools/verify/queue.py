@@ -15,16 +15,16 @@ from diskq._native.core.read_ahead import ReadAhead
 from diskq._native.queue.codec import MAX_BODY, NsqFraming, count
 from diskq.engine.queue.ack_log import broken_rows, read_ack_logs
 from diskq.engine.queue.fifo_queue import Queue
-from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition
+from diskq.engine.queue.files import QueueFiles, QueueMetadata, QueuePosition, is_within
 from diskq.engine.queue.recovery import Recovered, count_records
 from diskq.engine.queue.snapshot import steady_survey, steady_wal, waiting_after
 from diskq.options import QueueOptions
 from diskq.storage.block_reader import BlockReader
-from diskq.storage.fs import FileSystem
+from diskq.storage.fs import FileSystem, base_name
 from diskq.storage.lock import may_be_open
 from diskq.storage.repairs import Repair, RepairKind
 from diskq.storage.state import read_state
-from diskq.tools.findings import StateKind
+from diskq.tools.findings import Finding, StateKind
 from diskq.tools.look import Look, look_at
 from diskq.tools.redo_logs import found_in_redo_log
 from diskq.tools.report import (
@@ -201,7 +201,8 @@ class _QueueVerification:
         if metadata is None or self._found.read_metadata() != content:
             return
         lost = sum(finding.lost for finding in self._report.findings)
-        missing = metadata.depth - known - lost
+        counted = sum(finding.lost for finding in self._report.findings if self._counts(metadata, finding))
+        missing = metadata.depth - known - counted
         if missing > 0 and uncounted == 1:
             findings = self._report.findings
             at = next(i for i, each in enumerate(findings) if each.severity == "damage" and not each.lost)
@@ -209,6 +210,11 @@ class _QueueVerification:
         elif missing and not uncounted and not lost:
             what = f"it counts {metadata.depth} messages, and {known} are there"
             self._report.note(StateKind.UNCOUNTED, self._files.metadata, 0, what)
+
+    def _counts(self, metadata: QueueMetadata, finding: Finding) -> bool:
+        """True if the metadata counts the messages that are lost there."""
+        number = self._files.naming.parse(base_name(finding.path))
+        return number is None or not is_within(QueuePosition(number, finding.at or 0), metadata.uncounted)
 
     def _report_opening(self, found: Recovered) -> None:
         """Report what the open has repaired, and what it found in the logs."""

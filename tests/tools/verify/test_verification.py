@@ -161,6 +161,21 @@ def test_what_is_lost_is_counted(make, tmp_path):
     assert found.messages + found.lost == COUNT
 
 
+def test_what_a_queue_has_lost_without_checksums_is_counted_beside_damage_that_is_not_in_its_depth(tmp_path):
+    flip(a_queue(tmp_path), 500)
+    (tmp_path / "q.diskqueue.meta.dat").unlink()
+    with Queue(tmp_path, "q", options=QueueOptions(segment_size=16_000)) as queue:
+        readable = queue.depth
+        queue.put_many(BODIES)
+    file = tmp_path / "q.diskqueue.000003.dat"
+    (tmp_path / ".diskq" / f"{file.name}.sums").unlink()
+    content = file.read_bytes()
+    file.write_bytes(content[: 104 * 40] + b"\xff" * 4 + content[104 * 40 + 4 :])
+    found = looked_at(tmp_path)
+    assert found.messages + found.lost == 2 * COUNT
+    assert [finding.lost for finding in found.findings] == [COUNT - readable, len(content) // 104 - 40]
+
+
 def test_a_row_of_an_index_that_is_not_that_of_its_record_is_damage(tmp_path):
     index = a_stream(tmp_path).with_suffix(".index")
     flip(index, 24 * 7 + 3)
