@@ -399,7 +399,7 @@ class FifoHead:
         self._give_up_kept(self._buffer.file_number, is_drop=False)
         self.reader.seek(QueuePosition(self._buffer.file_number, 0))
         self.drop_consumed()
-        self._depth_at_open -= self.depth
+        self._depth_at_open -= self._records_left
 
     def _forget_peeked(self, count: int) -> None:
         """Give up the first peeked messages; `advance` will pass over them."""
@@ -458,8 +458,13 @@ class FifoHead:
     @property
     def depth_of_files(self) -> int:
         """The number of those that are in the files, or wait to be written there."""
+        return max(0, self._records_left)
+
+    @property
+    def _records_left(self) -> int:
+        """The same; below 0 if the metadata that was found counted too few."""
         kept = self.worker.kept if self.worker is not None else len(self._peeked)
-        return max(0, self._unread + kept)
+        return self._unread + kept
 
     @property
     def _unread(self) -> int:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import pytest
 
+from diskq.engine.queue.files import QueueMetadata
 from diskq.storage.checksums import ROW, unpack_row
 from diskq.storage.repairs import Repair
 from tests.engine.queues import (
@@ -505,3 +506,19 @@ def test_messages_that_were_lost_in_a_file_that_is_dropped_leave_the_depth_with_
             queue.put(b"another one")
             accepted += 1
         assert queue.depth == accepted - queue.statistics().dropped == len(drained(queue))
+
+
+def test_after_a_clear_the_depth_is_right_also_if_the_metadata_had_counted_too_few():
+    """As earlier versions did: damage that they had not counted was taken off."""
+    fs = disk()
+    with opened(fs) as queue:
+        queue.put_many(bodies(100))
+    metadata = QueueMetadata.parse(fs.read(meta()))
+    assert metadata is not None
+    fs.write_durably(meta(), replace(metadata, depth=3).render())
+    with opened(fs) as queue:
+        for _ in range(10):
+            queue.get()
+        queue.clear()
+        queue.put_many(bodies(5))
+        assert queue.depth == 5 == len(drained(queue))
