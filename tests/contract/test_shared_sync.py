@@ -392,18 +392,20 @@ def test_64_threads_take_at_most_an_eighth_of_the_syncs_that_one_lock_would(
                 store.put(body(9 + 5 * which + returned[which]), "synced")
                 returned[which] += 1
 
-        def all_came() -> bool:
-            return store.accepted() >= 9 + sum(min(each + 1, 5) for each in returned)
+        def all_wait() -> bool:
+            """True if each thread that is not at its end waits, for this sync or for the next one."""
+            shared = store.log._shared
+            return len(shared._covered) + len(shared._calls) == sum(each < 5 for each in returned)
 
         callers = [Caller(lambda which=which: put(which)) for which in range(64)]  # type: ignore[misc]
         while not all(caller.is_over for caller in callers):
             if disk.begun > disk.allowed:
-                with suppress(AssertionError):  # a full log takes no more before this sync has ended
-                    waiting.until(all_came, seconds=1.0, pause=0)
+                with suppress(AssertionError):  # the thread that makes room in the log lets no other one in
+                    waiting.until(all_wait, seconds=1.0, pause=0)
                 disk.let_go()
             time.sleep(0.0005)
+        disk.let_all_go()
         assert [caller.end() for caller in callers] == [None] * 64
         assert disk.syncs - before <= 5 * 64 / 8
         print(f"{5 * 64} synced puts of 64 threads: {disk.syncs - before} syncs")
-        disk.let_all_go()
     assert sorted(map(int, kind.read(tmp_path))) == list(range(9 + 5 * 64))
