@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,7 +102,9 @@ def test_a_stream_that_is_created_while_a_commit_waits_keeps_its_partitions(path
         lock.release()
         write(path, rows(10, 10), partitionCount=4)
 
-    monkeypatch.setattr("diskq.spark.patience.time.sleep", create)
+    # Not `time.sleep` itself: a thread of py4j calls it.
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=create)
+    monkeypatch.setattr("diskq.spark.patience.time", clock)
     with refused("DISKQ_STAGED", "2 partitions.*4 with"):
         job.commit([staged])
     assert settings_at(path) == StreamSettings(partition_count=4)
