@@ -25,9 +25,7 @@ LOCK_TIMEOUT = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 
 
-def open_patiently(
-    path: str, options: StreamOptions | None = None, *, timeout: float, fs: Any = None
-) -> Stream:
+def open_patiently(path: str, options: StreamOptions, *, timeout: float, fs: Any = None) -> Stream:
     """Return the stream, open for writing. Raises LockedError after `timeout` seconds, and as `Stream`.
 
     `options` are those of a new stream. One that another process creates meanwhile keeps its own.

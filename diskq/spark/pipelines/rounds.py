@@ -97,7 +97,7 @@ class JobRun:
             settings = settings_at(into)
             if settings is None or not os.path.isdir(os.path.join(into, ".diskq")):
                 os.makedirs(into, exist_ok=True)
-                options = None if settings is not None else StreamOptions(partition_count=partition_count)
+                options = StreamOptions(partition_count=partition_count)  # of a new stream
                 open_patiently(into, options, timeout=self.wait).close()
                 settings = settings_at(into)
                 assert settings is not None
