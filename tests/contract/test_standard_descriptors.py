@@ -43,11 +43,8 @@ def open_ones() -> list[str]:
     found = []
     for number in STANDARD:
         with contextlib.suppress(OSError):
-            path, is_directory = (
-                os.readlink(f"/proc/self/fd/{number}"),
-                stat.S_ISDIR(os.fstat(number).st_mode),
-            )
-            if not is_directory and not path.endswith(".py"):
+            path = os.readlink(f"/proc/self/fd/{number}")
+            if not stat.S_ISDIR(os.fstat(number).st_mode) and not path.endswith(".py"):
                 found.append(path)
     return found
 
